@@ -147,11 +147,11 @@ UNSETTLED = f"""() => {{
     const {{ panes, runs, store, latest }} = explorer, {{ running }} = runs;
     return JSON.stringify({{
         busy: document.querySelector("#vv-explorer .vx").getAttribute("aria-busy"),
-        running: running && [running.slot, running.number, running.sent, running.unknown, Boolean(running.replaced)],
-        wanted: [...runs.wanted.keys()], versions: [latest.version, store.version], state: store.state,
-        panes: panes.map(({{ key, wanting, facts, painter, packs }}) => ({{
-            key, wanting, uid: facts?.uid, picture: facts?.picture, painter: Boolean(painter),
-            loading: [...packs?.loading ?? []], held: [...packs?.held.keys() ?? []],
+        running: running && [running.slot, running.number, running.attempts, running.unknownCount, !!running.replaced],
+        wanted: [...runs.queue.keys()], versions: [latest.version, store.version], state: store.state,
+        panes: panes.map(({{ key, pendingKey, facts, painter, packs }}) => ({{
+            key, pendingKey, uid: facts?.uid, picture: facts?.picture, painter: Boolean(painter),
+            loading: [...packs?.loading ?? []], held: [...packs?.loaded.keys() ?? []],
             failed: [...packs?.failed ?? []].map(([name, error]) => [name, String(error)]),
         }})),
         said: [...document.querySelectorAll(".vx-status, .vx-notice, .vx-busy-text")].map((part) => part.textContent),

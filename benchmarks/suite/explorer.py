@@ -17,7 +17,7 @@ from vitviz.weights.load import resources
 MOVES, REST_MS = 300, 17
 # Limits of the 95th percentile in milliseconds: one and two frames of a screen.
 LIMITS_MS = {B_16.title: 17.0, B_14.title: 33.0}
-HOVER_TIMES = "document.querySelector('.vx').parentElement.explorer.measured.hovers"
+HOVER_TIMES = "document.querySelector('.vx').parentElement.explorer.timings.hovers"
 
 
 def facts(case: Case, settings: Settings) -> Facts:

@@ -91,10 +91,10 @@ def _maps(page: Any, analysis: Any, method: str, count: int) -> dict[str, float]
         started, start_cpu = perf_counter(), process_time() - thread_time()
         page.evaluate(
             f"""async ([name, value]) => {{
-                const {{ store, panes }} = {EXPLORER}, before = panes[0].shown;
+                const {{ store, panes }} = {EXPLORER}, before = panes[0].drawing;
                 store.patchParameters(0, {{ [name]: value }});
                 const frame = () => new Promise(requestAnimationFrame);
-                while (!panes[0].values(undefined) || panes[0].shown === before) await frame();
+                while (!panes[0].values(undefined) || panes[0].drawing === before) await frame();
                 await frame();
             }}""",
             [name, page_value],

@@ -107,7 +107,7 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     expect(page.locator(".vx-legend").nth(1)).to_be_hidden()
     # Nothing is neither more nor less, so that it has the colour of the middle.
     places = page.evaluate(
-        f"(() => {{ const {{ scale, patches }} = {EXPLORER}.panes[1].shown; return [...scale.places(patches)] }})()"
+        f"(() => {{ const {{ scale, patches }} = {EXPLORER}.panes[1].drawing; return [...scale.places(patches)] }})()"
     )
     assert set(places) == {0.5}
     canvas(page, 1).click(position=place_of(page, example, 3, 3, pane=1))

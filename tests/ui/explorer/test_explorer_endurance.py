@@ -160,21 +160,21 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
 # From now on, the names that are fetched, and what is held whenever a file has come: as the explorer counts it, and as
 # the browser has it.
 WATCH = """([explorer, most]) => {
-    const { packs } = explorer.panes[0], { fetchFile, changed } = packs;
+    const { packs } = explorer.panes[0], { fetchFile, onChange } = packs;
     const seen = window.seen = { fetched: [], counted: [], real: [] };
-    packs.mostBytes = most;
+    packs.maxBytes = most;
     packs.fetchFile = (name) => { seen.fetched.push(name); return fetchFile(name); };
-    packs.changed = (name, error) => {
-        const files = [...packs.held.values()], tensors = files.flatMap((file) => Object.values(file.tensors));
+    packs.onChange = (name, error) => {
+        const files = [...packs.loaded.values()], tensors = files.flatMap((file) => Object.values(file.tensors));
         const buffers = new Set(tensors.map((tensor) => tensor.buffer));
         seen.counted.push(packs.bytes);
         seen.real.push([...buffers].reduce((sum, buffer) => sum + buffer.byteLength, 0));
-        changed(name, error);
+        onChange(name, error);
     };
 }"""
 HELD = f"""names => {{
     const {{ packs }} = {EXPLORER}.panes[0];
-    return packs.loading.size === 0 && [...packs.held.keys()].sort().join() === names.join();
+    return packs.loading.size === 0 && [...packs.loaded.keys()].sort().join() === names.join();
 }}"""
 
 
@@ -241,9 +241,9 @@ def test_files_of_any_size_never_take_more_than_the_room_and_are_not_fetched_for
             const packs = new Packs(fetchFile, () => setTimeout(() => came()), room);
             for (const names of wishes) {
                 fetched = [];
-                packs.want(names);
+                packs.request(names);
                 while (packs.loading.size && fetched.length <= 100) await new Promise((done) => { came = done; });
-                seen.push({ fetched, held: [...packs.held.keys()], bytes: packs.bytes });
+                seen.push({ fetched, held: [...packs.loaded.keys()], bytes: packs.bytes });
             }
             return seen;
         }""",

@@ -20,7 +20,7 @@ from tests.support.map_contents import map_values
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.packs import MOST_ROLLED, file_names, map_pack, pack
+from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_pack, pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import Runs
 from vitviz.ui.service import AnalysisService
@@ -135,7 +135,7 @@ def test_there_are_no_other_files(example: Analysis, name: str) -> None:
 
 def test_of_many_tokens_there_is_no_rollout(make_trace: Callable[..., AttentionTrace]) -> None:
     trace = make_trace()
-    count = MOST_ROLLED + 1
+    count = MAX_ROLLOUT_TOKENS + 1
     queries = torch.zeros(1, 1, count, 2)
     many = AttentionTrace(queries, queries, 1.0, replace(trace.layout, prefix=(), grid_height=1, grid_width=count))
     assert file_names(many) == ["layer 0"]

@@ -59,7 +59,7 @@ JOURNEY = """async (seed) => {
     if (server.random() < 0.15) { server.runs.drop(slot); delete last[slot]; }
     else {
       last[slot] = key;
-      server.runs.want(slot, key, { kind: "x", key }).then(
+      server.runs.request(slot, key, { kind: "x", key }).then(
         (reply) => { settled[key] = reply.answer; if (reply.answer !== key) wrong.push([key, reply]); },
         (error) => { settled[key] = error.replaced ? "replaced" : error.message; });
     }
@@ -105,10 +105,10 @@ def test_a_wish_is_sent_once_and_a_new_one_stops_the_one_before(page: Page) -> N
           const sent = [], stopped = [], ends = [];
           const server = { progress: async () => ({ done: 0, total: 1 }), stop: async ({ number }) => stopped.push(number) };
           const runs = new Runs((request) => sent.push(request), server, () => {});
-          const one = runs.want("map 0", "a", { kind: "map", key: "a" });
-          const again = runs.want("map 0", "a", { kind: "map", key: "a" }) === one;
+          const one = runs.request("map 0", "a", { kind: "map", key: "a" });
+          const again = runs.request("map 0", "a", { kind: "map", key: "a" }) === one;
           one.catch((error) => ends.push(error.replaced));
-          const two = runs.want("map 0", "b", { kind: "map", key: "b" });
+          const two = runs.request("map 0", "b", { kind: "map", key: "b" });
           await null;
           // The server has not let go of the first yet: the second waits for that.
           const before = sent.length;
@@ -127,7 +127,7 @@ def test_what_is_asked_first_is_what_others_need(page: Page) -> None:
           const sent = [], server = { progress: async () => ({ done: 0, total: 1 }), stop: async () => {} };
           const runs = new Runs((request) => sent.push(request), server, () => {});
           for (const slot of ["compare", "switch", "map 1 a", "map 0 b", "analysis 1", "analysis 0", "open"]) {
-            runs.want(slot, slot, { kind: slot }).catch(() => {});
+            runs.request(slot, slot, { kind: slot }).catch(() => {});
           }
           for (let place = 0; place < 7; place++) runs.reply({ page: runs.page, number: sent.at(-1).number });
           return sent.map(({ kind }) => kind);

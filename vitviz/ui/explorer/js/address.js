@@ -1,93 +1,93 @@
 // The state as the address of the page, and back. A part of explorer.js, whose names it uses.
 
-// The address follows when nothing has changed for so long; browsers refuse more than a few changes a second.
-const DESCRIBE_AFTER = 300;
+// The address follows a change after so long; browsers refuse more than a few changes a second.
+const DESCRIBE_MS = 300;
 
 function describeSoon() {
-  clearTimeout(describing);
-  if (!OFFLINE) describing = setTimeout(() => described().catch(() => {}), DESCRIBE_AFTER);
+  clearTimeout(describeTimer);
+  if (!OFFLINE) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
 }
 
 const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === analysisKey(store.state.views[pane.index] ?? {}));
 
-/** The link and the lines of Python of what is shown; what cannot be so is put right. */
-async function described() {
+/** The link and the lines of Python of the state, which is corrected if it is not legal. */
+async function describe() {
   if (latest.version === store.version || !isSettled()) return latest;
   const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
   const answer = await server.describe({ state: store.state, uids });
   if (version !== store.version || !answer || answer.expired) return latest;
-  if (answer.refused) return answer.final ? leaveIllegal(answer.refused) : latest;
+  if (answer.refused) return answer.final ? restoreLegal(answer.refused) : latest;
   Object.assign(latest, { link: answer.link, python: answer.python, version, state: answer.state });
   showAddress();
-  if (!same(answer.state, store.state)) store.replace(answer.state);
+  if (!isEqual(answer.state, store.state)) store.replace(answer.state);
   if (answer.notes?.length) notify(answer.notes.join(" "));
   return latest;
 }
 
-/** A state that the server refuses must not last: the last legal one takes its place. */
-function leaveIllegal(refused) {
-  if (!latest.state || same(latest.state, store.state)) return latest;
+/** Replace a state that the server refuses by the last legal one. */
+function restoreLegal(refused) {
+  if (!latest.state || isEqual(latest.state, store.state)) return latest;
   store.replace(latest.state);
   notify(refused);
   return latest;
 }
 
-/** A view without settings that its method or probe does not have, such as those of one that was chosen before. */
+/** A view without parameters that its method or probe does not have, such as those of the previous one. */
 function withOwnSettings(view) {
-  const kept = (given, records) => Object.fromEntries(Object.entries(given).filter(([name]) => records.some((each) => each.name === name)));
-  return { ...view, parameters: kept(view.parameters, METHODS[view.method].parameters), probe_parameters: kept(view.probe_parameters, PROBES[view.probe].parameters) };
+  const withRecords = (settings, records) => Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((each) => each.name === name)));
+  return { ...view, parameters: withRecords(view.parameters, METHODS[view.method].parameters), probe_parameters: withRecords(view.probe_parameters, PROBES[view.probe].parameters) };
 }
 
-/** The address of a link; what Gradio and its hosts put there stays. */
+/** The address of a link; it keeps the entries of Gradio and its hosts. */
 function addressOf(link) {
-  const others = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
-  const words = [new URLSearchParams(others).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
-  return `${location.pathname}${words ? `?${words}` : ""}`;
+  const hostEntries = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
+  const query = [new URLSearchParams(hostEntries).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
+  return `${location.pathname}${query ? `?${query}` : ""}`;
 }
 
-/** What shows something else can be gone back from, at once: its address follows. */
+/** Add a history entry if the page shows something else; its address follows later. */
 function showEntry() {
-  if (opening || OFFLINE || !element.isConnected) return;
-  const { views, layout } = store.state, place = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
-  const before = history.state?.vitviz ? history.state : null, isNew = before !== null && before.place !== place;
-  const id = isNew || !before ? crypto.randomUUID() : before.vitviz;
-  visited.set(id, store.state);
-  if (before?.place !== place) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place });
+  if (isOpening || OFFLINE || !element.isConnected) return;
+  const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
+  const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
+  const id = isNew || !entry ? crypto.randomUUID() : entry.vitviz;
+  visitedStates.set(id, store.state);
+  if (entry?.place !== key) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place: key });
 }
 
 function showAddress() {
-  if (!opening && element.isConnected) writeHistory("replaceState", history.state, addressOf(latest.link));
+  if (!isOpening && element.isConnected) writeHistory("replaceState", history.state, addressOf(latest.link));
 }
 
 function writeHistory(way, entry, address) {
   try {
     history[way](entry, "", address);
   } catch {
-    // Some browsers refuse many changes in a short time; the next one follows.
+    // Some browsers refuse many changes in a short time; the next one will pass.
   }
 }
 
-/** While a link is opened, the page shows what it does not say. */
-function setOpening(isOpening) {
-  opening = isOpening;
-  element.querySelector(".vx").setAttribute("aria-busy", isOpening);
+/** Set whether a link is being opened; until then, the page does not show the link's state. */
+function setOpening(value) {
+  isOpening = value;
+  element.querySelector(".vx").setAttribute("aria-busy", value);
 }
 
 function openLink(link) {
-  const before = store.state;
+  const entry = store.state;
   setOpening(true);
-  // Whatever becomes of it, the address then says what is shown.
+  // Afterwards, whatever happened, the address follows the state.
   const end = () => {
     setOpening(false);
     latest.version = -1;
     sync();
-    for (const pane of panes) pane.want();
+    for (const pane of panes) pane.requestFiles();
   };
-  runs.want("open", link, { kind: "open", link }).then((reply) => {
+  runs.request("open", link, { kind: "open", link }).then((reply) => {
     Object.assign(models, reply.models);
     reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
-    // What the visitor chose meanwhile stays chosen.
-    const merged = withChanges(reply.state, before, store.state);
+    // The visitor's choices in the meantime win.
+    const merged = withChanges(reply.state, entry, store.state);
     store.replace({ ...merged, views: merged.views.map(withOwnSettings) });
     end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
@@ -101,7 +101,7 @@ function openLink(link) {
 const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].some(([name]) => !name.startsWith("__")) || text.includes("#");
 
 addEventListener("popstate", (event) => {
-  const state = visited.get(event.state?.vitviz);
+  const state = visitedStates.get(event.state?.vitviz);
   if (!element.isConnected) return;
   if (state) store.replace(state);
   else openLink(location.search + location.hash);

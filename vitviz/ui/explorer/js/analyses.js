@@ -1,69 +1,69 @@
-// Analyses and their files, asked of the server as the state needs them. A part of explorer.js, whose names it uses.
+// Requests for analyses and their files, as the state needs them. A part of explorer.js, whose names it uses.
 
-// An analysis that leaves the server so often in so many milliseconds is not asked for once more.
-const MAX_RENEWALS = 3, RENEWALS_WITHIN = 30000;
+// An analysis that expires so often in so many milliseconds is not requested again.
+const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
 
-function wantAnalysis(pane, view) {
-  const key = analysisKey(view), other = panes[1 - pane.index];
+function requestAnalysis(pane, view) {
+  const key = analysisKey(view), otherPane = panes[1 - pane.index];
   pane.element.classList.add("vx-stale");
-  if (known.has(key)) return install(pane, view, known.get(key));
-  if (other.key === key) return install(pane, view, other.facts);
-  if (pane.wanting === key) return;
-  pane.wanting = key;
-  const sent = copyOf(store.state), { index } = pane;
-  const body = { kind: "analyze", state: legal(sent), index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
-  runs.want(`analysis ${index}`, key, body).then(
-    (reply) => arrived(pane, key, sent, reply),
-    (error) => error.replaced ? forget(pane, key) : failed(pane, key, error),
+  if (analyses.has(key)) return install(pane, view, analyses.get(key));
+  if (otherPane.key === key) return install(pane, view, otherPane.facts);
+  if (pane.pendingKey === key) return;
+  pane.pendingKey = key;
+  const sentState = copyOf(store.state), { index } = pane;
+  const body = { kind: "analyze", state: legalState(sentState), index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
+  runs.request(`analysis ${index}`, key, body).then(
+    (reply) => applyReply(pane, key, sentState, reply),
+    (error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
   );
 }
 
-/** A state without the page's own names of what the server does not know yet. */
-function legal(state) {
+/** A state without names of uploads that the server does not know yet. */
+function legalState(state) {
   const views = state.views.map((view, index) => ({
     ...view, ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }), ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
   }));
   return { ...state, views };
 }
 
-function forget(pane, key) {
-  if (pane.wanting === key) pane.wanting = null;
+function clearPending(pane, key) {
+  if (pane.pendingKey === key) pane.pendingKey = null;
 }
 
-function arrived(pane, key, sent, reply) {
-  forget(pane, key);
+function applyReply(pane, key, sentState, reply) {
+  clearPending(pane, key);
   Object.assign(models, reply.models);
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return sync();
-  const fresh = reply.state.views[pane.index], own = Object.fromEntries(ANALYSED.map((name) => [name, fresh[name]]));
-  // Whoever has chosen another map meanwhile keeps it; what is illegal for this analysis is put right by `describe`.
-  const next = same(view, sent.views[pane.index]) ? fresh : { ...view, ...own };
+  const fresh = reply.state.views[pane.index], input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
+  // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
+  const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
   remember(analysisKey(next), reply.facts);
   load(pane, reply.facts, next);
   store.patchView(pane.index, next);
   if (reply.notes?.length) notify(reply.notes.join(" "));
 }
 
-/** What cannot be had leaves the view as it was. */
-function failed(pane, key, error) {
-  forget(pane, key);
+/** Restore the view of a failed request. */
+function restoreView(pane, key, error) {
+  clearPending(pane, key);
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return sync();
-  if (!pane.facts) return pane.say(reason(error));
-  const kept = Object.fromEntries([...ANALYSED, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
-  store.patchView(pane.index, kept);
+  if (!pane.facts) return pane.setStatus(reason(error));
+  const previous = Object.fromEntries([...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
+  store.patchView(pane.index, previous);
   notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
 }
 
 function remember(key, facts) {
-  known.delete(key);
-  known.set(key, facts);
-  while (known.size > MAX_KNOWN) known.delete(known.keys().next().value);
+  analyses.delete(key);
+  analyses.set(key, facts);
+  while (analyses.size > MAX_ANALYSES) analyses.delete(analyses.keys().next().value);
 }
 
 function install(pane, view, facts) {
-  forget(pane, pane.wanting);
+  clearPending(pane, pane.pendingKey);
   runs.drop(`analysis ${pane.index}`);
   load(pane, facts, view);
 }
@@ -73,45 +73,45 @@ function load(pane, facts, view) {
     panels.clear();
     probes.clear();
   }
-  switched = probed = "";
-  hovered = cell = null;
+  switchKey = probeKey = "";
+  hovered = hoveredCell = null;
   setState("loading");
   pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
 }
 
-/** A pane's analysis is not kept any more: it is asked for again. */
+/** Request a pane's expired analysis again. */
 function renew(pane) {
   const now = performance.now();
-  pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWALS_WITHIN);
+  pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWAL_MS);
   if (pane.renewals.length >= MAX_RENEWALS || OFFLINE) {
-    // Nothing can be drawn, so that nothing else says it.
+    // Without a painter, nothing else shows the error.
     if (!pane.painter) {
-      pane.say("The picture cannot be fetched.");
+      pane.setStatus("The picture cannot be fetched.");
       setState("failed");
     }
     return;
   }
   pane.renewals.push(now);
-  unlearn(pane);
+  forgetAnalysis(pane);
   sync();
 }
 
-/** What the server said of a pane's analysis is no longer so. */
-function unlearn(pane) {
-  for (const [key, facts] of known) if (facts.uid === pane.facts?.uid) known.delete(key);
-  for (const each of panes) if (each.facts && each.facts.uid === pane.facts?.uid) each.key = "";
+/** Forget an analysis that the server no longer has. */
+function forgetAnalysis(pane) {
+  for (const [key, facts] of analyses) if (facts.uid === pane.facts?.uid) analyses.delete(key);
+  for (const shownPane of panes) if (shownPane.facts && shownPane.facts.uid === pane.facts?.uid) shownPane.key = "";
 }
 
-/** A file or the picture of a pane has come, or could not be had. */
+/** A file or the picture of a pane is loaded, or has failed with an error. */
 function paneChanged(pane, error) {
   if (error?.expired) return renew(pane);
   if (error?.stopped) notify("Stopped. The map before is a choice of another method away.");
   showControls();
-  wantSwitched();
-  wantProbe();
+  requestSwitched();
+  requestProbe();
   describeSoon();
-  ask();
+  requestDraw();
 }
 
 function reason(error) {
@@ -135,19 +135,19 @@ async function fetchFile(pane, facts, name) {
 async function fetchMap(pane, facts, name) {
   const [method, parameters] = JSON.parse(name.slice(4)), body = { uid: facts.uid, method, parameters };
   const answer = await server.map(body);
-  return answer?.slow ? runs.want(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body }) : answer;
+  return answer?.slow ? runs.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body }) : answer;
 }
 
-/** What a pane no longer needs is not computed any more. */
-function wanted(pane, names) {
-  runs.keep(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
+/** Drop the requests for maps that a pane no longer needs. */
+function dropMaps(pane, names) {
+  runs.keepOnly(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
 }
 
 function retry() {
   setState("loading");
   for (const pane of shownPanes()) {
     pane.renewals = [];
-    if (!pane.painter) unlearn(pane);
+    if (!pane.painter) forgetAnalysis(pane);
     pane.packs?.retry();
   }
   sync();
@@ -155,12 +155,12 @@ function retry() {
 
 const busy = { runs: null, films: null };
 
-/** Of what a visitor waits for; of a video where there is nothing else. */
+/** Show the progress of requests, or else that of a video. */
 function showBusy(lane, its) {
   busy[lane] = its;
   const state = busy.runs ?? busy.films;
   find("busy").hidden = !state;
-  // It appears by a transition, which begins once it is there: what is soon over shows nothing.
+  // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
   requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
   if (!state) return;
   const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", probe: "Looking into the model", compare: "Comparing", film: "Rendering the video" };

@@ -1,46 +1,46 @@
-// Attention weights from queries, keys and the logarithms of the rows' sums; other maps are files of their own.
+// Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
 
 const FUSIONS = {
-  mean: (into, weights, heads) => { for (let token = 0; token < into.length; token++) into[token] += weights[token] / heads; },
-  max: (into, weights) => { for (let token = 0; token < into.length; token++) if (weights[token] > into[token]) into[token] = weights[token]; },
-  min: (into, weights) => { for (let token = 0; token < into.length; token++) if (weights[token] < into[token]) into[token] = weights[token]; },
+  mean: (fused, weights, heads) => { for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads; },
+  max: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] > fused[token]) fused[token] = weights[token]; },
+  min: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] < fused[token]) fused[token] = weights[token]; },
 };
 
-/** One vector of `fixed` times many of `moving`, both "vector dim": `into` "vector". */
-function products(fixed, number, moving, first, dim, into) {
-  const one = fixed.subarray(number * dim, (number + 1) * dim), whole = dim - dim % 4;
-  for (let other = 0, place = first * dim; other < into.length; other++, place += dim) {
-    // Four sums at a time: a single one would wait for itself at every step.
+/** The dot products of one vector with others, both "vector dim": `results` "vector". */
+function products(vectors, vectorIndex, others, firstOther, dim, results) {
+  const vector = vectors.subarray(vectorIndex * dim, (vectorIndex + 1) * dim), unrolled = dim - dim % 4;
+  for (let output = 0, offset = firstOther * dim; output < results.length; output++, offset += dim) {
+    // Four independent sums: each addition to a single one would wait for the last.
     let a = 0, b = 0, c = 0, d = 0;
-    for (let index = 0; index < whole; index += 4) {
-      a += one[index] * moving[place + index];
-      b += one[index + 1] * moving[place + index + 1];
-      c += one[index + 2] * moving[place + index + 2];
-      d += one[index + 3] * moving[place + index + 3];
+    for (let index = 0; index < unrolled; index += 4) {
+      a += vector[index] * others[offset + index];
+      b += vector[index + 1] * others[offset + index + 1];
+      c += vector[index + 2] * others[offset + index + 2];
+      d += vector[index + 3] * others[offset + index + 3];
     }
-    for (let index = whole; index < dim; index++) a += one[index] * moving[place + index];
-    into[other] = a + b + c + d;
+    for (let index = unrolled; index < dim; index++) a += vector[index] * others[offset + index];
+    results[output] = a + b + c + d;
   }
 }
 
-/** Maps of one analysis. `facts` is ExplorerData of component.py, `packs` its files. */
+/** Maps of one analysis: its `facts` (see facts.py) and `packs`, its files. */
 class Attention {
   constructor(facts, packs) {
     this.facts = facts;
     this.packs = packs;
     this.prefix = facts.prefix.length;
     this.tokens = this.prefix + facts.rows * facts.columns;
-    this.one = new Float32Array(this.tokens);
+    this.headWeights = new Float32Array(this.tokens);
   }
 
-  /** Attention from the token (row) or to it (column): "token"; null while the layer's file is not there. */
+  /** Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded. */
   map(layer, head, token, direction) {
     const pack = this.packs.get(`layer ${layer}`);
     if (!pack) return null;
-    const into = new Float32Array(this.tokens);
-    if (typeof head === "number") this.weights(pack, head, token, direction, into);
-    else this.fused(pack, head, token, direction, into);
-    return into;
+    const weights = new Float32Array(this.tokens);
+    if (typeof head === "number") this.weights(pack, head, token, direction, weights);
+    else this.fused(pack, head, token, direction, weights);
+    return weights;
   }
 
   /** The token's rollout through all layers: "token". The file has it times the number of tokens. */
@@ -49,33 +49,33 @@ class Attention {
     return rows ? rows.subarray(token * this.tokens, (token + 1) * this.tokens).map((value) => value / this.tokens) : null;
   }
 
-  fused(pack, fusion, token, direction, into) {
-    if (fusion === "min") into.fill(Infinity);
+  fused(pack, fusion, token, direction, weights) {
+    if (fusion === "min") weights.fill(Infinity);
     for (let head = 0; head < this.facts.heads; head++) {
-      this.weights(pack, head, token, direction, this.one);
-      FUSIONS[fusion](into, this.one, this.facts.heads);
+      this.weights(pack, head, token, direction, this.headWeights);
+      FUSIONS[fusion](weights, this.headWeights, this.facts.heads);
     }
   }
 
-  /** One head's weights: `into` "token". */
-  weights(pack, head, token, direction, into) {
-    this.scores(pack, head, token, direction, into);
-    const { log_sums: sums } = pack, first = head * this.tokens, row = direction === "row";
-    for (let other = 0; other < this.tokens; other++) into[other] = Math.exp(into[other] - sums[first + (row ? token : other)]);
+  /** One head's weights: "token". */
+  weights(pack, head, token, direction, weights) {
+    this.scores(pack, head, token, direction, weights);
+    const { log_sums: sums } = pack, first = head * this.tokens, isRow = direction === "row";
+    for (let index = 0; index < this.tokens; index++) weights[index] = Math.exp(weights[index] - sums[first + (isRow ? token : index)]);
   }
 
-  /** One head's scores before the softmax, counted from the mean key's: `into` "token". */
-  scores({ queries, keys, bias }, head, token, direction, into) {
-    const first = head * this.tokens, row = direction === "row";
-    products(row ? queries : keys, first + token, row ? keys : queries, first, queries.shape[2], into);
-    if (bias) this.addBias(bias, first, token, row, into);
+  /** One head's scores before the softmax, minus the score of the mean key: "token". */
+  scores({ queries, keys, bias }, head, token, direction, scores) {
+    const first = head * this.tokens, isRow = direction === "row";
+    products(isRow ? queries : keys, first + token, isRow ? keys : queries, first, queries.shape[2], scores);
+    if (bias) this.addBias(bias, first, token, isRow, scores);
   }
 
-  /** `bias` "head query key", of which one row or column is added to scores "token". */
-  addBias(bias, first, token, row, into) {
-    for (let other = 0; other < this.tokens; other++) {
-      const [query, key] = row ? [token, other] : [other, token];
-      into[other] += bias[(first + query) * this.tokens + key];
+  /** Add one row or column of `bias` "head query key" to scores "token". */
+  addBias(bias, first, token, isRow, scores) {
+    for (let index = 0; index < this.tokens; index++) {
+      const [query, key] = isRow ? [token, index] : [index, token];
+      scores[index] += bias[(first + query) * this.tokens + key];
     }
   }
 
@@ -90,27 +90,27 @@ class Attention {
   }
 
   strongest(values) {
-    let best = this.prefix, highest = -Infinity;
-    for (let token = best; token < this.tokens; token++) if (values[token] > highest) [best, highest] = [token, values[token]];
-    return best;
+    let strongest = this.prefix, highest = -Infinity;
+    for (let token = strongest; token < this.tokens; token++) if (values[token] > highest) [strongest, highest] = [token, values[token]];
+    return strongest;
   }
 
-  /** Of a row of weights: in nats, from 0 to the logarithm of the number of tokens. */
+  /** The entropy of a row of weights in nats, from 0 to the logarithm of the number of tokens. */
   entropy(values) {
     let sum = 0;
     for (const value of values) if (value > 0) sum -= value * Math.log(value);
     return sum;
   }
 
-  /** The mean distance from a patch to those it looks at, in patches; null for a prefix token. */
+  /** The mean distance from a patch to those that it attends to, in patches; null for a prefix token. */
   distance(values, token) {
     if (token < this.prefix) return null;
     const [row, column] = this.cell(token);
     let sum = 0, weight = 0;
-    for (let other = this.prefix; other < this.tokens; other++) {
-      const [down, across] = this.cell(other);
-      sum += values[other] * Math.hypot(down - row, across - column);
-      weight += values[other];
+    for (let index = this.prefix; index < this.tokens; index++) {
+      const [down, across] = this.cell(index);
+      sum += values[index] * Math.hypot(down - row, across - column);
+      weight += values[index];
     }
     return weight > 0 ? sum / weight : null;
   }

@@ -2,22 +2,21 @@
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
-// Of the height of the screen.
-const TALLEST = 0.8;
-// Rows and columns have their numbers where a patch is so many pixels large.
-const NUMBERED = 26;
-// Of a smooth map, so many values along the side of a patch.
+// The largest share of the screen's height.
+const MAX_HEIGHT_SHARE = 0.8;
+// Rows and columns are numbered if patches have at least so many pixels.
+const MIN_NUMBERED_PIXELS = 26;
+// Interpolated values of a smooth map along the side of a patch.
 const SMOOTH_STEPS = 8;
 
-/** Give a canvas as many pixels as the screen shows of it; one that is not shown keeps its own. */
-function fitted(canvas, ratio) {
-  const room = canvas.parentElement.clientWidth;
-  if (!room) return;
+/** Give a canvas the number of pixels that the screen shows of it; a hidden one keeps its own. */
+function fitCanvas(canvas, ratio) {
+  const availableWidth = canvas.parentElement.clientWidth;
+  if (!availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
-  // A tall picture is not taller than the screen.
-  const shown = Math.min(room, TALLEST * window.innerHeight / ratio);
-  canvas.style.width = shown < room ? `${shown}px` : "";
-  const width = Math.max(1, Math.round(shown * scale)), height = Math.max(1, Math.round(width * ratio));
+  const cssWidth = Math.min(availableWidth, MAX_HEIGHT_SHARE * window.innerHeight / ratio);
+  canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
+  const width = Math.max(1, Math.round(cssWidth * scale)), height = Math.max(1, Math.round(width * ratio));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
 }
 
@@ -34,17 +33,17 @@ class Painter {
   }
 
   /**
-   * A map over the picture; the picture alone where there is no map.
+   * Draw a map over the picture, or the picture alone without values.
    * @param values "patch"
    * @param scale a FittedScale
-   * @param look opacity, fade, smooth, grid, the part of the width that the map covers, and the scale of lines and numbers
+   * @param look opacity, fade, smooth, grid, part (the share of the width that the map covers), scale of lines and numbers
    */
   draw(canvas, values, scale, colours, look) {
-    fitted(canvas, this.ratio);
+    fitCanvas(canvas, this.ratio);
     this.paint(canvas, values, scale, colours, look);
   }
 
-  /** The same on a canvas as large as it is. */
+  /** The same, without resizing the canvas. */
   paint(canvas, values, scale, colours, look) {
     const context = canvas.getContext("2d"), { width, height } = canvas;
     const [left, top, right, bottom] = this.box(width, height);
@@ -67,18 +66,18 @@ class Painter {
     if (look.grid) this.drawGrid(context, [left, top, right, bottom], look.scale ?? 1);
   }
 
-  /** What the model saw, on a canvas of this size. */
+  /** Left, top, right and bottom edge of the model's input, on a canvas of this size. */
   box(width, height) {
     const [left, top, right, bottom] = this.facts.box, across = width / this.facts.width, down = height / this.facts.height;
     return [left * across, top * down, right * across, bottom * down];
   }
 
-  colour(places, colours, smooth) {
+  colour(positions, colours, smooth) {
     const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
     if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
     const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
-    const shown = smooth ? interpolated(places, this.facts.rows, this.facts.columns, times) : places;
-    paint(shown, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
+    const filled = smooth ? interpolated(positions, this.facts.rows, this.facts.columns, times) : positions;
+    paint(filled, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
     context.putImageData(image, 0, 0);
   }
 
@@ -89,7 +88,7 @@ class Painter {
     }
   }
 
-  /** In one piece: four rectangles would leave seams. */
+  /** Dim everything outside the model's input, as one shape: four rectangles would leave seams. */
   dimUnseen(context, width, height, [left, top, right, bottom]) {
     context.fillStyle = DIMMED;
     context.beginPath();
@@ -115,10 +114,10 @@ class Painter {
     }
     context.stroke();
     const across = (right - left) / columns, down = (bottom - top) / rows;
-    if (Math.min(across, down) >= NUMBERED * scale) this.number(context, left, top, across, down, scale);
+    if (Math.min(across, down) >= MIN_NUMBERED_PIXELS * scale) this.number(context, left, top, across, down, scale);
   }
 
-  /** The numbers of the columns along the upper edge, and of the rows along the left one. */
+  /** Number the columns along the upper edge, and the rows along the left one. */
   number(context, left, top, across, down, scale) {
     const font = `${11 * scale}px system-ui, sans-serif`;
     Object.assign(context, { font, fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 * scale });
@@ -132,42 +131,46 @@ class Painter {
     for (let row = 0; row < this.facts.rows; row++) write(row, left + 3 * scale, top + (row + 0.5) * down);
   }
 
-  /** Outlines a patch; black on both sides of the colour is seen on everything. */
-  mark(canvas, [row, column], colour, stroke, isDashed = false) {
-    const context = canvas.getContext("2d"), [left, top, right, bottom] = this.box(canvas.width, canvas.height);
-    const across = (right - left) / this.facts.columns, down = (bottom - top) / this.facts.rows;
+  /** Left and top edge, width and height of a patch, on a canvas of this size. */
+  patchRectangle([row, column], width, height) {
+    const [left, top, right, bottom] = this.box(width, height);
+    const patchWidth = (right - left) / this.facts.columns, patchHeight = (bottom - top) / this.facts.rows;
+    return [left + column * patchWidth, top + row * patchHeight, patchWidth, patchHeight];
+  }
+
+  /** Outline a patch; the black edges on both sides of the colour are visible on any picture. */
+  mark(canvas, cell, colour, stroke, isDashed = false) {
+    const context = canvas.getContext("2d"), rectangle = this.patchRectangle(cell, canvas.width, canvas.height);
     for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
       context.strokeStyle = style;
       context.lineWidth = width;
       context.setLineDash(isDashed && style === colour ? [3 * stroke, 3 * stroke] : []);
-      context.strokeRect(left + column * across, top + row * down, across, down);
+      context.strokeRect(...rectangle);
     }
     context.setLineDash([]);
   }
 
-  /** Crosses out a patch. */
-  cross(canvas, [row, column]) {
-    const context = canvas.getContext("2d"), [left, top, right, bottom] = this.box(canvas.width, canvas.height);
-    const across = (right - left) / this.facts.columns, down = (bottom - top) / this.facts.rows;
-    const x = left + column * across, y = top + row * down;
+  /** Cross out a patch. */
+  cross(canvas, cell) {
+    const context = canvas.getContext("2d"), [x, y, width, height] = this.patchRectangle(cell, canvas.width, canvas.height);
     context.fillStyle = "rgba(0, 0, 0, 0.8)";
-    context.fillRect(x, y, across, down);
+    context.fillRect(x, y, width, height);
     Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 450) });
     context.beginPath();
     for (const [from, to] of [[0, 1], [1, 0]]) {
-      context.moveTo(x, y + from * down);
-      context.lineTo(x + across, y + to * down);
+      context.moveTo(x, y + from * height);
+      context.lineTo(x + width, y + to * height);
     }
     context.stroke();
   }
 
-  /** The middle of a patch, in parts of the picture's width and height. */
-  centre([row, column]) {
-    const [left, top, right, bottom] = this.box(1, 1), { rows, columns } = this.facts;
-    return [left + (column + 0.5) / columns * (right - left), top + (row + 0.5) / rows * (bottom - top)];
+  /** The centre of a patch, as shares of the picture's width and height. */
+  centre(cell) {
+    const [left, top, width, height] = this.patchRectangle(cell, 1, 1);
+    return [left + width / 2, top + height / 2];
   }
 
-  /** Row and column of the patch under a point, in parts of the canvas; null where the model did not see. */
+  /** Row and column of the patch at a point, in shares of the canvas; null outside the model's input. */
   cellAt(across, down) {
     const [left, top, right, bottom] = this.box(1, 1);
     const column = Math.floor((across - left) / (right - left) * this.facts.columns);

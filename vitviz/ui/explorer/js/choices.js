@@ -1,37 +1,37 @@
-// What a visitor chooses, as changes of the state. A part of explorer.js, whose names it uses.
+// The visitor's choices as changes of the state. A part of explorer.js, whose names it uses.
 
-const PLAY_EVERY = 450;
-// The map that a click on a prediction shows, where the one before is not about a class.
-const ABOUT_A_CLASS = "relevance";
-// What is at a place of one picture, or of one grid of patches, means nothing on another.
-const nothingPlaced = { pins: [], patches_off: [] };
-/** Nor does a patch that a map is about likeness to, or that a probe compares with others. */
+const PLAY_MS = 450;
+// The method that a click on a prediction chooses, if the current one is not about a class.
+const CLASS_METHOD = "relevance";
+// Places of one picture or grid mean nothing on another.
+const NO_PLACES = { pins: [], patches_off: [] };
+/** The changes for another grid: no places, neither in the target of a map nor in the query of a probe. */
 function onAnotherGrid() {
   const { parameters, probe_parameters } = store.state.views[active];
-  const { target, ...others } = parameters, { query, ...asked } = probe_parameters, kept = withoutPlaces(target);
-  return { ...nothingPlaced, parameters: kept === null ? others : { ...others, target: kept }, probe_parameters: Array.isArray(query) ? asked : probe_parameters };
+  const { target, ...others } = parameters, { query, ...probeOthers } = probe_parameters, carriedTarget = withoutPlaces(target);
+  return { ...NO_PLACES, parameters: carriedTarget === null ? others : { ...others, target: carriedTarget }, probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters };
 }
 
 function choosePicture(picture) {
   const { target } = store.state.views[active].parameters;
-  // A patch of another picture than the one that is looked at stays what it is.
+  // The target may keep a patch of another picture.
   store.patchView(active, { picture, frame: null, ...onAnotherGrid(), ...(target?.like && { parameters: store.state.views[active].parameters }) });
 }
 
 async function takePicture(file) {
-  const found = await uploadedPicture(file);
-  if (!found) return;
-  const id = `upload:${++uploaded}`;
-  uploads.set(id, found);
+  const uploaded = await uploadedPicture(file);
+  if (!uploaded) return;
+  const id = `upload:${++uploadCount}`;
+  uploads.set(id, uploaded);
   choosePicture(id);
 }
 
-/** A picture as an upload; null where it could not be, which is said. */
+/** Upload a picture; null and a message if that fails. */
 async function uploadedPicture(file) {
   notify("");
   const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
-  const most = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
-  if (file.size > most) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(most)}`) ?? null;
+  const maxBytes = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
+  if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
   try {
     return { path: (await upload(file)).path, orig_name: file.name };
   } catch (error) {
@@ -39,66 +39,63 @@ async function uploadedPicture(file) {
   }
 }
 
-/** A picture that the map is about likeness to. */
+/** Upload a picture and make likeness to it the target. */
 async function likePicture(file) {
-  const found = await uploadedPicture(file), answer = found && await server.picture({ upload: found });
+  const uploaded = await uploadedPicture(file), answer = uploaded && await server.picture({ upload: uploaded });
   if (!answer) return;
   if (!answer.id) return notify(answer.refused ?? "The server does not answer");
-  if (!answer.id.startsWith("example:")) liked.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
+  if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
   if (hasParameter(store.state.views[active].method, "target")) setParameter("target", { like: answer.id });
 }
 
-/** Another model: what belongs to the layers, heads and classes of the one before does not mean the same there. */
+/** Choose another model, without the layers, heads and classes of the previous one. */
 function chooseModel(model) {
   find("models").open = false;
   const { method, parameters } = store.state.views[active];
-  const kept = Object.entries(parameters).filter(([name, value]) => {
+  const carried = Object.entries(parameters).filter(([name, value]) => {
     const kind = parametersOf(method)[name]?.kind;
-    return kind !== "layer" && kind !== "head" && !(kind === "class" && (isOfClasses(value) || withoutPlaces(value) === null));
+    return kind !== "layer" && kind !== "head" && !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
   }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
-  if (isOfClasses(latestShared.target)) delete latestShared.target;
-  store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(kept), heads_off: [], ...nothingPlaced, probe_parameters: {} });
+  if (hasClasses(latestShared.target)) delete latestShared.target;
+  store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(carried), heads_off: [], ...NO_PLACES, probe_parameters: {} });
 }
 
 async function openOwn({ files, hub, overrides }) {
   notify("");
   if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
   try {
-    const sent = [];
-    for (const file of files) sent.push({ path: (await upload(file)).path, orig_name: file.name });
-    const id = `own-new:${++uploaded}`;
-    uploads.set(id, { files: sent, hub, overrides });
+    const uploadedFiles = [];
+    for (const file of files) uploadedFiles.push({ path: (await upload(file)).path, orig_name: file.name });
+    const id = `own-new:${++uploadCount}`;
+    uploads.set(id, { files: uploadedFiles, hub, overrides });
     chooseModel(id);
   } catch (error) {
     notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
   }
 }
 
-/** Another method keeps the token and the target, where it has them. */
+/** Another method keeps layer, head, token and target, if it has these parameters. */
 function chooseMethod(method) {
-  const { parameters } = store.state.views[active], before = latestParameters.get(method) ?? {};
-  latestParameters.set(store.state.views[active].method, parameters);
-  const shared = Object.fromEntries(["query", "target"].filter((name) => name in parameters && hasParameter(method, name)).map((name) => [name, parameters[name]]));
-  const layers = Object.fromEntries(["layer", "head"].filter((name) => name in parameters && hasParameter(method, name)).map((name) => [name, parameters[name]]));
-  const { query, target, ...own } = before;
-  const carried = { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target };
-  for (const name of Object.keys(carried)) if (carried[name] !== undefined && hasParameter(method, name)) shared[name] = carried[name];
-  Object.assign(latestShared, carried);
-  store.patchView(active, { method, parameters: { ...own, ...layers, ...shared } });
+  const { method: previous, parameters } = store.state.views[active];
+  latestParameters.set(previous, parameters);
+  Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
+  const { query, target, ...others } = latestParameters.get(method) ?? {};
+  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared });
+  const shared = Object.fromEntries(carried.filter(([name, value]) => value !== undefined && hasParameter(method, name)));
+  store.patchView(active, { method, parameters: { ...others, ...shared } });
 }
 
-// What each method was asked with, and the token and target that those without them do not carry.
+// The latest parameters of each method, and the latest token and target, for methods without them on the way.
 const latestParameters = new Map(), latestShared = {};
 
 function setParameter(name, value) {
-  const { view, facts } = panes[active], record = parametersOf(store.state.views[active].method)[name];
-  const first = record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
-  store.patchParameters(active, { [name]: value === first ? null : value });
+  const record = parametersOf(store.state.views[active].method)[name];
+  store.patchParameters(active, { [name]: value === defaultOf(record, panes[active].facts) ? null : value });
 }
 
 function chooseTarget(index) {
   const { method } = store.state.views[active];
-  if (!METHODS[method].about_a_class) chooseMethod(ABOUT_A_CLASS);
+  if (!METHODS[method].about_a_class) chooseMethod(CLASS_METHOD);
   store.patchParameters(active, { target: index });
 }
 
@@ -108,7 +105,7 @@ function showLayer(layer) {
   setParameter("layer", Math.min(Math.max(layer, 0), last));
 }
 
-/** A head of a layer, on the canvas: the attention map where the one before is of no single head. */
+/** Show a head of a layer, with the attention map if the current method has no single heads. */
 function showHeadOfLayer(layer, head) {
   const { method } = store.state.views[active];
   if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
@@ -117,9 +114,9 @@ function showHeadOfLayer(layer, head) {
 }
 
 function setProbeParameter(name, value) {
-  const { probe, probe_parameters: { [name]: before, ...others } } = store.state.views[active];
-  const first = defaultOf(PROBES[probe].parameters.find((each) => each.name === name), panes[active].facts);
-  store.patchView(active, { probe_parameters: same(value, first) ? others : { ...others, [name]: value } });
+  const { probe, probe_parameters: { [name]: previous, ...others } } = store.state.views[active];
+  const preset = probeDefaultOf(PROBES[probe].parameters.find((record) => record.name === name), panes[active].facts);
+  store.patchView(active, { probe_parameters: isEqual(value, preset) ? others : { ...others, [name]: value } });
 }
 
 function showHead(head) {
@@ -130,72 +127,72 @@ function showHead(head) {
 
 function setLook(name, value) {
   if (name === "layout" && (value === "two" || value === "difference") && store.state.views.length < 2) {
-    return store.patch({ layout: value, views: [store.state.views[0], copyOf(second ?? store.state.views[0])] });
+    return store.patch({ layout: value, views: [store.state.views[0], copyOf(hiddenView ?? store.state.views[0])] });
   }
   if (name === "layout" && value !== "two" && value !== "difference" && store.state.views.length > 1) {
-    second = store.state.views[1];
+    hiddenView = store.state.views[1];
     active = 0;
     return store.patch({ layout: value, views: store.state.views.slice(0, 1) });
   }
   store.patch({ [name]: value });
 }
 
-// The second view, while only the first is shown.
-let second = null;
+// The second view, while the layout shows only the first.
+let hiddenView = null;
 
-/** Both maps are asked about the same place. */
+/** Choose a token in both views, at the same place. */
 function chooseToken(pane, query) {
   activate(pane);
   hovered = null;
   if (find("switch-patches").checked && store.state.panel === "switches" && Array.isArray(query)) return switchPatch(query);
   const views = store.state.views.map((view, index) => {
-    const linked = panes[index].facts && panes[index].view ? panes[index].linked(pane, query) : undefined;
-    if (linked === undefined || !hasParameter(view.method, "query")) return view;
-    const { query: before, ...others } = view.parameters, first = !panes[index].model.pools_by_attention && !view.parameters.target?.patch && same(linked, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
-    return { ...view, parameters: linked === null || first ? others : { ...others, query: linked } };
+    const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
+    if (counterpart === undefined || !hasParameter(view.method, "query")) return view;
+    const { query: previous, ...others } = view.parameters, isDefault = !panes[index].model.pools_by_attention && !view.parameters.target?.patch && isEqual(counterpart, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
+    return { ...view, parameters: counterpart === null || isDefault ? others : { ...others, query: counterpart } };
   });
   latestShared.query = query ?? undefined;
   store.patch({ views });
 }
 
-function switchPatch(place) {
-  const { patches_off } = store.state.views[active], others = patches_off.filter((each) => !same(each, place));
-  store.patchView(active, { patches_off: others.length < patches_off.length ? others : [...others, place] });
+function switchPatch(cell) {
+  const { patches_off } = store.state.views[active], remaining = patches_off.filter((item) => !isEqual(item, cell));
+  store.patchView(active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
 }
 
 function pin(pane, token) {
   activate(pane);
   if (!pane.hasToken) return;
   const query = queryOf(token, pane.facts), { pins } = store.state.views[pane.index];
-  const others = pins.filter((each) => !same(each, query));
-  store.patchView(pane.index, { pins: others.length < pins.length ? others : [...others, query].slice(-MAX_PINS) });
+  const remaining = pins.filter((item) => !isEqual(item, query));
+  store.patchView(pane.index, { pins: remaining.length < pins.length ? remaining : [...remaining, query].slice(-MAX_PINS) });
 }
 
-function unpin(place) {
-  store.patchView(active, { pins: store.state.views[active].pins.filter((_, index) => index !== place) });
+function unpin(pinIndex) {
+  store.patchView(active, { pins: store.state.views[active].pins.filter((_, index) => index !== pinIndex) });
 }
 
-/** Make a pane the one that the controls are about. */
+/** Make a pane the one of the controls. */
 function activate(pane) {
   if (pane.index === active || !pane.facts) return;
   active = pane.index;
   showControls();
-  wantProbe();
-  ask();
+  requestProbe();
+  requestDraw();
 }
 
 function play() {
-  const isPlaying = playing !== 0;
-  clearInterval(playing);
-  playing = isPlaying ? 0 : setInterval(() => {
+  const isPlaying = playTimer !== 0;
+  clearInterval(playTimer);
+  playTimer = isPlaying ? 0 : setInterval(() => {
     if (!element.isConnected || !panes[active].facts) return play();
     const { facts, view } = panes[active];
     showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
-  }, PLAY_EVERY);
+  }, PLAY_MS);
   showControls();
 }
 
-/** A step of the guide, with the map that it is about; null closes the guide. */
+/** Go to a step of the guide and its method; null closes the guide. */
 function goToStep(step) {
   const [, , , method, isOfOneHead] = STEPS[step] ?? [];
   if (method && store.state.views[active].method !== method) chooseMethod(method);

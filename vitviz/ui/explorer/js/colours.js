@@ -1,9 +1,9 @@
 // From values to pixels.
 
-// The table for what may be above or below zero.
+// The table of signed values.
 const DIFFERENCE = "coolwarm";
 
-/** Colour tables as the canvas takes them: 256 pixels each, by name. `tables` has their bytes in base64. */
+/** Colour tables by name, as 256 pixels of a canvas each. `tables` has their bytes in base64. */
 function readColours(tables) {
   return Object.fromEntries(Object.entries(tables).map(([name, table]) => {
     const bytes = fromBase64(table), pixels = new Uint32Array(256);
@@ -14,52 +14,48 @@ function readColours(tables) {
   }));
 }
 
-/** A colour table as a CSS gradient. */
-function gradient(colours) {
-  const stops = [];
-  for (let step = 0; step < 256; step += 17) {
-    const pixel = colours[step];
-    stops.push(`rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`);
-  }
-  return `linear-gradient(to right, ${stops.join(", ")})`;
-}
+/** A pixel of a colour table as a CSS colour. */
+const rgbOf = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
 
-/** Places on a scale "row column" into pixels of a wider picture, from its pixel `start` on; NaN is clear. */
-function paint(places, rows, columns, colours, pixels, stride, start) {
+/** A colour table as a CSS gradient of 16 stops. */
+const gradient = (colours) => `linear-gradient(to right, ${range(16).map((stop) => rgbOf(colours[17 * stop])).join(", ")})`;
+
+/** Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent. */
+function paint(positions, rows, columns, colours, pixels, stride, start) {
   for (let row = 0, index = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, index++) {
-      // 256 equal steps, as the server and matplotlib divide them.
-      const step = 256 * places[index];
+      // 256 equal steps, as on the server and in matplotlib.
+      const step = 256 * positions[index];
       pixels[start + row * stride + column] = Number.isNaN(step) ? 0 : colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
     }
   }
 }
 
-/** Values "row column" interpolated between patch centres, `times` as many on each side. */
+/** Values "row column" interpolated between patch centres, `times` as many along each side. */
 function interpolated(values, rows, columns, times) {
-  const wide = columns * times, made = new Float32Array(rows * times * wide);
-  const along = (count) => Array.from({ length: count * times }, (_, index) => {
-    const place = Math.min(Math.max((index + 0.5) / times - 0.5, 0), count - 1), before = Math.floor(place);
-    return [before, Math.min(before + 1, count - 1), place - before];
+  const width = columns * times, result = new Float32Array(rows * times * width);
+  const along = (count) => range(count * times).map((index) => {
+    const position = Math.min(Math.max((index + 0.5) / times - 0.5, 0), count - 1), lower = Math.floor(position);
+    return [lower, Math.min(lower + 1, count - 1), position - lower];
   });
   const across = along(columns);
-  along(rows).forEach(([above, below, down], row) => across.forEach(([left, right, share], column) => {
-    const upper = values[above * columns + left] * (1 - share) + values[above * columns + right] * share;
-    const lower = values[below * columns + left] * (1 - share) + values[below * columns + right] * share;
-    made[row * wide + column] = upper * (1 - down) + lower * down;
+  along(rows).forEach(([upperRow, lowerRow, down], row) => across.forEach(([left, right, share], column) => {
+    const upper = values[upperRow * columns + left] * (1 - share) + values[upperRow * columns + right] * share;
+    const lower = values[lowerRow * columns + left] * (1 - share) + values[lowerRow * columns + right] * share;
+    result[row * width + column] = upper * (1 - down) + lower * down;
   }));
-  return made;
+  return result;
 }
 
 const fadedTables = new Map();
 
-/** A colour table whose weak end is clear; of one for what may be above or below zero, the middle is. */
+/** A colour table whose weak end is transparent; of signed values, the middle is. */
 function faded(colours, signed) {
   const known = fadedTables.get(colours);
   if (known) return known;
   const table = colours.map((pixel, step) => {
     const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
-    // >>> keeps the number positive.
+    // The shift by 0 makes the number unsigned.
     return ((Math.round(255 * Math.sqrt(strength)) << 24) | (pixel & 0xffffff)) >>> 0;
   });
   fadedTables.set(colours, table);

@@ -1,4 +1,4 @@
-// The controls of the map, made from the records of the methods, and those of the look.
+// The controls of the map, made from the methods' records, and the controls of its look.
 
 const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
 const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, outliers: Boolean, shared_scale: Boolean };
@@ -8,12 +8,12 @@ let groups = 0;
 class Controls {
   /**
    * @param names of the colour tables
-   * @param liked as TargetField takes it
+   * @param liked as in TargetField
    * @param hooks method(name), parameter(name, value), look(name, value), play(), like(file), failed(text)
    */
-  constructor(root, names, liked, hooks) {
+  constructor(root, names, likedPictures, hooks) {
     this.find = (name) => root.querySelector(`.vx-${name}`);
-    Object.assign(this, { root, hooks, liked, made: "" });
+    Object.assign(this, { root, hooks, liked: likedPictures, controlsKey: "" });
     this.find("colormap").replaceChildren(...names.map((name) => new Option(name)));
     this.find("method").onchange = () => hooks.method(this.find("method").value);
     this.find("layout").onchange = () => hooks.look("layout", this.find("layout").value);
@@ -33,30 +33,30 @@ class Controls {
   choosePercentiles() {
     const pair = this.percentileInputs.map((input) => (input.value === "" ? NaN : Number(input.value))), [low, high] = pair;
     if (low >= 0 && low < high && high <= 100) return this.hooks.look("percentiles", pair);
-    const found = this.percentileInputs.map((input) => input.value || "nothing").join(" to ");
-    this.hooks.failed(`Percentiles ${found}: expected two numbers from 0 to 100, the lower one first.`);
+    const text = this.percentileInputs.map((input) => input.value || "nothing").join(" to ");
+    this.hooks.failed(`Percentiles ${text}: expected two numbers from 0 to 100, the lower one first.`);
     this.percentileInputs.forEach((input, index) => { input.value = this.percentiles[index]; });
   }
 
-  /** Say which scale is chosen, and which one that is for the map that is shown. */
+  /** Show the scale of the state, and the one that the automatic choice leads to for the map. */
   showScale({ scale, percentiles }, fitted) {
     const select = this.find("scale"), name = scale ?? "", automatic = select.options[0];
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
-    if (automatic.textContent !== title) automatic.textContent = title;
+    setText(automatic, title);
     Object.assign(select, { value: name, title: SCALES[name].help });
-    // Where the scale is chosen for every map anew, nothing may move under the pointer.
+    // Hidden for the automatic scale: it may change with every map, and the controls must not move under the pointer.
     this.find("percentiles").hidden = scale !== "robust";
     this.percentiles = percentiles;
     this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
   }
 
-  /** Say what is chosen; the controls of a method are made anew for another method or model. */
+  /** Show the state; another method or model gets new controls. */
   show(state, index, facts, model, playing) {
     const view = state.views[index];
     this.model = model;
-    const made = JSON.stringify([view.method, model.id, facts.layers, facts.heads, facts.prefix, facts.rows, facts.columns]);
-    if (this.made !== made) {
-      this.made = made;
+    const key = JSON.stringify([view.method, model.id, facts.layers, facts.heads, facts.prefix, facts.rows, facts.columns]);
+    if (this.controlsKey !== key) {
+      this.controlsKey = key;
       this.make(view, facts, model);
     }
     this.find("method").value = view.method;
@@ -78,7 +78,7 @@ class Controls {
   make(view, facts, model) {
     const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
     this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
-      const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));
+      const options = offered.filter((method) => method.group === group).map(({ name, title: optionTitle }) => new Option(optionTitle, name));
       if (!options.length) return [];
       return [create("optgroup", { label: title }, ...options)];
     }));
@@ -89,12 +89,12 @@ class Controls {
   }
 
   control(record, facts, model) {
-    const { kind, name, help } = record, parts = this[`make_${kind}`](record, facts, model);
+    const { kind, name, help } = record, controls = this[`make_${kind}`](record, facts, model);
     const properties = { className: `vx-field vx-parameter vx-parameter-${kind}`, title: `${help}. In Python: ${name}`, dataset: { name } };
-    return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...parts);
+    return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...controls);
   }
 
-  /** A label with its control, and what a slider says; the control stands first among what a label can name. */
+  /** A label with its control, and the value of a slider. */
   labelled(record, control) {
     control.setAttribute("aria-label", record.title);
     return create("label", {}, `${record.title} `, ...(control.type === "range" ? [create("span", { className: "vx-value" })] : []), control);
@@ -111,9 +111,9 @@ class Controls {
   }
 
   make_layer(record, facts) {
-    const parts = [this.labelled(record, this.slider(record, 0, facts.layers - 1, 1))];
-    if (record.name !== "layer") return parts;
-    return [...parts, createButton({ className: "vx-button vx-play", onclick: this.hooks.play })];
+    const controls = [this.labelled(record, this.slider(record, 0, facts.layers - 1, 1))];
+    if (record.name !== "layer") return controls;
+    return [...controls, createButton({ className: "vx-button vx-play", onclick: this.hooks.play })];
   }
 
   radios(record, options) {
@@ -129,7 +129,7 @@ class Controls {
   }
 
   make_head(record, facts) {
-    const heads = [...Object.keys(FUSIONS), ...Array(facts.heads).keys()];
+    const heads = [...Object.keys(FUSIONS), ...range(facts.heads)];
     return this.radios(record, heads.map((head) => ({ title: String(head), value: head })));
   }
 
@@ -155,11 +155,11 @@ class Controls {
   }
 
   sayOfCell(text) {
-    if (this.find("cell").textContent !== text) this.find("cell").textContent = text;
+    setText(this.find("cell"), text);
   }
 }
 
-/** Whether a saved page has a method's maps: those that it computes, the default rollouts, and what was saved with it. */
+/** Whether a saved page has a method's maps: it computes them, has the default rollouts, or they were saved with it. */
 const worksOffline = (method, facts) => METHODS[method].live || (method === "rollout" && facts.rolls) || Boolean(SETTINGS.saved?.includes(method));
 
 const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind }) => !OFFLINE || isLive(method, [name]) || kind === "token");

@@ -1,20 +1,36 @@
 // Elements of the page.
 
 /**
- * An element: its properties, or attributes where their names have a dash, and what is in it.
- * @param properties also `role`, an attribute, and `dataset`, an object
+ * An element with properties and children; `role` and names with a dash are attributes.
+ * @param properties `dataset` is an object
  */
 function create(tag, { dataset, ...properties } = {}, ...children) {
-  const part = document.createElement(tag);
+  const created = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name === "role" || name.includes("-")) part.setAttribute(name, value);
-    else part[name] = value;
+    if (name === "role" || name.includes("-")) created.setAttribute(name, value);
+    else created[name] = value;
   }
-  Object.assign(part.dataset, dataset);
-  part.append(...children);
-  return part;
+  Object.assign(created.dataset, dataset);
+  created.append(...children);
+  return created;
 }
 
 const createButton = (properties, ...children) => create("button", { type: "button", ...properties }, ...children);
 
-const canvasOf = (width, height) => create("canvas", { width, height });
+const createCanvas = (width, height) => create("canvas", { width, height });
+
+/** Remove or make the last children, so that there are `count`; `make` gets the index of each. */
+function setChildCount(holder, count, make) {
+  while (holder.children.length > count) holder.lastElementChild.remove();
+  while (holder.children.length < count) holder.append(make(holder.children.length));
+}
+
+/** Change a text only if it differs: a screen reader reads a live region anew with every change. */
+function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/** The numbers from 0 to `count` - 1. */
+const range = (count) => [...Array(count).keys()];
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);

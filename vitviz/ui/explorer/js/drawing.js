@@ -1,4 +1,4 @@
-// What is drawn of the state: panes, legends, pins, sheet and strip. A part of explorer.js, whose names it uses.
+// Drawing the state: panes, legends, pins, sheet and strip. A part of explorer.js, whose names it uses.
 
 const OUTLIER_COLOUR = "#ffd43b";
 const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
@@ -6,42 +6,42 @@ const QUANTITIES = { attention: "attention weight", rollout: "share of the rollo
 const isDouble = () => store.state.layout === "two" || store.state.layout === "difference";
 const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
 
-function ask() {
-  if (!asked) asked = requestAnimationFrame(show);
+function requestDraw() {
+  if (!frameRequest) frameRequest = requestAnimationFrame(show);
 }
 
-/** The query that a pane shows: what is under the pointer, or what was chosen. */
+/** The query that a pane shows: that under the pointer, or that of its view. */
 function queryOfPane(pane) {
-  const { chosen } = pane;
-  if (!hovered || !pane.hasToken) return chosen;
-  const linked = pane.linked(hovered.pane, hovered.query);
-  return linked === undefined ? chosen : linked;
+  const { query } = pane;
+  if (!hovered || !pane.hasToken) return query;
+  const counterpart = pane.counterpart(hovered.pane, hovered.query);
+  return counterpart === undefined ? query : counterpart;
 }
 
 function show() {
-  asked = 0;
+  frameRequest = 0;
   const shown = shownPanes();
   if (!element.isConnected || shown.some((pane) => !pane.painter)) return;
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
-    pane.rest(hovered ? query : null);
-    const values = pane.values(query) ?? (hovered ? pane.values(pane.chosen) : null);
-    const said = pane.values(query) ? query : pane.chosen;
-    const drawn = pane.drawn(said, values);
-    return { pane, query: values ? said : query, values, drawn, scaled: pane.scaled(drawn), signed: pane.signed(said) };
+    pane.fetchAtRest(hovered ? query : null);
+    const values = pane.values(query) ?? (hovered ? pane.values(pane.query) : null);
+    const shownQuery = pane.values(query) ? query : pane.query;
+    const visibleValues = pane.withoutIdentity(shownQuery, values);
+    return { pane, query: values ? shownQuery : query, values, drawn: visibleValues, scaled: pane.scaleValues(visibleValues), signed: pane.isSigned(shownQuery) };
   });
-  // Two maps of the same quantity side by side have one scale.
+  // Two maps of the same quantity side by side share a scale.
   const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
-  const common = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
+  const sharedScale = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
   for (const map of maps) {
-    map.scale = common ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
+    map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
     showMap(map);
   }
   if (store.state.layout === "difference") showDifference(...maps);
   const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
   setState(failures.length ? "failed" : "ready", failures.some(({ final }) => !final));
-  if (moved) measured.hovers.push(performance.now() - moved);
-  moved = 0;
+  if (moveTime) timings.hovers.push(performance.now() - moveTime);
+  moveTime = 0;
   const map = maps.find(({ pane }) => pane.index === active) ?? maps[0];
   controls.showScale(store.state, map.scale);
   showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
@@ -52,67 +52,67 @@ function show() {
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
-const quantityOf = ({ pane, query }) => pane.about(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
+const quantityOf = ({ pane, query }) => pane.metadata(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
 
 function lookOf() {
   const { opacity, fade, smooth, grid, layout, divider } = store.state;
   return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
 }
 
-/** How a map lies on a picture that is small. */
+/** The look of a map on a small picture. */
 const smallLook = () => ({ ...lookOf(), part: undefined, grid: false });
 
-/** The colours of maps, what fits their scale, how they lie on a small picture, and a key of all this. */
+/** The colours, scale function and look of maps on small pictures, and a key that changes with any of them. */
 function lookOfPanels() {
   const { colormap, scale, percentiles } = store.state, look = smallLook();
   return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, look]) };
 }
 
-/** The scale of the page, fittedScale to maps. */
+/** The scale of the state, fitted to maps. */
 function fittedScale(maps, options) {
   return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
 }
 
-function showMap({ pane, query, values, drawn, scaled, scale }) {
+function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const table = colours[store.state.colormap];
-  pane.show(query, drawn, scale, table, lookOf(), marksOf(pane));
+  pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
   pane.showChips(query, values);
   const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
   const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
   pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
-  const about = scale?.caption(scaled, SCALES[scale.name]);
+  const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
-  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), about, outliers].filter(Boolean).join(" "));
+  pane.setStatus(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "));
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === active);
 }
 
-/** The patches that are outlined: outliers where they are asked for, and those that are pinned. */
+/** The outlined patches: outliers if the state shows them, and pins. */
 function marksOf(pane) {
   const patches = store.state.outliers ? pane.facts.outliers?.patches ?? [] : [];
-  return [...patches.map((place) => ({ token: pane.attention.token(...place), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
+  return [...patches.map((cell) => ({ token: pane.attention.token(...cell), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
 }
 
-/** The second pane shows what the first map has more (red) and less (blue) than its own. */
+/** Show in the second pane where the first map has more (red) or less (blue) than the second. */
 function showDifference(first, second) {
   const { pane } = second, { rows, columns, prefix } = first.pane.facts;
-  const alike = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
-  if (!alike) return pane.say("These two have different tokens: there is no difference patch by patch.");
+  const haveSameTokens = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
+  if (!haveSameTokens) return pane.setStatus("These two have different tokens: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
   const values = first.drawn.map((value, token) => value - second.drawn[token]);
-  const patches = pane.scaled(values), scale = fittedScale([patches], { signed: true });
-  // Two equal maps have the colour of zero, which is in the middle.
+  const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
+  // Equal maps have the colour of zero, in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
-  const isEqual = patches.every((value) => value === 0);
-  pane.showLegend(isEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
+  const areEqual = patches.every((value) => value === 0);
+  pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === active) controls.showScale(store.state, scale);
-  const quantities = [first, second].map(quantityOf), alone = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
-  const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);
-  pane.say(isEqual ? "Map 1 minus map 2: they are equal." : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${alone}${about && ` ${about}`}`);
+  const quantities = [first, second].map(quantityOf), quantityNote = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
+  const strongest = pane.attention.strongest(values.map(Math.abs)), scaleCaption = scale.caption(patches, SCALES[scale.name]);
+  pane.setStatus(areEqual ? "Map 1 minus map 2: they are equal." : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(strongest, pane.facts))} with ${digits(values[strongest])}.${quantityNote}${scaleCaption && ` ${scaleCaption}`}`);
 }
 
 function drawPin(canvas, pane, query) {
-  const drawn = pane.drawn(query, pane.values(query)), { colormap } = store.state;
-  pane.painter.draw(canvas, drawn?.subarray(pane.attention.prefix), drawn && fittedScale([pane.scaled(drawn)], { signed: pane.signed(query) }), colours[colormap], smallLook());
+  const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
+  pane.painter.draw(canvas, visibleValues?.subarray(pane.attention.prefix), visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query) }), colours[colormap], smallLook());
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
@@ -122,33 +122,33 @@ function showSheet(pane, token) {
   const head = valueOf(view, "head", facts);
   sheet.show({
     token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
-    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.wanted?.fusion ?? "mean",
-    loaded: [...pane.packs.held.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
+    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.request?.fusion ?? "mean",
+    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
   });
-  controls.sayOfCell(cell ? sentenceOfCell(attention, cell, token) : "");
+  controls.sayOfCell(hoveredCell ? sentenceOfCell(attention, hoveredCell, token) : "");
 }
 
 function sentenceOfCell(attention, { layer, head }, token) {
   const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
   const values = attention.map(layer, head, token, "row");
   if (!values) return `Layer ${layer} is being fetched …`;
-  const most = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
-  const far = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
-  const spread = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${most} nats`;
-  return `Layer ${layer}, ${name}${spread}${far}.`;
+  const maxEntropy = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
+  const distanceText = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
+  const entropyText = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats`;
+  return `Layer ${layer}, ${name}${entropyText}${distanceText}.`;
 }
 
-/** What the guide says of the shown token: the numbers of one head; null while its layer is not there. */
+/** The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded. */
 function guideFacts({ pane, query }) {
   const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
-  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1, chosen = valueOf(view, "head", facts), head = typeof chosen === "number" ? chosen : 0;
+  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1, viewHead = valueOf(view, "head", facts), head = typeof viewHead === "number" ? viewHead : 0;
   const weights = attention.map(layer, head, token, "row");
   if (!weights) return null;
-  const scores = new Float32Array(attention.tokens), best = attention.strongest(weights);
+  const scores = new Float32Array(attention.tokens), strongest = attention.strongest(weights);
   attention.scores(pane.packs.get(`layer ${layer}`), head, token, "row", scores);
   return {
-    facts, head: `head ${head} of layer ${layer}`, name: nameOf(queryOf(token, facts)), best: nameOf(queryOf(best, facts)),
-    scores: [...attention.range(scores)].map(digits), weight: digits(weights[best]), sum: digits(sumOf(weights.subarray(attention.prefix))),
+    facts, head: `head ${head} of layer ${layer}`, name: nameOf(queryOf(token, facts)), best: nameOf(queryOf(strongest, facts)),
+    scores: [...attention.range(scores)].map(digits), weight: digits(weights[strongest]), sum: digits(sum(weights.subarray(attention.prefix))),
   };
 }

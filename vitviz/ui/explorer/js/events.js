@@ -1,35 +1,35 @@
-// What pointer and keys do. A part of explorer.js, whose names it uses.
+// Pointer and keys. A part of explorer.js, whose names it uses.
 
-// Digits typed so soon after one another are one number.
-const DIGITS_WITHIN = 700;
+// Digits typed within this time are one number.
+const DIGITS_MS = 700;
 
 function hover(pane, token, event) {
   if (!pane.painter) return;
   const query = token === null ? null : queryOf(token, pane.facts);
-  if (token === null ? hovered === null : hovered?.pane === pane && same(hovered.query, query)) return;
+  if (token === null ? hovered === null : hovered?.pane === pane && isEqual(hovered.query, query)) return;
   hovered = token === null ? null : { pane, query };
-  moved = event?.timeStamp ?? 0;
-  ask();
+  moveTime = event?.timeStamp ?? 0;
+  requestDraw();
 }
 
 function move(down, across) {
   const pane = panes[active], { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
-  const inside = (place, count) => Math.min(Math.max(place, 0), count - 1);
-  chooseToken(pane, [inside(row + down, facts.rows), inside(column + across, facts.columns)]);
+  const clampTo = (place, count) => Math.min(Math.max(place, 0), count - 1);
+  chooseToken(pane, [clampTo(row + down, facts.rows), clampTo(column + across, facts.columns)]);
 }
 
-/** The next of the prefix tokens whose name begins so. */
+/** Choose the next prefix token whose name begins so. */
 function nextPrefix(start) {
   const pane = panes[active], names = pane.facts.prefix.filter((name) => name.startsWith(start));
-  const now = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
-  if (names.length) chooseToken(pane, names[(now + 1) % names.length]);
+  const time = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
+  if (names.length) chooseToken(pane, names[(time + 1) % names.length]);
 }
 
 function digit(pressed) {
-  const now = performance.now(), before = now - typed.when < DIGITS_WITHIN ? typed.text : "";
-  typed = { text: Number(before + pressed) >= panes[active].facts.heads ? pressed : before + pressed, when: now };
-  showHead(Number(typed.text));
+  const time = performance.now(), digits = time - typedDigits.when < DIGITS_MS ? typedDigits.text : "";
+  typedDigits = { text: Number(digits + pressed) >= panes[active].facts.heads ? pressed : digits + pressed, when: time };
+  showHead(Number(typedDigits.text));
 }
 
 const pinChosen = () => panes[active].token !== null && pin(panes[active], panes[active].token);
@@ -51,31 +51,31 @@ const KEYS = {
   p: play,
   m: () => showHead("mean"),
 };
-// A control of its own takes these keys itself.
-const OWN_KEYS = "input, select, textarea, button, summary, a, [contenteditable], dialog, .vx-guide";
+// These controls handle such keys themselves.
+const CONTROLS_WITH_KEYS = "input, select, textarea, button, summary, a, [contenteditable], dialog, .vx-guide";
 
 document.addEventListener("keydown", (event) => {
   const pane = panes[active], isOurs = element.contains(event.target) || event.target === document.body;
   if (!element.isConnected || !isOurs || !pane.painter || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const isLetter = name.length === 1 && name !== " " && !event.target.closest("input:not([type=range], [type=checkbox], [type=radio]), textarea, select, dialog, [contenteditable]");
-  if (!isLetter && event.target.closest(OWN_KEYS) && name !== "Escape") return;
-  // The page scrolls with the arrows unless the picture has the focus.
+  if (!isLetter && event.target.closest(CONTROLS_WITH_KEYS) && name !== "Escape") return;
+  // Without focus on the picture, the arrows scroll the page.
   if (name.startsWith("Arrow") && !event.target.closest(".vx-canvas")) return;
-  const act = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
-  if (!act) return;
+  const action = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
+  if (!action) return;
   event.preventDefault();
-  moved = event.timeStamp;
-  act();
+  moveTime = event.timeStamp;
+  action();
 });
 
 function cellUnder(event) {
   const edges = find("sheet").getBoundingClientRect();
-  return sheet?.wanted ? sheet.cellAt(event.clientX - edges.left, event.clientY - edges.top) : null;
+  return sheet?.request ? sheet.cellAt(event.clientX - edges.left, event.clientY - edges.top) : null;
 }
 
-find("sheet").onpointermove = (event) => { cell = cellUnder(event); ask(); };
-find("sheet").onpointerleave = () => { cell = null; ask(); };
+find("sheet").onpointermove = (event) => { hoveredCell = cellUnder(event); requestDraw(); };
+find("sheet").onpointerleave = () => { hoveredCell = null; requestDraw(); };
 find("sheet").onclick = (event) => {
   const under = cellUnder(event);
   if (under) showHeadOfLayer(under.layer, under.head);
@@ -83,11 +83,11 @@ find("sheet").onclick = (event) => {
 find("skip").onclick = () => panes[0].find("canvas").focus();
 find("retry").onclick = retry;
 find("stop").onclick = () => (runs.running ? runs : films).stop();
-find("strip").ontoggle = ask;
+find("strip").ontoggle = requestDraw;
 find("notice").querySelector("button").onclick = () => notify("");
 find("theme").onclick = () => {
   const dark = document.body.classList.toggle("dark");
   document.documentElement.style.colorScheme = dark ? "dark" : "light";
-  ask();
+  requestDraw();
 };
-panes.forEach((pane) => new ResizeObserver(ask).observe(pane.find("canvas")));
+panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.find("canvas")));

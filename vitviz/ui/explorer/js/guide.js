@@ -1,6 +1,6 @@
-// How to read this: six steps on the visitor's own picture, each beside the control that it is about.
+// "How to read this": six steps on the visitor's own picture, each beside the control that it explains.
 
-/** Each step: title, text (of what is shown now), the part of the page that it points at, the map that it is about, and whether of one head. */
+/** Each step: title, text (from the facts of `guideFacts`), the highlighted part of the page, its method, and whether it needs a single head. */
 const STEPS = [
   ["The picture becomes patches", ({ facts }) => `The model does not see pixels but ${facts.rows * facts.columns} patches, ${facts.rows} rows of ${facts.columns}. ` +
     `${facts.fit === "crop" ? "What is dimmed at the edges was cut off before it looked." : "The whole picture was brought to its input."} “Seen as” chooses how, and how finely.`, "seen"],
@@ -15,61 +15,61 @@ const STEPS = [
   ["Through all layers, and what it does not say", () => `Attention of one layer mixes what the layers before have mixed. Attention rollout multiplies them: where information may have come from. ` +
     `It says nothing of what was done with it. For that, choose a map for a class, and check it under “Compare all methods” and “Switch parts off”.`, "method", "rollout"],
 ];
-// Between the card and what it is about, in pixels; and how long the page may still grow after a step, in milliseconds.
-const GUIDE_GAP = 14, GUIDE_GROWS = 2000;
+// The gap between card and highlighted part in pixels, and the time for which the page may still grow after a step.
+const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
 
 class Guide {
-  /** @param hooks step(number) goes to a step, or closes with null */
+  /** @param hooks step(number) goes to a step; null closes the guide */
   constructor(root, hooks) {
-    Object.assign(this, { root, hooks, step: null, placed: null, from: null });
-    this.part = root.querySelector(".vx-guide");
+    Object.assign(this, { root, hooks, step: null, placedStep: null, opener: null });
+    this.card = root.querySelector(".vx-guide");
     root.querySelector(".vx-guide-open").onclick = (event) => {
-      this.from = event.currentTarget;
+      this.opener = event.currentTarget;
       hooks.step(0);
     };
     root.querySelector(".vx-guide-back").onclick = () => hooks.step(Math.max(0, this.step - 1));
     root.querySelector(".vx-guide-next").onclick = () => hooks.step(this.step + 1 < STEPS.length ? this.step + 1 : null);
     root.querySelector(".vx-guide-close").onclick = () => hooks.step(null);
-    this.part.onkeydown = (event) => {
+    this.card.onkeydown = (event) => {
       if (event.key === "Escape") hooks.step(null);
       event.stopPropagation();
     };
     new ResizeObserver(() => this.grown()).observe(root);
   }
 
-  /** What is still being drawn moves what is below it. */
+  /** Follow the highlighted part while the page above it is still being drawn. */
   grown() {
-    if (this.placed !== null && performance.now() - this.since < GUIDE_GROWS) this.place();
+    if (this.placedStep !== null && performance.now() - this.since < GUIDE_GROWTH_MS) this.place();
   }
 
-  /** @param step its number, or null; `shown` what the texts are about, or null while there is nothing to show */
+  /** @param step its number, or null; `shown` the facts for the texts, or null until they are there */
   show(step, shown) {
-    if (this.step !== null && step === null) this.from?.focus();
+    if (this.step !== null && step === null) this.opener?.focus();
     this.step = step;
-    this.part.hidden = step === null || !shown;
+    this.card.hidden = step === null || !shown;
     for (const lit of this.root.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
-    const isNew = !this.part.hidden && step !== this.placed;
-    this.placed = this.part.hidden ? null : step;
-    if (this.part.hidden) return;
-    const [title, text, part] = STEPS[step];
-    this.part.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
-    this.part.querySelector("h2").textContent = title;
-    this.part.querySelector(".vx-guide-text").textContent = text(shown);
+    const isNew = !this.card.hidden && step !== this.placedStep;
+    this.placedStep = this.card.hidden ? null : step;
+    if (this.card.hidden) return;
+    const [title, text, target] = STEPS[step];
+    this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
+    this.card.querySelector("h2").textContent = title;
+    this.card.querySelector(".vx-guide-text").textContent = text(shown);
     this.root.querySelector(".vx-guide-back").disabled = step === 0;
     this.root.querySelector(".vx-guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
-    const lit = this.root.querySelector(`.vx-${part}`);
+    const lit = this.root.querySelector(`.vx-${target}`);
     lit.classList.add("vx-lit");
     if (!isNew) return;
     Object.assign(this, { lit, since: performance.now() });
-    this.part.querySelector("h2").focus({ preventScroll: true });
+    this.card.querySelector("h2").focus({ preventScroll: true });
     this.place();
   }
 
-  /** Bring a part of the page where the card does not cover it: beside the card, or above it. */
+  /** Scroll the highlighted part to where the card does not cover it: beside the card, or above it. */
   place() {
-    const { lit, part: { classList } } = this, { left, right } = lit.getBoundingClientRect();
+    const { lit, card: { classList } } = this, { left, right } = lit.getBoundingClientRect();
     classList.toggle("vx-left", left + right > innerWidth);
-    const card = this.part.getBoundingClientRect(), isBeside = right < card.left || left > card.right;
+    const card = this.card.getBoundingClientRect(), isBeside = right < card.left || left > card.right;
     lit.style.scrollMargin = `${GUIDE_GAP}px 0 ${isBeside ? GUIDE_GAP : innerHeight - card.top + GUIDE_GAP}px`;
     lit.scrollIntoView({ block: "nearest" });
   }

@@ -1,24 +1,27 @@
-// One map of one analysis: its picture, what is said below it, and its prefix tokens above it.
+// One map of one analysis: its picture, the caption below it, and its prefix tokens above it.
 
-// A patch whose map only the server can compute is asked for when the pointer rests so long.
-const REST = 150;
-// More prefix tokens than these stand behind one button.
+// A map that only the server computes is requested once the pointer rests on its patch for so long.
+const REST_MS = 150;
+// A button stands for further prefix tokens.
 const MAX_CHIPS = 3;
-// What the page computes raw attention from; with any other parameter the server does.
+// With these parameters alone, the page computes attention itself.
 const LIVE_PARAMETERS = ["direction", "layer", "head", "query"];
-/** A map without the identity term of one patch, which is far above all others and says nothing. */
-const withoutOwn = (values, own) => (own === undefined ? values : values.map((value, token) => (token === own ? NaN : value)));
+/** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
+const withoutToken = (values, omitted) => (omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value)));
 const isLive = (method, names) => METHODS[method].live && names.every((name) => LIVE_PARAMETERS.includes(name));
+
+/** A caption's words for attention from or to a token. */
+const attentionOf = (name, direction) => (direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`);
 
 class Pane {
   /**
    * @param element of class vx-pane
-   * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), changed(pane, error),
-   *   fetchFile(pane, facts, name), wanted(pane, names), isOpening() of a link, before which nothing is asked for
+   * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
+   *   fetchFile(pane, facts, name), onRequest(pane, names), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
     Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
-    Object.assign(this, { view: null, key: "", shown: null, resting: 0, rested: null, unfolded: false });
+    Object.assign(this, { view: null, key: "", drawing: null, restTimer: 0, restQuery: null, isUnfolded: false });
     const canvas = this.find("canvas");
     canvas.onpointermove = (event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerleave = () => hooks.hover(this, null);
@@ -32,7 +35,7 @@ class Pane {
     this.holdToPin(canvas);
   }
 
-  /** A finger that stays pins the patch under it. */
+  /** Let a long press pin the patch. */
   holdToPin(canvas) {
     let timer = 0;
     canvas.addEventListener("pointerdown", (event) => {
@@ -54,30 +57,30 @@ class Pane {
     return this.element.querySelector(`.vx-${name}`);
   }
 
-  /** Take over an analysis: `facts` and the `model` as facts.py describes them. */
+  /** Show another analysis: `facts` and `model` as in facts.py. */
   async load(facts, model, view) {
     this.close();
     Object.assign(this, { facts, model, view, key: analysisKey(view) });
     const fetchFile = (name) => this.hooks.fetchFile(this, facts, name);
-    this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.changed(this, error));
+    this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
-    this.want();
+    this.requestFiles();
     const picture = new Image();
     picture.src = addressOfFile(facts.picture);
     try {
       await picture.decode();
     } catch {
-      return this.facts === facts && this.hooks.changed(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
+      return this.facts === facts && this.hooks.onChange(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
     }
     if (this.facts !== facts) return;
     this.painter = new Painter(facts, picture);
-    this.hooks.changed(this, null);
+    this.hooks.onChange(this, null);
   }
 
   close() {
     this.packs?.close();
-    clearTimeout(this.resting);
-    Object.assign(this, { facts: null, packs: null, attention: null, painter: null, shown: null, rested: null, key: "" });
+    clearTimeout(this.restTimer);
+    Object.assign(this, { facts: null, packs: null, attention: null, painter: null, drawing: null, restQuery: null, key: "" });
     this.find("chips").replaceChildren();
     delete this.find("chips").dataset.names;
     this.showLegend(null);
@@ -85,60 +88,60 @@ class Pane {
   }
 
   /** Show another map of the same analysis. */
-  follow(view) {
+  setView(view) {
     this.view = view;
-    this.want();
+    this.requestFiles();
   }
 
-  /** The query of a map for which none was chosen, where it is not the model's: likeness to a patch is read from all patches. */
+  /** The default query that is not the model's: likeness to a patch starts from all patches. */
   get defaultQuery() {
     return this.hasToken && this.view.parameters.target?.patch ? "patches" : undefined;
   }
 
-  /** The query that was chosen. */
-  get chosen() {
+  /** The query of the view. */
+  get query() {
     return this.view.parameters.query ?? this.defaultQuery;
   }
 
-  /** The token that was chosen; null for a query that is no single token. */
+  /** The token of the view; null for a query that is no single token. */
   get token() {
-    return tokenOf(this.chosen, this.facts, this.model);
+    return tokenOf(this.query, this.facts, this.model);
   }
 
-  /** Whether another token can be asked about. */
+  /** Whether the map starts from a token. */
   get hasToken() {
     return hasParameter(this.view.method, "query");
   }
 
-  /** Ask for the files that are needed, the nearest layers first. */
-  want() {
+  /** Request the files of the view, its maps first, then the nearest layers. */
+  requestFiles() {
     if (!this.packs || this.hooks.isOpening()) return;
     const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
     const distance = (number) => Math.abs(number - layer);
-    const near = [...Array(this.facts.layers).keys()].sort((one, other) => distance(one) - distance(other));
-    const files = [this.fileOf(this.chosen), ...(this.rested === null ? [] : [this.fileOf(this.rested)])];
+    const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
+    const files = [this.fileOf(this.query), ...(this.restQuery === null ? [] : [this.fileOf(this.restQuery)])];
     files.push(...(this.hasToken ? this.view.pins.map((query) => this.fileOf(query)) : []));
-    const names = [...new Set([...files.filter(Boolean), ...near.map((number) => `layer ${number}`)])];
-    this.hooks.wanted(this, names);
-    this.packs.want(names);
+    const names = [...new Set([...files.filter(Boolean), ...nearest.map((number) => `layer ${number}`)])];
+    this.hooks.onRequest(this, names);
+    this.packs.request(names);
   }
 
-  /** The file that a query's map is in; null where it is computed here. */
+  /** The file of a query's map; null if the page computes the map. */
   fileOf(query) {
     const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
     if (isLive(method, Object.keys(parameters)) && token !== null) return null;
     const others = Object.keys(parameters).filter((name) => name !== "query");
     if (method === "rollout" && this.facts.rolls && token !== null && !others.length) return "rollout";
-    const asked = { ...parameters };
+    const fileParameters = { ...parameters };
     if (this.hasToken) {
-      delete asked.query;
-      const chosen = query ?? this.defaultQuery;
-      if (chosen !== undefined && chosen !== null) asked.query = chosen;
+      delete fileParameters.query;
+      const fileQuery = query ?? this.defaultQuery;
+      if (fileQuery !== undefined && fileQuery !== null) fileParameters.query = fileQuery;
     }
-    return mapName(method, asked);
+    return mapName(method, fileParameters);
   }
 
-  /** The map of a query: "token"; null while it is not there. */
+  /** The map of a query: "token"; null until it is loaded. */
   values(query) {
     const { method } = this.view, token = tokenOf(query, this.facts, this.model), file = this.fileOf(query);
     if (file === null) {
@@ -149,96 +152,96 @@ class Pane {
     return this.packs.get(file)?.values ?? null;
   }
 
-  /** What a map of the server says of itself: description, quantity, bound. */
-  about(query) {
+  /** The metadata of a map's file: description, quantity, signed, self. */
+  metadata(query) {
     const file = this.fileOf(query);
-    return (file && this.packs.get(file)?.about) || {};
+    return (file && this.packs.get(file)?.metadata) || {};
   }
 
-  /** The asking patch, where its map holds an identity term of its own; undefined elsewhere. */
-  itself(query) {
-    const { self } = this.about(query);
-    if (self !== undefined) return Number(self);
-    const asks = query ?? this.defaultQuery;
-    return METHODS[this.view.method].begins_with_identity && Array.isArray(asks) ? tokenOf(asks, this.facts, this.model) : undefined;
+  /** The query's patch, if its value contains an identity term; otherwise undefined. */
+  identityToken(query) {
+    const { self: identity } = this.metadata(query);
+    if (identity !== undefined) return Number(identity);
+    const asking = query ?? this.defaultQuery;
+    return METHODS[this.view.method].begins_with_identity && Array.isArray(asking) ? tokenOf(asking, this.facts, this.model) : undefined;
   }
 
-  /** What is drawn of a map: all but the asking patch's own identity. */
-  drawn(query, values) {
-    return values && withoutOwn(values, this.itself(query));
+  /** The drawn values of a map: all but that of the patch with an identity term. */
+  withoutIdentity(query, values) {
+    return values && withoutToken(values, this.identityToken(query));
   }
 
-  /** The patches that a scale is fitted to, of what is drawn. */
-  scaled(drawn) {
-    return drawn && withoutNaN(drawn.subarray(this.attention.prefix));
+  /** The values of patches to which a scale is fitted. */
+  scaleValues(values) {
+    return values && withoutNaN(values.subarray(this.attention.prefix));
   }
 
-  /** Whether zero lies in the middle of the colours. */
-  signed(query) {
-    return this.about(query).signed === "true";
+  /** Whether zero is in the middle of the colours. */
+  isSigned(query) {
+    return this.metadata(query).signed === "true";
   }
 
-  /** The query under the pointer: asked of the server only once it rests there. */
-  rest(query) {
-    clearTimeout(this.resting);
-    if (same(this.rested, query)) return;
-    // A saved page has nobody to ask.
+  /** Request the map of the query under the pointer, once the pointer rests there. */
+  fetchAtRest(query) {
+    clearTimeout(this.restTimer);
+    if (isEqual(this.restQuery, query)) return;
+    // A saved page has no server.
     if (query === null || OFFLINE || !this.fileOf(query) || this.values(query)) {
-      this.rested = query === null ? null : this.rested;
+      this.restQuery = query === null ? null : this.restQuery;
       return;
     }
-    this.resting = setTimeout(() => {
-      this.rested = query;
-      this.want();
-    }, REST);
+    this.restTimer = setTimeout(() => {
+      this.restQuery = query;
+      this.requestFiles();
+    }, REST_MS);
   }
 
-  /** Draw a map, or one that was made of several, on a scale. */
-  show(query, drawn, scale, table, look, marks) {
-    const canvas = this.find("canvas"), patches = drawn?.subarray(this.attention.prefix);
-    const chosen = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
-    this.shown = { patches, scale, table, look, marks: [...marks, ...chosen] };
-    fitted(canvas, this.painter.ratio);
+  /** Draw values on a scale. */
+  show(query, values, scale, table, look, marks) {
+    const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
+    const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
+    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks] };
+    fitCanvas(canvas, this.painter.ratio);
     this.drawOn(canvas, this.painter, look);
-    canvas.dataset.loaded = drawn ? this.facts.uid : "";
+    canvas.dataset.loaded = values ? this.facts.uid : "";
   }
 
-  /** What is shown on a canvas of any size, by a painter of the same picture. */
+  /** Draw the same on a canvas of any size, with a painter of the same picture. */
   drawOn(canvas, painter, look) {
-    const { patches, scale, table, marks } = this.shown;
+    const { patches, scale, table, marks } = this.drawing;
     painter.paint(canvas, patches, scale, table, look);
     for (const { token, colour, isDashed } of marks) {
       if (token === null || token < this.attention.prefix) continue;
       painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
     }
-    for (const place of this.view.patches_off) painter.cross(canvas, place);
+    for (const cell of this.view.patches_off) painter.cross(canvas, cell);
   }
 
-  /** The pins' tokens, each with its colour. */
+  /** Token and colour of each pin. */
   get marks() {
     if (!this.hasToken) return [];
-    return this.view.pins.map((query, place) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[place] }));
+    return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
   }
 
-  /** What can be asked about and is no patch, as chips, each with what it has of the shown map. */
+  /** Show the queries that are no patches as chips, each with its value of the map. */
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
     const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];
-    const folded = !this.unfolded && queries.length > MAX_CHIPS + 1;
-    const visible = folded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
-    if (folded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
-    const names = JSON.stringify([visible, folded, this.hasToken]), first = tokenOf(null, facts, model);
-    const standard = first !== null ? queryOf(first, facts) : model.pools_by_attention ? null : "patches";
-    if (chips.dataset.names !== names) {
-      chips.dataset.names = names;
-      chips.replaceChildren(...visible.map((each) => this.chip(each)), ...(folded ? [this.moreChips(queries.length - visible.length)] : []));
+    const isFolded = !this.isUnfolded && queries.length > MAX_CHIPS + 1;
+    const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
+    if (isFolded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
+    const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]), startToken = tokenOf(null, facts, model);
+    const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
+    if (chips.dataset.names !== chipsKey) {
+      chips.dataset.names = chipsKey;
+      chips.replaceChildren(...visible.map((item) => this.chip(item)), ...(isFolded ? [this.moreChips(queries.length - visible.length)] : []));
     }
-    visible.forEach((each, place) => {
-      const chip = chips.children[place], token = facts.prefix.indexOf(each), value = token < 0 ? NaN : values?.[token];
+    visible.forEach((item, index) => {
+      const chip = chips.children[index], token = facts.prefix.indexOf(item), value = token < 0 ? NaN : values?.[token];
       chip.lastElementChild.textContent = value === undefined ? (this.packs.failure ? "" : "…") : Number.isNaN(value) ? "" : digits(value);
-      const pin = this.view.pins.findIndex((pinned) => same(pinned, each));
+      const pin = this.view.pins.findIndex((pinned) => isEqual(pinned, item));
       chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
-      chip.setAttribute("aria-pressed", same(each, query ?? standard) && this.hasToken);
+      chip.setAttribute("aria-pressed", isEqual(item, query ?? defaultQuery) && this.hasToken);
     });
   }
 
@@ -259,13 +262,13 @@ class Pane {
 
   moreChips(count) {
     const unfold = () => {
-      this.unfolded = true;
-      this.hooks.changed(this, null);
+      this.isUnfolded = true;
+      this.hooks.onChange(this, null);
     };
     return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
   }
 
-  /** @param values that the scale is about: an end that some of them lie beyond is marked */
+  /** @param values of the map: an end of the scale is marked if values lie beyond it */
   showLegend(scale, values, table, quantity) {
     this.find("legend").hidden = !scale;
     if (!scale) return;
@@ -280,39 +283,38 @@ class Pane {
     this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
   }
 
-  /** The legend in words: its lower end, its upper end, and what lies between them. */
+  /** The texts of the legend: lower end, upper end, and quantity with scale. */
   legendTexts() {
     const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
     const [below, above] = ["below", "above"].map((name) => !this.find(name).hidden);
     return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, [quantity, scale].filter(Boolean).join(", ")];
   }
 
-  say(text) {
-    if (this.find("status").textContent !== text) this.find("status").textContent = text;
+  setStatus(text) {
+    setText(this.find("status"), text);
   }
 
-  /** What a map shows, in words. */
+  /** The caption of a map. */
   sentence(query, values) {
     const { title, interpretation } = METHODS[this.view.method];
     if (!values) return `${title}: being fetched …`;
-    const { description } = this.about(query), best = this.attention.strongest(this.drawn(query, values));
-    const said = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
-    // Patches that are in or out have no strongest.
+    const { description } = this.metadata(query), best = this.attention.strongest(this.withoutIdentity(query, values));
+    const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
+    // A binary map has no strongest patch.
     const strongest = patches.every((value) => value === 0 || value === 1)
       ? `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`
       : `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
-    return `${said}. ${strongest}. ${interpretation}`;
+    return `${opening}. ${strongest}. ${interpretation}`;
   }
 
   liveSentence(query) {
     const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
     const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
     if (this.view.method === "rollout") {
-      const left = this.itself(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
-      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}${left}`;
+      const suffix = this.identityToken(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
+      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}${suffix}`;
     }
-    const isColumn = valueOf(this.view, "direction", this.facts) === "column";
-    return `${isColumn ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`}, ${place}`;
+    return `${attentionOf(name, valueOf(this.view, "direction", this.facts))}, ${place}`;
   }
 
   tokenAt(event) {
@@ -323,8 +325,8 @@ class Pane {
     return cell && this.attention.token(...cell);
   }
 
-  /** Another pane's query here: of the same name, or at the same place of the picture; undefined where there is none. */
-  linked(pane, query) {
+  /** The query here that corresponds to another pane's: by name, or by place in the picture; undefined if there is none. */
+  counterpart(pane, query) {
     if (pane === this || !Array.isArray(query)) return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
     const cell = this.painter?.cellAt(...pane.painter.centre(query));
     return cell ?? undefined;

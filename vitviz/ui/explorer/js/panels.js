@@ -1,16 +1,16 @@
-// What stands below the map: comparing methods, switching parts off, and what the model is.
+// The panels below the map: comparing methods, and switching parts off.
 
-const UNITS = {
+const UNIT_TEXTS = {
   probability: { level: share, change: (value) => `${digits(100 * value)} points` },
   score: { level: digits, change: digits },
 };
 
 const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to be like: the change of that likeness can then be measured.";
 
-/** A change with its sign; a real minus is as wide as the plus. */
+/** A change with its sign; the minus sign is as wide as the plus. */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
 
-/** Values as parts of the sum of those above zero. */
+/** Values as shares of the sum of the positive ones. */
 function shares(values) {
   const sum = values.reduce((total, value) => (value > 0 ? total + value : total), 0) || 1;
   return values.map((value) => value / sum);
@@ -22,7 +22,7 @@ class Panels {
    *   look() as `lookOfPanels` gives it
    */
   constructor(root, hooks) {
-    Object.assign(this, { root, hooks, compared: null, ranked: null, painted: "" });
+    Object.assign(this, { root, hooks, comparison: null, ranking: null, lookKey: "" });
     this.find = (name) => root.querySelector(`.vx-${name}`);
     this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, this.find(name).textContent]));
     for (const panel of root.querySelectorAll(".vx-panel")) {
@@ -42,62 +42,62 @@ class Panels {
     for (const panel of this.root.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
     const view = state.views[index], { key } = this.hooks.look();
-    if (this.painted !== key) {
-      this.painted = key;
+    if (this.lookKey !== key) {
+      this.lookKey = key;
       this.drawCards();
     }
     this.showHeads(view, facts);
     const hasTarget = model.labels.length > 0 || model.reads_text || this.hooks.target(view) !== null;
     for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
-    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = !this.compared;
+    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = !this.comparison;
     for (const [name, text] of Object.entries(this.texts)) {
-      const said = this.find(name);
-      if (!hasTarget) said.textContent = NO_SCORE;
-      else if (said.textContent === NO_SCORE) said.textContent = text;
+      const hint = this.find(name);
+      if (!hasTarget) hint.textContent = NO_SCORE;
+      else if (hint.textContent === NO_SCORE) hint.textContent = text;
     }
   }
 
   // ---- comparing ----
 
-  /** Another analysis: nothing was compared or ranked for it yet. */
+  /** Remove the results of the previous analysis. */
   clear() {
-    Object.assign(this, { compared: null, ranked: null });
+    Object.assign(this, { comparison: null, ranking: null });
     this.find("cards").replaceChildren();
     this.showChanges(null);
     this.find("switch-said").textContent = "";
   }
 
-  /** @param compared the reply of `run`; `packs` its maps by method; `painter` and `attention` of the analysis */
-  async showCompared(compared, packs, pane) {
-    this.compared = { ...compared, packs, pane };
-    const orders = [new Option("as listed", ""), ...compared.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
+  /** @param reply of the request; `packs` has its maps by method, `pane` the analysis */
+  showComparison(reply, packs, pane) {
+    this.comparison = { ...reply, packs, pane };
+    const orders = [new Option("as listed", ""), ...reply.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
     const chosen = this.find("compare-order").value;
     this.find("compare-order").replaceChildren(...orders);
     this.find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
-    this.find("compare-said").textContent = compared.about;
+    this.find("compare-said").textContent = reply.about;
     for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = false;
     this.drawCards();
   }
 
   drawCards() {
-    if (!this.compared) return;
-    const { maps, metrics } = this.compared, order = this.find("compare-order").value, metric = metrics.find(({ name }) => name === order);
+    if (!this.comparison) return;
+    const { maps, metrics } = this.comparison, order = this.find("compare-order").value, metric = metrics.find(({ name }) => name === order);
     const better = metric?.lower_is_better ? 1 : -1;
-    const sorted = metric ? [...maps].sort((one, other) => better * (one.areas[order] - other.areas[order])) : maps;
+    const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
     this.find("cards").replaceChildren(...sorted.map((map) => this.card(map)));
   }
 
   card({ method, areas, beats, correlation }) {
-    const { packs, pane, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
-    const drawnOf = ({ values, about: { self } }) => withoutOwn(values, self && Number(self)), drawn = drawnOf(packs[method]);
-    const isShared = this.find("compare-scale").checked, isSigned = packs[method].about.signed === "true";
+    const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
+    const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
+    const isShared = this.find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
     const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
-    const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(drawn);
-    const scale = isShared ? fittedScale(this.compared.maps.map((each) => withoutNaN(sharesOf(each.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
-    const canvas = canvasOf(320, Math.round(320 * pane.painter.ratio));
+    const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
+    const scale = isShared ? fittedScale(this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
+    const canvas = createCanvas(320, Math.round(320 * pane.painter.ratio));
     pane.painter.paint(canvas, patches, scale, table, look);
-    const wins = Object.values(beats).filter(Boolean).length, said = `better than chance by ${wins} of ${metrics.length} measures`;
-    const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: said });
+    const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
+    const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: hint });
     const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => this.hooks.cardOpened(method), "aria-label": `Show ${title} on the picture` });
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
@@ -106,7 +106,7 @@ class Panels {
     rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed(digits(correlation))}`,
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(drawn), pane.facts))}`);
+    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);
     const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", {}, summary, tableOf(rows)));
     return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
@@ -118,24 +118,24 @@ class Panels {
     if (holder.dataset.size !== size) {
       holder.dataset.size = size;
       holder.style.setProperty("--heads", facts.heads + 1);
-      const names = ["layer", ...Array(facts.heads).keys()].map((textContent) => create("span", { textContent, "aria-hidden": true }));
-      holder.replaceChildren(...names, ...Array.from({ length: facts.layers }, (_, layer) => [
-        this.headButton(`layer ${layer}`, String(layer), () => this.toggle(Array.from({ length: facts.heads }, (_, head) => [layer, head]))),
-        ...Array.from({ length: facts.heads }, (_, head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
+      const labels = ["layer", ...range(facts.heads)].map((textContent) => create("span", { textContent, "aria-hidden": true }));
+      holder.replaceChildren(...labels, ...range(facts.layers).map((layer) => [
+        this.headButton(`layer ${layer}`, String(layer), () => this.toggle(range(facts.heads).map((head) => [layer, head]))),
+        ...range(facts.heads).map((head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
       ]).flat());
     }
     this.off = view.heads_off;
-    const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranked?.drops;
-    const most = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
+    const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranking?.drops;
+    const largestDrop = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
     for (let layer = 0; layer < facts.layers; layer++) {
       const row = [...holder.children].slice((layer + 1) * (facts.heads + 1), (layer + 2) * (facts.heads + 1));
       row[0].setAttribute("aria-pressed", row.slice(1).every((_, head) => off.has(layer * facts.heads + head)));
       row.slice(1).forEach((button, head) => {
         button.setAttribute("aria-pressed", off.has(layer * facts.heads + head));
         const drop = drops?.[layer][head] ?? 0;
-        button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / most)}%`);
+        button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / largestDrop)}%`);
         button.dataset.sign = drop > 0 ? "falls" : "rises";
-        button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNITS[this.ranked.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
+        button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
       });
     }
   }
@@ -144,30 +144,30 @@ class Panels {
     return createButton({ textContent: text, onclick, "aria-label": label });
   }
 
-  /** Heads of which some are on go off; those that are all off go on. */
+  /** Switch heads off, or on if all of them are off. */
   toggle(heads) {
-    const isOff = ([layer, head]) => this.off.some(([own, other]) => own === layer && other === head);
-    const others = this.off.filter(([layer, head]) => !heads.some(([own, other]) => own === layer && other === head));
-    this.hooks.heads(heads.every(isOff) ? others : [...others, ...heads]);
+    const isOff = ([layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
+    const remaining = this.off.filter(([layer, head]) => !heads.some(([offLayer, offHead]) => offLayer === layer && offHead === head));
+    this.hooks.heads(heads.every(isOff) ? remaining : [...remaining, ...heads]);
   }
 
-  showRanked(ranked) {
-    this.ranked = ranked;
-    const best = ranked.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((one, other) => other.drop - one.drop);
-    const { change } = UNITS[ranked.unit];
+  showRanking(reply) {
+    this.ranking = reply;
+    const best = reply.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((a, b) => b.drop - a.drop);
+    const { change } = UNIT_TEXTS[reply.unit];
     const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    this.find("switch-said").textContent = `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
   }
 
-  /** @param changed the reply of `run`, or null where everything is on */
-  showChanges(changed) {
-    this.find("changes").hidden = !changed;
-    if (!changed) return;
-    const { level, change } = UNITS[changed.unit];
-    this.find("changes").querySelector("tbody").replaceChildren(...changed.rows.map(({ name, before, after }) => {
+  /** @param reply of the request, or null if everything is on */
+  showChanges(reply) {
+    this.find("changes").hidden = !reply;
+    if (!reply) return;
+    const { level, change } = UNIT_TEXTS[reply.unit];
+    this.find("changes").querySelector("tbody").replaceChildren(...reply.rows.map(({ name, before, after }) => {
       const difference = after - before;
       const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
-      return create("tr", {}, ...texts.map((textContent, place) => create(place ? "td" : "th", { textContent })));
+      return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));
     }));
   }
 }

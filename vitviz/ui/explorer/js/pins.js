@@ -1,17 +1,16 @@
 // Pinned tokens, each with its colour and a small picture of its map.
 
-// Okabe and Ito's colours, which those who see fewer colours tell apart as well.
+// The palette of Okabe and Ito, for all kinds of colour vision.
 const PIN_COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d55e00"];
 
-/** One small picture for each pin of a pane; `draw` fills a canvas with a token's map, `remove` receives a place. */
+/** One small picture for each pin; `draw` fills a canvas with a token's map, `remove` receives the index of a pin. */
 function showPins(holder, pins, draw, remove) {
-  while (holder.children.length > pins.length) holder.lastElementChild.remove();
-  while (holder.children.length < pins.length) holder.append(createButton({ className: "vx-pin" }, create("canvas"), create("span")));
-  pins.forEach((query, place) => {
-    const box = holder.children[place], [canvas, label] = box.children;
-    box.onclick = () => remove(place);
-    box.setAttribute("aria-label", `Unpin ${nameOf(query)}`);
-    canvas.style.borderColor = PIN_COLOURS[place];
+  setChildCount(holder, pins.length, () => createButton({ className: "vx-pin" }, create("canvas"), create("span")));
+  pins.forEach((query, index) => {
+    const button = holder.children[index], [canvas, label] = button.children;
+    button.onclick = () => remove(index);
+    button.setAttribute("aria-label", `Unpin ${nameOf(query)}`);
+    canvas.style.borderColor = PIN_COLOURS[index];
     label.textContent = nameOf(query);
     draw(canvas, query);
   });

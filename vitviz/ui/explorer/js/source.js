@@ -1,10 +1,10 @@
-// Picture, model, how the one is brought to the other, and what the model predicts.
+// Picture, model, the model's input settings, and its predictions.
 
-const UNLIKE = "Unlike anything this model was trained on. It has to call every picture one of its classes, and for this one " +
+const UNLIKE_TEXT = "Unlike anything this model was trained on. It has to call every picture one of its classes, and for this one " +
   "no class speaks as clearly as is usual for the pictures that it knows.";
 const MAX_LISTED_CLASSES = 20;
-// The fit that shows all of a picture as it is.
-const WHOLE_FIT = "native";
+// The fit that keeps the whole picture and its shape.
+const UNCROPPED_FIT = "native";
 
 class Source {
   /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), frame(number), seen(change), target(index) */
@@ -23,7 +23,7 @@ class Source {
     this.find("fit").onchange = () => hooks.seen({ fit: this.find("fit").value });
     this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
     this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
-    this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: WHOLE_FIT });
+    this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: UNCROPPED_FIT });
     this.find("clip-frame").oninput = () => hooks.frame(Number(this.find("clip-frame").value));
     this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
     this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
@@ -64,7 +64,7 @@ class Source {
       }
     };
     this.find("shoot").onclick = () => {
-      const canvas = canvasOf(video.videoWidth, video.videoHeight);
+      const canvas = createCanvas(video.videoWidth, video.videoHeight);
       canvas.getContext("2d").drawImage(video, 0, 0);
       canvas.toBlob((blob) => this.hooks.picture(new File([blob], "camera.png", { type: "image/png" })));
       end();
@@ -78,7 +78,7 @@ class Source {
     this.find("search").hidden = models.length < 8;
     const families = [...new Set(models.map(({ family }) => family))];
     this.find("menu").replaceChildren(...families.map((family) => {
-      const members = models.filter((each) => each.family === family).map((each) => this.modelChoice(each));
+      const members = models.filter((item) => item.family === family).map((item) => this.modelChoice(item));
       return create("div", {}, create("h3", { textContent: family }), ...members);
     }));
     this.find("own").hidden = legal !== "all";
@@ -96,13 +96,13 @@ class Source {
   filterModels(text) {
     for (const group of this.find("menu").children) {
       const buttons = [...group.querySelectorAll("button")];
-      const isShown = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
-      for (const button of buttons) button.hidden = !isShown(button);
+      const matches = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
+      for (const button of buttons) button.hidden = !matches(button);
       group.hidden = buttons.every((button) => button.hidden);
     }
   }
 
-  /** Say what is wanted (`view`), and what is known of it: facts and model, or null while they are on their way. */
+  /** Show a view, with its facts and model, which are null until they are loaded. */
   show(view, facts, model) {
     for (const button of this.find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
     for (const button of this.find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
@@ -115,8 +115,8 @@ class Source {
     const address = addressOfFile(facts.picture);
     if (this.find("thumb").getAttribute("src") !== address) this.find("thumb").src = address;
     this.find("fit").value = view.fit ?? model.fit;
-    const known = model.resolutions.some(({ value }) => value === view.resolution);
-    this.find("resolution").value = known || view.resolution === null ? String(view.resolution) : "";
+    const isListed = model.resolutions.some(({ value }) => value === view.resolution);
+    this.find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
     this.find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
     this.find("pixels").step = model.patch[0];
     const fitted = this.settings.fits.find(({ name }) => name === this.find("fit").value)?.title;
@@ -130,7 +130,7 @@ class Source {
     }
     this.showCropped(facts);
     this.find("unlike").hidden = !facts.is_out_of_distribution;
-    this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE : "";
+    this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
     this.showPredictions(view, facts, model);
   }
 
@@ -161,9 +161,9 @@ class Source {
     const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
     this.find("resolution").replaceChildren(new Option("another", ""), ...options);
     this.find("predictions-part").hidden = !model.labels.length;
-    const { labels } = model, first = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
+    const { labels } = model, firstLabels = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
     this.find("classes").textContent = labels.length > MAX_LISTED_CLASSES
-      ? `This model knows ${labels.length.toLocaleString("en")} classes: ${first}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
+      ? `This model knows ${labels.length.toLocaleString("en")} classes: ${firstLabels}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
     this.find("assumptions").hidden = !model.assumptions;
     this.find("assumptions").textContent = model.assumptions;
     this.find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
@@ -172,9 +172,9 @@ class Source {
   showPredictions(view, facts, model) {
     const holder = this.find("predictions");
     holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
-      const bar = create("span", { style: `--part: ${probability}` }), said = create("output", { textContent: share(probability) });
+      const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
       const properties = { title: "Show a map about this class", onclick: () => this.hooks.target(index), dataset: { index }, "aria-pressed": view.parameters.target === index };
-      return createButton(properties, bar, labelOf(model, index), said);
+      return createButton(properties, bar, labelOf(model, index), output);
     }));
   }
 }

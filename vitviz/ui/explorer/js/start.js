@@ -2,9 +2,9 @@
 
 watch("value", () => { for (const each of [runs, films]) each.reply(props.value); });
 element.explorer = {
-  panes, store, runs, measured, latest, probes, describe: described,
+  panes, store, runs, timings, latest, probes, describe,
   map: (query) => Array.from(panes[0].values(query) ?? []),
-  settled: () => !opening && !runs.running && isSettled() && latest.version === store.version,
+  settled: () => !isOpening && !runs.running && isSettled() && latest.version === store.version,
 };
 element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
 for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);

@@ -1,27 +1,22 @@
-// One head through the layers.
+// The map of one head in every layer.
 
-// It waits for the pointer to rest, so that it takes nothing from the picture's time.
-const STRIP_AFTER = 40;
-let striping = 0;
+// In milliseconds: drawn once the pointer rests, so that it does not delay the picture.
+const STRIP_DELAY = 40;
+let stripTimer = 0;
 
-/** One token in every layer with the chosen head, in a row of pictures; `fittedScale` makes a scale of several maps. */
-function showStrip(part, pane, token, table, look, fittedScale, choose) {
-  clearTimeout(striping);
-  if (!part.open || token === null) return;
-  striping = setTimeout(() => {
-    const { facts, view, attention, painter } = pane, frames = part.querySelector(".vx-frames");
+/** A token's map in every layer with the view's head, in a row of pictures; `fittedScale` fits a scale to several maps. */
+function showStrip(details, pane, token, table, look, fittedScale, choose) {
+  clearTimeout(stripTimer);
+  if (!details.open || token === null) return;
+  stripTimer = setTimeout(() => {
+    const { facts, view, attention, painter } = pane, frames = details.querySelector(".vx-frames");
     if (!painter) return;
-    while (frames.children.length > facts.layers) frames.lastElementChild.remove();
-    while (frames.children.length < facts.layers) frames.append(stripFrame(frames.children.length, choose));
+    setChildCount(frames, facts.layers, (layer) => createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`));
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
-    [...frames.children].forEach((box, layer) => {
+    [...frames.children].forEach((frame, layer) => {
       const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
-      painter.draw(box.firstElementChild, patches, patches && fittedScale([patches]), table, look);
-      box.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
+      painter.draw(frame.firstElementChild, patches, patches && fittedScale([patches]), table, look);
+      frame.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
     });
-  }, STRIP_AFTER);
-}
-
-function stripFrame(layer, choose) {
-  return createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`);
+  }, STRIP_DELAY);
 }
