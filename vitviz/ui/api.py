@@ -104,22 +104,22 @@ class Api:
 
     @_answering
     def models(self) -> ModelRecords:
-        """The models that can be asked by name.
+        """The named models.
 
         Returns:
-            the one with which the page opens first, then the others by family
+            that with which the page opens, then the others by family
         """
         return ModelRecords(root=[model_record(name) for name in self._names()])
 
     @_answering
     def open(self, model: str | None = None) -> OpenedRecord:
-        """Make a model ready, which may take a download, and tell what it is.
+        """Open a model, which may take a download.
 
         Args:
-            model: a name from /models; the model with which the page opens where it is null
+            model: a name from /models; null for the model with which the page opens
 
         Returns:
-            what the model is
+            the facts of the model
         """
         return opened_record(self.service.model(self._choice(model)))
 
@@ -128,7 +128,7 @@ class Api:
         """The methods that make maps, with their parameters.
 
         Returns:
-            one after the other, as the page has them
+            the methods in the order of the page
         """
         return MethodRecords(root=list(map(method_record, METHODS.values())))
 
@@ -136,16 +136,16 @@ class Api:
     def analyze(
         self, image: FileData, model: str | None = None, fit: str | None = None, resolution: int | None = None
     ) -> AnalysisRecord:
-        """Run a model on a picture, once. Its answer has the id by which /maps and /overlay know the analysis.
+        """Run a model on a picture, once. The answer has the id of the analysis for /maps and /overlay.
 
         Args:
             image: an uploaded picture: JPEG, PNG, WebP, GIF, TIFF or BMP
-            model: a name from /models that is on this server; the one with which the page opens where it is null
-            fit: crop, squash or native: how the picture is brought to the model's input; as trained where it is null
-            resolution: shorter side of the input in pixels, a multiple of the patch; as trained where it is null
+            model: a name from /models that is on this server; null for the model with which the page opens
+            fit: crop, squash or native: how the picture becomes the model's input; null for the trained one
+            resolution: shorter side of the input in pixels, a multiple of the patch; null for the trained one
 
         Returns:
-            the id of the analysis, and what the model saw and says
+            the id of the analysis, the model's input and its predictions
         """
         upload, choice = upload_of(image), self._choice(model)
         legal_fit = None if fit is None else word("fit", fit, FITS)
@@ -166,14 +166,14 @@ class Api:
 
     @_answering
     def maps(self, id: str, maps: MapRequests) -> MapRecords:
-        """Maps of an analysis, in the order in which they are asked for: all of them, or an error.
+        """Maps of an analysis, in the order of the request: all of them, or an error.
 
         Args:
             id: from /analyze
-            maps: a list of objects with a method, and parameters where they are not the defaults; /methods tells both
+            maps: a list of objects with a method from /methods, and its parameters if they are not the defaults
 
         Returns:
-            their values, and what these are
+            the values of the maps, and their meaning
         """
         analysis, deadline = self._analysis(id), time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
@@ -205,16 +205,16 @@ class Api:
         Args:
             id: from /analyze
             method: name of the method, from /methods
-            parameters: its parameters by name; what is left out has its default
+            parameters: its parameters by name; a missing one has its default
             colormap: inferno, viridis, magma, cividis, gray or turbo
             opacity: of the colours over the picture, from 0 to 1
-            smooth: whether colours change between the centres of patches, instead of from patch to patch
+            smooth: whether colours are interpolated between the centres of patches
             grid: whether the borders of the patches are drawn
             fade: whether weak values leave the picture clear
-            low: value at the lower end of the colours; the lowest of the map where it is null
-            high: value at the upper end of the colours; the highest of the map where it is null
-            scale: linear, robust, log, rank or zero; chosen from the values of the map where it is null
-            percentiles: two numbers from 0 to 100, between which a robust scale lies; 2 and 98 where it is null
+            low: value at the lower end of the colours; null for the lowest of the map
+            high: value at the upper end of the colours; null for the highest of the map
+            scale: linear, robust, log, rank or zero; null to choose one from the values of the map
+            percentiles: lower and upper end of a robust scale, from 0 to 100; null for 2 and 98
 
         Returns:
             the PNG file

@@ -40,15 +40,15 @@ class Record(GradioModel):
 
 
 class ModelRecord(Record):
-    """A model by name.
+    """A named model.
 
     Args:
-        name: what /analyze and /open take
-        title: architecture, as people call it
-        family: the group that it stands in
-        megabytes_to_download: millions of bytes; 0 where it is on this server
-        known_for: one line about its attention; null where it is not known
-        licence: of the weights; null where it is not known
+        name: the argument of /analyze and /open
+        title: common name of the architecture
+        family: its group in the menu
+        megabytes_to_download: millions of bytes; 0 if it is on this server
+        known_for: one line about its attention, or null
+        licence: of the weights, or null if unknown
     """
 
     name: str
@@ -64,13 +64,13 @@ class ParameterRecord(Record):
 
     Args:
         name: its field in the parameters of /maps and /overlay
-        title: what the page calls it
+        title: its title on the page
         kind: choice, number, layer, head, token or class
-        legal: what it takes, in words
-        default: null of a token is what the model itself reads, of a class the most probable one
-        choices: the values of a choice; null besides is legal where it is the default
-        minimum: lowest number
-        maximum: highest number
+        legal: its legal values, in words
+        default: null means the model's own token, or the most probable class
+        choices: the values of a choice; null is legal, too, if it is the default
+        minimum: lowest legal number
+        maximum: highest legal number
         whole: whether only whole numbers are legal
     """
 
@@ -89,12 +89,12 @@ class MethodRecord(Record):
     """A method.
 
     Args:
-        name: what /maps and /overlay take
-        title: what the page calls it
+        name: the argument of /maps and /overlay
+        title: its title on the page
         about_a_class: whether its maps are about a class or a text
-        parameters: what it can be told
-        source: where it comes from
-        interpretation: what a map says, and what it does not
+        parameters: its parameters
+        source: its publication
+        interpretation: how to read a map
     """
 
     name: str
@@ -106,16 +106,16 @@ class MethodRecord(Record):
 
 
 class OpenedRecord(Record):
-    """A model that is ready.
+    """An open model.
 
     Args:
-        name: what /analyze takes
-        layers: how many it has
-        heads: of each layer
-        input: height and width of its input in pixels, as it was trained
+        name: the argument of /analyze
+        layers: number of layers
+        heads: number of heads in each layer
+        input: height and width of the trained input in pixels
         patch: height and width of a patch in pixels
-        fit: how it was trained to see a picture
-        labels: of its classes, by their number; empty where it has none
+        fit: the fit with which it was trained
+        labels: of its classes, in order; empty without a classifier
     """
 
     name: str
@@ -128,11 +128,11 @@ class OpenedRecord(Record):
 
 
 class PredictionRecord(Record):
-    """A class and how probable it is.
+    """A class and its probability.
 
     Args:
         label: of the class
-        index: number of the class
+        index: of the class, from 0
         probability: in [0, 1]
     """
 
@@ -142,18 +142,18 @@ class PredictionRecord(Record):
 
 
 class AnalysisRecord(Record):
-    """What a model did with a picture.
+    """An analysis of a picture.
 
     Args:
-        id: by which /maps and /overlay know it; it cannot be guessed, and nobody without it can ask
-        model: that was used
-        image: width and height of the picture in pixels, upright
-        box: left, top, right and bottom edge of what the model saw, in pixels of the picture
+        id: the argument of /maps and /overlay; it cannot be guessed
+        model: name of the model
+        image: width and height of the upright picture in pixels
+        box: left, top, right and bottom edge of the model's input, in pixels of the picture
         grid: rows and columns of patches
         prefix: names of the tokens before the patches
-        layers: how many there are
-        heads: of each layer
-        predictions: the most probable classes, best first; empty where the model has none
+        layers: number of layers
+        heads: number of heads in each layer
+        predictions: the most probable classes, best first; empty without a classifier
     """
 
     id: str
@@ -171,13 +171,13 @@ class MapRecord(Record):
     """A map over the patches.
 
     Args:
-        method: by which it was made
-        description: how it was made, fit for a caption
-        quantity: what a value is
+        method: name of the method
+        description: a caption
+        quantity: the quantity of the values
         values: a list of rows, one number for each patch
         prefix: values of the tokens before the patches, by name
         range: lowest and highest value of this map
-        domain: lowest and highest value that the method can give; null without a bound
+        domain: lowest and highest value that the method can return; null without a bound
     """
 
     method: str
@@ -202,11 +202,11 @@ class MapRecords(GradioRootModel):
 
 
 class MapRequest(Record):
-    """A map that is asked for.
+    """A requested map.
 
     Args:
         method: name of the method, from /methods
-        parameters: its parameters by name; what is left out has its default
+        parameters: its parameters by name; a missing one has its default
     """
 
     method: str

@@ -70,7 +70,7 @@ function writeHistory(way, entry, address) {
 /** Set whether a link is being opened; until then, the page does not show the link's state. */
 function setOpening(value) {
   isOpening = value;
-  element.querySelector(".vx").setAttribute("aria-busy", value);
+  root.setAttribute("aria-busy", value);
 }
 
 function openLink(link) {

@@ -33,7 +33,7 @@ function ticksOf(low, high, isLog) {
 class Chart {
   /**
    * @param options places (names along the lower edge), axis (their name), quantity, lines with colour, name and values
-   *   (NaN for a missing one), points with x, y, colour, said (a description) and act() on a click, mayBeLog (whether a
+   *   (NaN for a missing one), points with x, y, colour, text (a description) and act() on a click, mayBeLog (whether a
    *   wide range leads to a logarithmic axis)
    */
   constructor({ places, axis, quantity, lines = [], points = [], mayBeLog = false }) {
@@ -49,7 +49,7 @@ class Chart {
     this.parts = [this.svg, this.readout, this.key];
     this.svg.onpointermove = (event) => {
       const point = this.nearest(event);
-      this.readout.textContent = point ? point.said : "";
+      this.readout.textContent = point ? point.text : "";
       this.svg.classList.toggle("vx-acts", Boolean(point?.act));
     };
     this.svg.onpointerleave = () => { this.readout.textContent = ""; };
@@ -91,7 +91,7 @@ class Chart {
       const points = values.map((value, index) => [index, value]).filter(([, value]) => !Number.isNaN(value));
       parts.push(svgPart("polyline", { points: points.map(([index, value]) => `${this.x(index)},${this.y(value)}`).join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
     }
-    for (const { x, y, colour, said: label, act } of this.points) {
+    for (const { x, y, colour, text: label, act } of this.points) {
       parts.push(svgPart("circle", { cx: this.x(x), cy: this.y(y), r: 4, fill: colour, class: act ? "vx-point vx-acts" : "vx-point" }, svgPart("title", {}, label)));
     }
     for (const [name, value] of [["viewBox", `0 0 ${width} ${CHART_HEIGHT}`], ["font-family", "system-ui, sans-serif"], ["font-size", 12]]) this.svg.setAttribute(name, value);

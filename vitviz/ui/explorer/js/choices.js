@@ -7,15 +7,15 @@ const CLASS_METHOD = "relevance";
 const NO_PLACES = { pins: [], patches_off: [] };
 /** The changes for another grid: no places, neither in the target of a map nor in the query of a probe. */
 function onAnotherGrid() {
-  const { parameters, probe_parameters } = store.state.views[active];
+  const { parameters, probe_parameters } = activeView();
   const { target, ...others } = parameters, { query, ...probeOthers } = probe_parameters, carriedTarget = withoutPlaces(target);
   return { ...NO_PLACES, parameters: carriedTarget === null ? others : { ...others, target: carriedTarget }, probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters };
 }
 
 function choosePicture(picture) {
-  const { target } = store.state.views[active].parameters;
+  const { target } = activeView().parameters;
   // The target may keep a patch of another picture.
-  store.patchView(active, { picture, frame: null, ...onAnotherGrid(), ...(target?.like && { parameters: store.state.views[active].parameters }) });
+  store.patchView(active, { picture, frame: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
 }
 
 async function takePicture(file) {
@@ -45,13 +45,13 @@ async function likePicture(file) {
   if (!answer) return;
   if (!answer.id) return notify(answer.refused ?? "The server does not answer");
   if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
-  if (hasParameter(store.state.views[active].method, "target")) setParameter("target", { like: answer.id });
+  if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
 }
 
 /** Choose another model, without the layers, heads and classes of the previous one. */
 function chooseModel(model) {
   find("models").open = false;
-  const { method, parameters } = store.state.views[active];
+  const { method, parameters } = activeView();
   const carried = Object.entries(parameters).filter(([name, value]) => {
     const kind = parametersOf(method)[name]?.kind;
     return kind !== "layer" && kind !== "head" && !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
@@ -76,7 +76,7 @@ async function openOwn({ files, hub, overrides }) {
 
 /** Another method keeps layer, head, token and target, if it has these parameters. */
 function chooseMethod(method) {
-  const { method: previous, parameters } = store.state.views[active];
+  const { method: previous, parameters } = activeView();
   latestParameters.set(previous, parameters);
   Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
   const { query, target, ...others } = latestParameters.get(method) ?? {};
@@ -89,47 +89,47 @@ function chooseMethod(method) {
 const latestParameters = new Map(), latestShared = {};
 
 function setParameter(name, value) {
-  const record = parametersOf(store.state.views[active].method)[name];
-  store.patchParameters(active, { [name]: value === defaultOf(record, panes[active].facts) ? null : value });
+  const record = parametersOf(activeView().method)[name];
+  store.patchParameters(active, { [name]: value === defaultOf(record, activePane().facts) ? null : value });
 }
 
 function chooseTarget(index) {
-  const { method } = store.state.views[active];
+  const { method } = activeView();
   if (!METHODS[method].about_a_class) chooseMethod(CLASS_METHOD);
   store.patchParameters(active, { target: index });
 }
 
 function showLayer(layer) {
-  const { method } = store.state.views[active], last = panes[active].facts.layers - 1;
+  const { method } = activeView(), last = activePane().facts.layers - 1;
   if (!hasParameter(method, "layer")) chooseMethod("attention");
   setParameter("layer", Math.min(Math.max(layer, 0), last));
 }
 
 /** Show a head of a layer, with the attention map if the current method has no single heads. */
 function showHeadOfLayer(layer, head) {
-  const { method } = store.state.views[active];
+  const { method } = activeView();
   if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
   setParameter("head", head);
   setParameter("layer", layer);
 }
 
 function setProbeParameter(name, value) {
-  const { probe, probe_parameters: { [name]: previous, ...others } } = store.state.views[active];
-  const preset = probeDefaultOf(PROBES[probe].parameters.find((record) => record.name === name), panes[active].facts);
+  const { probe, probe_parameters: { [name]: previous, ...others } } = activeView();
+  const preset = probeDefaultOf(PROBES[probe].parameters.find((record) => record.name === name), activePane().facts);
   store.patchView(active, { probe_parameters: isEqual(value, preset) ? others : { ...others, [name]: value } });
 }
 
 function showHead(head) {
-  if (typeof head === "number" && (head < 0 || head >= panes[active].facts.heads)) return;
-  if (!hasParameter(store.state.views[active].method, "head")) chooseMethod("attention");
+  if (typeof head === "number" && (head < 0 || head >= activePane().facts.heads)) return;
+  if (!hasParameter(activeView().method, "head")) chooseMethod("attention");
   setParameter("head", head);
 }
 
 function setLook(name, value) {
-  if (name === "layout" && (value === "two" || value === "difference") && store.state.views.length < 2) {
+  if (name === "layout" && isPaired(value) && store.state.views.length < 2) {
     return store.patch({ layout: value, views: [store.state.views[0], copyOf(hiddenView ?? store.state.views[0])] });
   }
-  if (name === "layout" && value !== "two" && value !== "difference" && store.state.views.length > 1) {
+  if (name === "layout" && !isPaired(value) && store.state.views.length > 1) {
     hiddenView = store.state.views[1];
     active = 0;
     return store.patch({ layout: value, views: store.state.views.slice(0, 1) });
@@ -156,7 +156,7 @@ function chooseToken(pane, query) {
 }
 
 function switchPatch(cell) {
-  const { patches_off } = store.state.views[active], remaining = patches_off.filter((item) => !isEqual(item, cell));
+  const { patches_off } = activeView(), remaining = patches_off.filter((item) => !isEqual(item, cell));
   store.patchView(active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
 }
 
@@ -169,7 +169,7 @@ function pin(pane, token) {
 }
 
 function unpin(pinIndex) {
-  store.patchView(active, { pins: store.state.views[active].pins.filter((_, index) => index !== pinIndex) });
+  store.patchView(active, { pins: activeView().pins.filter((_, index) => index !== pinIndex) });
 }
 
 /** Make a pane the one of the controls. */
@@ -185,8 +185,8 @@ function play() {
   const isPlaying = playTimer !== 0;
   clearInterval(playTimer);
   playTimer = isPlaying ? 0 : setInterval(() => {
-    if (!element.isConnected || !panes[active].facts) return play();
-    const { facts, view } = panes[active];
+    if (!element.isConnected || !activePane().facts) return play();
+    const { facts, view } = activePane();
     showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
   }, PLAY_MS);
   showControls();
@@ -195,7 +195,7 @@ function play() {
 /** Go to a step of the guide and its method; null closes the guide. */
 function goToStep(step) {
   const [, , , method, isOfOneHead] = STEPS[step] ?? [];
-  if (method && store.state.views[active].method !== method) chooseMethod(method);
-  if (isOfOneHead && typeof valueOf(store.state.views[active], "head", panes[active].facts) !== "number") setParameter("head", 0);
+  if (method && activeView().method !== method) chooseMethod(method);
+  if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") setParameter("head", 0);
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
 }

@@ -69,9 +69,8 @@ class Controls {
     for (const [name, type] of Object.entries(LOOK)) this.find(name)[type === Boolean ? "checked" : "value"] = state[name];
     this.find("outliers").disabled = !facts.outliers;
     this.find("layout").value = state.layout;
-    const isDouble = state.layout === "two" || state.layout === "difference";
     this.find("divided").hidden = state.layout !== "slide";
-    this.find("active").hidden = !isDouble;
+    this.find("active").hidden = !isPaired(state.layout);
     this.find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
   }
 
@@ -94,24 +93,18 @@ class Controls {
     return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...controls);
   }
 
-  /** A label with its control, and the value of a slider. */
-  labelled(record, control) {
-    control.setAttribute("aria-label", record.title);
-    return create("label", {}, `${record.title} `, ...(control.type === "range" ? [create("span", { className: "vx-value" })] : []), control);
-  }
-
   slider(record, minimum, maximum, step) {
     const input = create("input", { type: "range", min: minimum, max: maximum, step });
     input.oninput = () => this.hooks.parameter(record.name, Number(input.value));
-    return input;
+    return labelled(record.title, create("span", { className: "vx-value" }), input);
   }
 
   make_number(record) {
-    return [this.labelled(record, this.slider(record, record.minimum, record.maximum, record.step))];
+    return [this.slider(record, record.minimum, record.maximum, record.step)];
   }
 
   make_layer(record, facts) {
-    const controls = [this.labelled(record, this.slider(record, 0, facts.layers - 1, 1))];
+    const controls = [this.slider(record, 0, facts.layers - 1, 1)];
     if (record.name !== "layer") return controls;
     return [...controls, createButton({ className: "vx-button vx-play", onclick: this.hooks.play })];
   }
@@ -152,10 +145,6 @@ class Controls {
     } else if (record.kind === "head" || record.kind === "choice") {
       for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
     } else if (record.kind === "class") this.target.show(value);
-  }
-
-  sayOfCell(text) {
-    setText(this.find("cell"), text);
   }
 }
 

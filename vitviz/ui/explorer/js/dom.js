@@ -17,6 +17,12 @@ function create(tag, { dataset, ...properties } = {}, ...children) {
 
 const createButton = (properties, ...children) => create("button", { type: "button", ...properties }, ...children);
 
+/** A label with children, of which the last is its control. */
+function labelled(title, ...children) {
+  children.at(-1).setAttribute("aria-label", title);
+  return create("label", {}, `${title} `, ...children);
+}
+
 const createCanvas = (width, height) => create("canvas", { width, height });
 
 /** Remove or make the last children, so that there are `count`; `make` gets the index of each. */

@@ -3,7 +3,7 @@
 const OUTLIER_COLOUR = "#ffd43b";
 const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
 
-const isDouble = () => store.state.layout === "two" || store.state.layout === "difference";
+const isDouble = () => isPaired(store.state.layout);
 const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
 
 function requestDraw() {
@@ -48,7 +48,7 @@ function show() {
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
   showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
-  probes.follow(panes[active], hovered?.pane === panes[active] ? hovered.query : null);
+  probes.follow(activePane(), hovered?.pane === activePane() ? hovered.query : null);
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
@@ -126,7 +126,7 @@ function showSheet(pane, token) {
     loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
   });
-  controls.sayOfCell(hoveredCell ? sentenceOfCell(attention, hoveredCell, token) : "");
+  setText(find("cell"), hoveredCell ? sentenceOfCell(attention, hoveredCell, token) : "");
 }
 
 function sentenceOfCell(attention, { layer, head }, token) {

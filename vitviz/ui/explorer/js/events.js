@@ -13,7 +13,7 @@ function hover(pane, token, event) {
 }
 
 function move(down, across) {
-  const pane = panes[active], { attention, facts } = pane, token = pane.token ?? facts.start;
+  const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
   const clampTo = (place, count) => Math.min(Math.max(place, 0), count - 1);
   chooseToken(pane, [clampTo(row + down, facts.rows), clampTo(column + across, facts.columns)]);
@@ -21,19 +21,19 @@ function move(down, across) {
 
 /** Choose the next prefix token whose name begins so. */
 function nextPrefix(start) {
-  const pane = panes[active], names = pane.facts.prefix.filter((name) => name.startsWith(start));
+  const pane = activePane(), names = pane.facts.prefix.filter((name) => name.startsWith(start));
   const time = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
   if (names.length) chooseToken(pane, names[(time + 1) % names.length]);
 }
 
 function digit(pressed) {
   const time = performance.now(), digits = time - typedDigits.when < DIGITS_MS ? typedDigits.text : "";
-  typedDigits = { text: Number(digits + pressed) >= panes[active].facts.heads ? pressed : digits + pressed, when: time };
+  typedDigits = { text: Number(digits + pressed) >= activePane().facts.heads ? pressed : digits + pressed, when: time };
   showHead(Number(typedDigits.text));
 }
 
-const pinChosen = () => panes[active].token !== null && pin(panes[active], panes[active].token);
-const layerNow = () => valueOf(store.state.views[active], "layer", panes[active].facts) ?? panes[active].facts.layers - 1;
+const pinChosen = () => activePane().token !== null && pin(activePane(), activePane().token);
+const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
 const KEYS = {
   ArrowLeft: () => move(0, -1),
   ArrowRight: () => move(0, 1),
@@ -55,7 +55,7 @@ const KEYS = {
 const CONTROLS_WITH_KEYS = "input, select, textarea, button, summary, a, [contenteditable], dialog, .vx-guide";
 
 document.addEventListener("keydown", (event) => {
-  const pane = panes[active], isOurs = element.contains(event.target) || event.target === document.body;
+  const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
   if (!element.isConnected || !isOurs || !pane.painter || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const isLetter = name.length === 1 && name !== " " && !event.target.closest("input:not([type=range], [type=checkbox], [type=radio]), textarea, select, dialog, [contenteditable]");

@@ -1,6 +1,6 @@
 // The parts of the page, and the consequences of a change of the state.
 
-const find = (name) => element.querySelector(`.vx-${name}`);
+const root = element.querySelector(".vx"), find = (name) => element.querySelector(`.vx-${name}`);
 const { [DIFFERENCE]: differenceColours, ...colours } = readColours(SETTINGS.colours);
 const timings = { hovers: [], changes: [] };
 const models = { ...props.value?.models };
@@ -18,7 +18,7 @@ const [runs, films] = ["runs", "films"].map((lane) => new Runs((request) => trig
 const source = new Source(element, SETTINGS, {
   picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
   frame: (frame) => store.patchView(active, { frame }),
-  step: (step) => store.patchView(active, { step: step === models[store.state.views[active].model]?.steps?.at(-1) ? null : step }),
+  step: (step) => store.patchView(active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step }),
   seen: (change) => store.patchView(active, { ...change, ...onAnotherGrid() }), target: chooseTarget,
 });
 const controls = new Controls(element, Object.keys(colours), likedPictures, { method: chooseMethod, parameter: setParameter, look: setLook, play, like: likePicture, failed: notify });
@@ -36,9 +36,11 @@ const guide = new Guide(element, { step: goToStep });
 let active = 0, hovered = null, hoveredCell = null, sheet = null, frameRequest = 0, moveTime = 0, playTimer = 0, uploadCount = 0;
 let typedDigits = { text: "", when: 0 }, describeTimer = 0, isOpening = false, switchKey = "", probeKey = "";
 
+const activePane = () => panes[active], activeView = () => store.state.views[active];
+
 /** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
 function setState(name, canRetry = true) {
-  element.querySelector(".vx").dataset.state = name;
+  root.dataset.state = name;
   find("retry").hidden = name !== "failed" || !canRetry;
 }
 
@@ -47,7 +49,7 @@ function sync(previous) {
   const started = performance.now(), { views, layout } = store.state;
   // A message belongs to the last choice.
   if (previous && !isEqual(previous.views, views)) notify("");
-  element.querySelector(".vx").dataset.layout = layout;
+  root.dataset.layout = layout;
   panes[1].element.hidden = !isDouble();
   if (active >= views.length) active = 0;
   for (const pane of panes) {
@@ -72,7 +74,7 @@ function sync(previous) {
 }
 
 function showControls() {
-  const { state } = store, view = state.views[active], pane = panes[active];
+  const { state } = store, view = state.views[active], pane = activePane();
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, active, pane.facts, pane.model);
   if (pane.facts) probes.show(view, pane.facts, pane.model);

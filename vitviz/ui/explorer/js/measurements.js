@@ -188,7 +188,7 @@ function layersFigures(measurement, context) {
   const means = range(layers).map((layer) => Float32Array.from({ length: tokens }, (_, token) => sum(range(heads).map((head) => slice(values, layer, head)[token])) / heads));
   const strongest = range(layers).map((layer) => range(heads).map((head) => {
     const patches = patchesOf(context, slice(values, layer, head)), patch = patches.indexOf(Math.max(...patches));
-    return { value: patches[patch], said: ` at ${nameOf(queryOf(patch + context.pane.attention.prefix, context.pane.facts))}` };
+    return { value: patches[patch], text: ` at ${nameOf(queryOf(patch + context.pane.attention.prefix, context.pane.facts))}` };
   }));
   return [
     curves(`${quantity}: the patch with most`, quantity, strongest, context, true),
@@ -213,8 +213,8 @@ function coloursFigure({ values }, context) {
 
 /** A point for each head, and the mean of each layer; `heads` has value and description of each layer and head. */
 function curves(title, quantity, heads, context, mayBeLog = false) {
-  const points = heads.flatMap((heads, layer) => heads.map(({ value, said: label }, head) => ({
-    x: layer, y: value, colour: HEAD_COLOUR, said: `layer ${layer}, head ${head}: ${digits(value)}${label}`, act: () => context.hooks.head(layer, head),
+  const points = heads.flatMap((heads, layer) => heads.map(({ value, text: label }, head) => ({
+    x: layer, y: value, colour: HEAD_COLOUR, text: `layer ${layer}, head ${head}: ${digits(value)}${label}`, act: () => context.hooks.head(layer, head),
   })));
   const means = heads.map((heads) => heads.map(({ value }) => value).filter(isKnown)).map((values) => (values.length ? sum(values) / values.length : NaN));
   const lines = [{ values: means, colour: MEAN_COLOUR, name: "mean of heads" }];
@@ -227,7 +227,7 @@ function headsFigure({ values, quantity, names }, context) {
     const tokenValues = Array.from(slice(values, layer, head));
     // The sum of several prefix tokens.
     const prefixText = tokenValues.length > 1 ? tokenValues.map((value, index) => `${nameOf(names.prefix?.[index] ?? String(index))} ${digits(value)}`).join(", ") : "";
-    return { value: sum(tokenValues), said: prefixText && ` (${prefixText})` };
+    return { value: sum(tokenValues), text: prefixText && ` (${prefixText})` };
   }));
   return curves(PROBES[context.probe].title, quantity, heads, context);
 }
@@ -245,7 +245,7 @@ function linesFigure({ values, axes: [, axis], quantity, names, indexes }) {
   const [steps, count] = values.shape, highest = highestOf(values);
   const nameOfPlace = (index) => names[axis]?.[index].split(",")[0] ?? `${axis} ${index}`;
   const lines = highest.map((index, rank) => ({ name: nameOfPlace(index), colour: PIN_COLOURS[rank], values: range(steps).map((step) => values[step * count + index]) }));
-  const points = lines.flatMap(({ name, colour, values: lineValues }) => lineValues.map((value, step) => ({ x: step, y: value, colour, said: `${name} ${afterStep(step)}: ${formOf(quantity)(value)}` })));
+  const points = lines.flatMap(({ name, colour, values: lineValues }) => lineValues.map((value, step) => ({ x: step, y: value, colour, text: `${name} ${afterStep(step)}: ${formOf(quantity)(value)}` })));
   return chartFigure(`${quantity} of each ${axis}, after every layer`, { places: range(steps).map((step) => (step ? String(step - 1) : "input")), axis: "after layer", quantity, lines, points });
 }
 

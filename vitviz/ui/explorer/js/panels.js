@@ -120,8 +120,8 @@ class Panels {
       holder.style.setProperty("--heads", facts.heads + 1);
       const labels = ["layer", ...range(facts.heads)].map((textContent) => create("span", { textContent, "aria-hidden": true }));
       holder.replaceChildren(...labels, ...range(facts.layers).map((layer) => [
-        this.headButton(`layer ${layer}`, String(layer), () => this.toggle(range(facts.heads).map((head) => [layer, head]))),
-        ...range(facts.heads).map((head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
+        createButton({ textContent: layer, "aria-label": `layer ${layer}`, onclick: () => this.toggle(range(facts.heads).map((head) => [layer, head])) }),
+        ...range(facts.heads).map((head) => createButton({ "aria-label": `layer ${layer}, head ${head}`, onclick: () => this.toggle([[layer, head]]) })),
       ]).flat());
     }
     this.off = view.heads_off;
@@ -138,10 +138,6 @@ class Panels {
         button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
       });
     }
-  }
-
-  headButton(label, text, onclick) {
-    return createButton({ textContent: text, onclick, "aria-label": label });
   }
 
   /** Switch heads off, or on if all of them are off. */

@@ -78,7 +78,6 @@ function toBase64(buffer) {
   return btoa(text);
 }
 
-const activePane = () => panes[active];
 const chosenQuery = () => activePane().query;
 
 /** The analysis of a pane, as JSON in a saved file. */

@@ -6,7 +6,7 @@ element.explorer = {
   map: (query) => Array.from(panes[0].values(query) ?? []),
   settled: () => !isOpening && !runs.running && isSettled() && latest.version === store.version,
 };
-element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
+root.classList.toggle("vx-offline", OFFLINE);
 for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);
 if (!OFFLINE && isLink(location.search + location.hash)) openLink(location.search + location.hash);
 sync();

@@ -9,6 +9,7 @@ const MAX_ANALYSES = 8;
 // A field of a view, and the settings that depend on it.
 const DEPENDENT_FIELDS = [["method", "parameters"], ["probe", "probe_parameters"]];
 
+const isPaired = (layout) => layout === "two" || layout === "difference";
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 const isEqual = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 

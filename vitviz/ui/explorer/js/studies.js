@@ -5,18 +5,18 @@ async function runInPanel(slot, key, body, done, say) {
     done(await runs.request(slot, key, body));
   } catch (error) {
     if (error.replaced) return;
-    if (error.expired) return renew(panes[active]);
+    if (error.expired) return renew(activePane());
     say(error.stopped ? "Stopped." : reason(error));
   }
 }
 
 /** The target of a measurement; for a model without classes, that of the latest map counts, too. */
 function targetOf(view) {
-  return view.parameters.target ?? (panes[active].model?.labels.length ? null : latestShared.target ?? null);
+  return view.parameters.target ?? (activePane().model?.labels.length ? null : latestShared.target ?? null);
 }
 
 function compare() {
-  const pane = panes[active], { uid } = pane.facts, target = targetOf(store.state.views[active]), parameters = {};
+  const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = {};
   for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
     const { target: about, ...others } = settings;
     parameters[method] = others;
@@ -35,7 +35,7 @@ async function fetchPath(path) {
 }
 
 function rank() {
-  const { uid } = panes[active].facts, target = targetOf(store.state.views[active]);
+  const { uid } = activePane().facts, target = targetOf(activeView());
   runInPanel("rank", JSON.stringify([uid, target]), { kind: "rank", uid, target }, (reply) => {
     panels.showRanking(reply);
     showControls();
@@ -44,7 +44,7 @@ function rank() {
 
 /** Request the predictions without the heads and patches that are off. */
 function requestSwitched() {
-  const view = store.state.views[active], pane = panes[active];
+  const view = activeView(), pane = activePane();
   if (!pane.facts || pane.key !== analysisKey(view)) return;
   const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
   const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
@@ -61,7 +61,7 @@ function requestSwitched() {
 
 /** Request the findings of the view's probe while its panel is open. */
 function requestProbe() {
-  const { panel, views } = store.state, view = views[active], pane = panes[active];
+  const { panel, views } = store.state, view = views[active], pane = activePane();
   if (pane.facts && pane.key !== analysisKey(view)) return;
   const { probe, probe_parameters: parameters } = view, isAsked = panel === "probes" && !OFFLINE && pane.painter && !pane.model.probe_refusals[probe];
   const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([pane.index, uid, probe, parameters]) : "";

@@ -22,11 +22,6 @@ class TargetField {
     this.parts = [...(model.labels.length ? this.makeClasses() : []), ...(model.reads_text ? [this.makeWords()] : []), this.makeLikeness()];
   }
 
-  labelled(title, input) {
-    input.setAttribute("aria-label", title);
-    return create("label", {}, `${title} `, input);
-  }
-
   makeClasses() {
     const options = () => this.model.labels.map((_, classIndex) => new Option(labelOf(this.model, classIndex)));
     const list = create("datalist", { id: `vx-${groups++}` }, ...options());
@@ -34,7 +29,7 @@ class TargetField {
     this.target = this.textInput("vx-target", "the most probable", list.id);
     this.against = this.textInput("vx-against", "nothing", againstList.id);
     this.target.onchange = this.against.onchange = () => this.chooseClasses();
-    return [this.labelled("Class", this.target), this.labelled("Against", this.against), list, againstList];
+    return [labelled("Class", this.target), labelled("Against", this.against), list, againstList];
   }
 
   textInput(className, placeholder, list) {
@@ -47,7 +42,7 @@ class TargetField {
     this.words = this.textInput("vx-words", "a photo of a cat, and Enter");
     this.words.maxLength = SETTINGS.max_text_chars;
     this.words.onchange = () => this.hooks.choose(this.words.value.trim() ? { text: this.words.value.trim() } : null);
-    return this.labelled("In words", this.words);
+    return labelled("In words", this.words);
   }
 
   makeLikeness() {
@@ -63,7 +58,7 @@ class TargetField {
     this.patch.onchange = () => this.choosePatch();
     // Without other kinds of targets, it is open from the start.
     const open = !this.model.labels.length && !this.model.reads_text;
-    this.likeness = create("details", { className: "vx-likeness", open }, summary, this.pictures, label, this.labelled("Only its patch", this.patch));
+    this.likeness = create("details", { className: "vx-likeness", open }, summary, this.pictures, label, labelled("Only its patch", this.patch));
     return this.likeness;
   }
 
@@ -110,9 +105,9 @@ class TargetField {
   show(value, isRefused = false) {
     this.value = value ?? null;
     const write = (input, text) => { if (input && (isRefused || document.activeElement !== input)) input.value = text; };
-    const labelled = (classIndex) => (typeof classIndex === "number" ? labelOf(this.model, classIndex) : "");
-    write(this.target, labelled(typeof value === "number" ? value : value?.class));
-    write(this.against, value?.margin ? BEST_OTHER : labelled(value?.against));
+    const classLabel = (classIndex) => (typeof classIndex === "number" ? labelOf(this.model, classIndex) : "");
+    write(this.target, classLabel(typeof value === "number" ? value : value?.class));
+    write(this.against, value?.margin ? BEST_OTHER : classLabel(value?.against));
     write(this.words, value?.text ?? "");
     write(this.patch, value?.patch ? value.patch.join(", ") : "");
     const like = value?.like, uploaded = [...this.liked].map(([id, { name, url }]) => ({ id, name, url }));
