@@ -11,23 +11,22 @@ class Controls {
    * @param liked as in TargetField
    * @param hooks method(name), parameter(name, value), look(name, value), play(), like(file), failed(text)
    */
-  constructor(root, names, likedPictures, hooks) {
-    this.find = (name) => root.querySelector(`.vx-${name}`);
-    Object.assign(this, { root, hooks, liked: likedPictures, controlsKey: "" });
-    this.find("colormap").replaceChildren(...names.map((name) => new Option(name)));
-    this.find("method").onchange = () => hooks.method(this.find("method").value);
-    this.find("layout").onchange = () => hooks.look("layout", this.find("layout").value);
-    this.find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
-    this.find("scale").onchange = () => hooks.look("scale", this.find("scale").value || null);
+  constructor(names, likedPictures, hooks) {
+    Object.assign(this, { hooks, liked: likedPictures, controlsKey: "" });
+    find("colormap").replaceChildren(...names.map((name) => new Option(name)));
+    find("method").onchange = () => hooks.method(find("method").value);
+    find("layout").onchange = () => hooks.look("layout", find("layout").value);
+    find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
+    find("scale").onchange = () => hooks.look("scale", find("scale").value || null);
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
-      const control = this.find(name);
+      const control = find(name);
       control[type === Number ? "oninput" : "onchange"] = () => hooks.look(name, type === Boolean ? control.checked : type(control.value));
     }
   }
 
   get percentileInputs() {
-    return ["low", "high"].map((end) => this.find(`percentile-${end}`));
+    return ["low", "high"].map((end) => find(`percentile-${end}`));
   }
 
   choosePercentiles() {
@@ -40,12 +39,12 @@ class Controls {
 
   /** Show the scale of the state, and the one that the automatic choice leads to for the map. */
   showScale({ scale, percentiles }, fitted) {
-    const select = this.find("scale"), name = scale ?? "", automatic = select.options[0];
+    const select = find("scale"), name = scale ?? "", automatic = select.options[0];
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
     setText(automatic, title);
     Object.assign(select, { value: name, title: SCALES[name].help });
     // Hidden for the automatic scale: it may change with every map, and the controls must not move under the pointer.
-    this.find("percentiles").hidden = scale !== "robust";
+    find("percentiles").hidden = scale !== "robust";
     this.percentiles = percentiles;
     this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
   }
@@ -59,32 +58,32 @@ class Controls {
       this.controlsKey = key;
       this.make(view, facts, model);
     }
-    this.find("method").value = view.method;
+    find("method").value = view.method;
     for (const record of shownParameters(view.method)) this.showParameter(record, valueOf(view, record.name, facts), facts);
-    const play = this.root.querySelector(".vx-play");
+    const play = find("play");
     if (play) {
       play.setAttribute("aria-pressed", playing);
       play.textContent = playing ? "Stop" : "Play";
     }
-    for (const [name, type] of Object.entries(LOOK)) this.find(name)[type === Boolean ? "checked" : "value"] = state[name];
-    this.find("outliers").disabled = !facts.outliers;
-    this.find("layout").value = state.layout;
-    this.find("divided").hidden = state.layout !== "slide";
-    this.find("active").hidden = !isPaired(state.layout);
-    this.find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
+    for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = state[name];
+    find("outliers").disabled = !facts.outliers;
+    find("layout").value = state.layout;
+    find("divided").hidden = state.layout !== "slide";
+    find("active").hidden = !isPaired(state.layout);
+    find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
   }
 
   make(view, facts, model) {
     const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
-    this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
+    find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered.filter((method) => method.group === group).map(({ name, title: optionTitle }) => new Option(optionTitle, name));
       if (!options.length) return [];
       return [create("optgroup", { label: title }, ...options)];
     }));
     const { interpretation, citation } = METHODS[view.method];
-    this.find("about-method").textContent = interpretation;
-    this.find("about-method").title = citation;
-    this.find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
+    find("about-method").textContent = interpretation;
+    find("about-method").title = citation;
+    find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
   }
 
   control(record, facts, model) {
@@ -131,14 +130,14 @@ class Controls {
   }
 
   make_class(record, facts, model) {
-    this.target = new TargetField(model, SETTINGS.examples, this.liked, {
+    this.target = new TargetField(model, this.liked, {
       choose: (value) => this.hooks.parameter(record.name, value), upload: this.hooks.like, failed: this.hooks.failed,
     });
     return this.target.parts;
   }
 
   showParameter(record, value, facts) {
-    const field = this.find("parameters").querySelector(`[data-name="${record.name}"]`);
+    const field = find("parameters").querySelector(`[data-name="${record.name}"]`);
     if (record.kind === "number" || record.kind === "layer") {
       field.querySelector("input").value = value;
       field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);

@@ -20,21 +20,21 @@ const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
 
 class Guide {
   /** @param hooks step(number) goes to a step; null closes the guide */
-  constructor(root, hooks) {
-    Object.assign(this, { root, hooks, step: null, placedStep: null, opener: null });
-    this.card = root.querySelector(".vx-guide");
-    root.querySelector(".vx-guide-open").onclick = (event) => {
+  constructor(hooks) {
+    Object.assign(this, { hooks, step: null, placedStep: null, opener: null });
+    this.card = find("guide");
+    find("guide-open").onclick = (event) => {
       this.opener = event.currentTarget;
       hooks.step(0);
     };
-    root.querySelector(".vx-guide-back").onclick = () => hooks.step(Math.max(0, this.step - 1));
-    root.querySelector(".vx-guide-next").onclick = () => hooks.step(this.step + 1 < STEPS.length ? this.step + 1 : null);
-    root.querySelector(".vx-guide-close").onclick = () => hooks.step(null);
+    find("guide-back").onclick = () => hooks.step(Math.max(0, this.step - 1));
+    find("guide-next").onclick = () => hooks.step(this.step + 1 < STEPS.length ? this.step + 1 : null);
+    find("guide-close").onclick = () => hooks.step(null);
     this.card.onkeydown = (event) => {
       if (event.key === "Escape") hooks.step(null);
       event.stopPropagation();
     };
-    new ResizeObserver(() => this.grown()).observe(root);
+    new ResizeObserver(() => this.grown()).observe(element);
   }
 
   /** Follow the highlighted part while the page above it is still being drawn. */
@@ -47,7 +47,7 @@ class Guide {
     if (this.step !== null && step === null) this.opener?.focus();
     this.step = step;
     this.card.hidden = step === null || !shown;
-    for (const lit of this.root.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
+    for (const lit of element.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
     const isNew = !this.card.hidden && step !== this.placedStep;
     this.placedStep = this.card.hidden ? null : step;
     if (this.card.hidden) return;
@@ -55,9 +55,9 @@ class Guide {
     this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
     this.card.querySelector("h2").textContent = title;
     this.card.querySelector(".vx-guide-text").textContent = text(shown);
-    this.root.querySelector(".vx-guide-back").disabled = step === 0;
-    this.root.querySelector(".vx-guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
-    const lit = this.root.querySelector(`.vx-${target}`);
+    find("guide-back").disabled = step === 0;
+    find("guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
+    const lit = find(target);
     lit.classList.add("vx-lit");
     if (!isNew) return;
     Object.assign(this, { lit, since: performance.now() });

@@ -21,25 +21,24 @@ class Panels {
    * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method), target(view),
    *   look() as `lookOfPanels` gives it
    */
-  constructor(root, hooks) {
-    Object.assign(this, { root, hooks, comparison: null, ranking: null, lookKey: "" });
-    this.find = (name) => root.querySelector(`.vx-${name}`);
-    this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, this.find(name).textContent]));
-    for (const panel of root.querySelectorAll(".vx-panel")) {
+  constructor(hooks) {
+    Object.assign(this, { hooks, comparison: null, ranking: null, lookKey: "" });
+    this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
+    for (const panel of element.querySelectorAll(".vx-panel")) {
       panel.querySelector("summary").onclick = (event) => {
         event.preventDefault();
         hooks.opened(panel.dataset.panel, !panel.open);
       };
     }
-    this.find("compare-start").onclick = () => hooks.compare();
-    this.find("compare-order").onchange = this.find("compare-scale").onchange = () => this.drawCards();
-    this.find("rank").onclick = () => hooks.rank();
-    this.find("all-on").onclick = () => hooks.allOn();
-    this.find("switch-patches").onchange = () => hooks.switching(this.find("switch-patches").checked);
+    find("compare-start").onclick = () => hooks.compare();
+    find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
+    find("rank").onclick = () => hooks.rank();
+    find("all-on").onclick = () => hooks.allOn();
+    find("switch-patches").onchange = () => hooks.switching(find("switch-patches").checked);
   }
 
   show(state, index, facts, model) {
-    for (const panel of this.root.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    for (const panel of element.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
     const view = state.views[index], { key } = this.hooks.look();
     if (this.lookKey !== key) {
@@ -48,10 +47,10 @@ class Panels {
     }
     this.showHeads(view, facts);
     const hasTarget = model.labels.length > 0 || model.reads_text || this.hooks.target(view) !== null;
-    for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
-    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = !this.comparison;
+    for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
+    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = !this.comparison;
     for (const [name, text] of Object.entries(this.texts)) {
-      const hint = this.find(name);
+      const hint = find(name);
       if (!hasTarget) hint.textContent = NO_SCORE;
       else if (hint.textContent === NO_SCORE) hint.textContent = text;
     }
@@ -62,35 +61,35 @@ class Panels {
   /** Remove the results of the previous analysis. */
   clear() {
     Object.assign(this, { comparison: null, ranking: null });
-    this.find("cards").replaceChildren();
+    find("cards").replaceChildren();
     this.showChanges(null);
-    this.find("switch-said").textContent = "";
+    find("switch-said").textContent = "";
   }
 
   /** @param reply of the request; `packs` has its maps by method, `pane` the analysis */
   showComparison(reply, packs, pane) {
     this.comparison = { ...reply, packs, pane };
     const orders = [new Option("as listed", ""), ...reply.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
-    const chosen = this.find("compare-order").value;
-    this.find("compare-order").replaceChildren(...orders);
-    this.find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
-    this.find("compare-said").textContent = reply.about;
-    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = false;
+    const chosen = find("compare-order").value;
+    find("compare-order").replaceChildren(...orders);
+    find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
+    find("compare-said").textContent = reply.about;
+    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = false;
     this.drawCards();
   }
 
   drawCards() {
     if (!this.comparison) return;
-    const { maps, metrics } = this.comparison, order = this.find("compare-order").value, metric = metrics.find(({ name }) => name === order);
+    const { maps, metrics } = this.comparison, order = find("compare-order").value, metric = metrics.find(({ name }) => name === order);
     const better = metric?.lower_is_better ? 1 : -1;
     const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
-    this.find("cards").replaceChildren(...sorted.map((map) => this.card(map)));
+    find("cards").replaceChildren(...sorted.map((map) => this.card(map)));
   }
 
   card({ method, areas, beats, correlation }) {
     const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
-    const isShared = this.find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
+    const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
     const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
     const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
     const scale = isShared ? fittedScale(this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
@@ -114,7 +113,7 @@ class Panels {
   // ---- switching off ----
 
   showHeads(view, facts) {
-    const holder = this.find("heads-off"), size = `${facts.layers}×${facts.heads}`;
+    const holder = find("heads-off"), size = `${facts.layers}×${facts.heads}`;
     if (holder.dataset.size !== size) {
       holder.dataset.size = size;
       holder.style.setProperty("--heads", facts.heads + 1);
@@ -152,15 +151,15 @@ class Panels {
     const best = reply.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((a, b) => b.drop - a.drop);
     const { change } = UNIT_TEXTS[reply.unit];
     const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    this.find("switch-said").textContent = `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    find("switch-said").textContent = `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
   }
 
   /** @param reply of the request, or null if everything is on */
   showChanges(reply) {
-    this.find("changes").hidden = !reply;
+    find("changes").hidden = !reply;
     if (!reply) return;
     const { level, change } = UNIT_TEXTS[reply.unit];
-    this.find("changes").querySelector("tbody").replaceChildren(...reply.rows.map(({ name, before, after }) => {
+    find("changes").querySelector("tbody").replaceChildren(...reply.rows.map(({ name, before, after }) => {
       const difference = after - before;
       const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
       return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));

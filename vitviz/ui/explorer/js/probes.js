@@ -5,28 +5,27 @@ class Probes {
    * @param hooks probe(name), parameter(name, value), head(layer, head) to be shown on the canvas, again(), and look(),
    *   which returns `lookOfPanels`
    */
-  constructor(root, hooks) {
-    Object.assign(this, { root, hooks, result: null, figures: [], controlsKey: "", lookKey: "", hoverToken: null });
-    this.find = (name) => root.querySelector(`.vx-${name}`);
-    this.find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
-    this.find("probe").onchange = () => hooks.probe(this.find("probe").value);
-    this.find("probe-again").onclick = () => hooks.again();
-    this.find("probe-csv").onclick = () => save(this.csv(), this.fileName("csv"), "text/csv");
-    this.find("probe-npz").onclick = () => save(this.numbers(), this.fileName("npz"));
-    new ResizeObserver(() => this.draw()).observe(this.find("found"));
+  constructor(hooks) {
+    Object.assign(this, { hooks, result: null, figures: [], controlsKey: "", lookKey: "", hoverToken: null });
+    find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
+    find("probe").onchange = () => hooks.probe(find("probe").value);
+    find("probe-again").onclick = () => hooks.again();
+    find("probe-csv").onclick = () => save(this.csv(), this.fileName("csv"), "text/csv");
+    find("probe-npz").onclick = () => save(this.numbers(), this.fileName("npz"));
+    new ResizeObserver(() => this.draw()).observe(find("found"));
   }
 
   /** Show the view's probe, or the reason why the model cannot have it. */
   show(view, facts, model) {
     const { probe, probe_parameters: parameters } = view, record = PROBES[probe], refusal = model.probe_refusals[probe];
     Object.assign(this, { view, facts, model });
-    this.find("probe").value = probe;
-    this.find("about-probe").textContent = record.interpretation;
-    this.find("about-probe").title = record.citation;
+    find("probe").value = probe;
+    find("about-probe").textContent = record.interpretation;
+    find("about-probe").title = record.citation;
     const controlsKey = JSON.stringify([probe, refusal, facts.uid, facts.layers, parameters.query]);
     if (this.controlsKey !== controlsKey) {
       this.controlsKey = controlsKey;
-      this.find("probe-parameters").replaceChildren(...(refusal ? [] : record.parameters.map((item) => this.control(item))));
+      find("probe-parameters").replaceChildren(...(refusal ? [] : record.parameters.map((item) => this.control(item))));
     }
     for (const item of record.parameters) this.showParameter(item, parameters[item.name] ?? probeDefaultOf(item, facts));
     if (refusal) {
@@ -73,7 +72,7 @@ class Probes {
   }
 
   showParameter({ name, kind }, value) {
-    const label = this.find("probe-parameters").querySelector(`[data-name="${name}"]`);
+    const label = find("probe-parameters").querySelector(`[data-name="${name}"]`);
     if (!label) return;
     label.querySelector("input, select").value = kind === "layer" ? value : JSON.stringify(value);
     if (kind === "layer") label.querySelector("span").textContent = `${value} of 0–${this.facts.layers - 1}`;
@@ -82,26 +81,26 @@ class Probes {
   // ---- findings ----
 
   say(text) {
-    setText(this.find("probe-said"), text);
+    setText(find("probe-said"), text);
   }
 
   clear() {
     Object.assign(this, { result: null, figures: [] });
-    this.find("found").replaceChildren();
-    for (const name of ["probe-table", "probe-files", "probe-again"]) this.find(name).hidden = true;
+    find("found").replaceChildren();
+    for (const name of ["probe-table", "probe-files", "probe-again"]) find(name).hidden = true;
     this.say("");
   }
 
   /** Wait for new findings; previous ones of the same probe stay meanwhile. */
   waiting() {
     if (this.result?.reply.probe !== this.view.probe) this.clear();
-    this.find("probe-again").hidden = true;
+    find("probe-again").hidden = true;
     this.say("Computing …");
   }
 
   failed(text) {
     this.clear();
-    this.find("probe-again").hidden = false;
+    find("probe-again").hidden = false;
     this.say(text);
   }
 
@@ -110,11 +109,11 @@ class Probes {
     const measurements = Object.entries(tensors).map(([name, values]) => ({ name, values, ...JSON.parse(tensors.metadata[name]) }));
     this.result = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
     this.say(reply.summary);
-    const table = this.find("probe-table").querySelector("table");
+    const table = find("probe-table").querySelector("table");
     const row = (cells, tag) => create("tr", {}, ...cells.map((textContent) => create(tag, { textContent })));
     table.replaceChildren(create("thead", {}, row(reply.heading, "th")), create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))));
-    this.find("probe-table").hidden = reply.rows.length === 0;
-    this.find("probe-files").hidden = false;
+    find("probe-table").hidden = reply.rows.length === 0;
+    find("probe-files").hidden = false;
     this.make();
   }
 
@@ -122,7 +121,7 @@ class Probes {
     const { reply, pane, measurements, parameters } = this.result;
     this.hoverToken = null;
     this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters, hooks: this.hooks }));
-    this.find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
+    find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
     this.draw();
   }
 
@@ -154,7 +153,7 @@ class Probes {
   }
 
   get ink() {
-    return getComputedStyle(this.find("found")).color;
+    return getComputedStyle(find("found")).color;
   }
 
   /** Draw the figures in the available width. */
@@ -174,7 +173,7 @@ class Probes {
 
   /** Show the query under the pointer on the canvas; null if there is none. */
   follow(pane, query) {
-    if (!this.result || this.result.pane !== pane || !this.find("found").clientWidth) return;
+    if (!this.result || this.result.pane !== pane || !find("found").clientWidth) return;
     if (this.drawnInk !== this.ink) this.draw();
     const token = query === null ? null : tokenOf(query, pane.facts, pane.model);
     if (token === this.hoverToken) return;

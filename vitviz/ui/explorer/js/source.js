@@ -8,25 +8,24 @@ const UNCROPPED_FIT = "native";
 
 class Source {
   /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), frame(number), seen(change), target(index) */
-  constructor(root, settings, hooks) {
-    Object.assign(this, { root, settings, hooks, model: null });
-    this.find = (name) => root.querySelector(`.vx-${name}`);
-    for (const input of root.querySelectorAll(".vx-file")) input.onchange = () => {
+  constructor(hooks) {
+    Object.assign(this, { hooks, model: null });
+    for (const input of element.querySelectorAll(".vx-file")) input.onchange = () => {
       if (input.files.length) hooks.picture(input.files[0]);
       input.value = "";
     };
-    this.find("examples").replaceChildren(...settings.examples.map((example) => this.example(example)));
+    find("examples").replaceChildren(...SETTINGS.examples.map((example) => this.example(example)));
     this.takeDrops();
     this.takePictures();
     this.offerModels();
-    this.find("fit").replaceChildren(...settings.fits.map(({ name, title }) => new Option(title, name)));
-    this.find("fit").onchange = () => hooks.seen({ fit: this.find("fit").value });
-    this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
-    this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
-    this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: UNCROPPED_FIT });
-    this.find("clip-frame").oninput = () => hooks.frame(Number(this.find("clip-frame").value));
-    this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
-    this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
+    find("fit").replaceChildren(...SETTINGS.fits.map(({ name, title }) => new Option(title, name)));
+    find("fit").onchange = () => hooks.seen({ fit: find("fit").value });
+    find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(find("resolution").value) });
+    find("pixels").onchange = () => find("pixels").value && hooks.seen({ resolution: Number(find("pixels").value) });
+    find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: UNCROPPED_FIT });
+    find("clip-frame").oninput = () => hooks.frame(Number(find("clip-frame").value));
+    find("step").onchange = () => hooks.step(this.model.steps[Number(find("step").value)]);
+    find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
   }
 
   example({ id, url, name, caption }) {
@@ -36,26 +35,26 @@ class Source {
 
   takeDrops() {
     const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.tiff?$/i.test(name)) ?? transfer?.files?.[0];
-    this.root.addEventListener("dragover", (event) => event.preventDefault());
-    this.root.addEventListener("drop", (event) => {
+    element.addEventListener("dragover", (event) => event.preventDefault());
+    element.addEventListener("drop", (event) => {
       event.preventDefault();
       const file = pictureIn(event.dataTransfer);
       if (file) this.hooks.picture(file);
     });
     document.addEventListener("paste", (event) => {
-      const file = this.root.isConnected && pictureIn(event.clipboardData);
+      const file = element.isConnected && pictureIn(event.clipboardData);
       if (file) this.hooks.picture(file);
     });
   }
 
   takePictures() {
-    const dialog = this.find("shot"), video = dialog.querySelector("video");
+    const dialog = find("shot"), video = dialog.querySelector("video");
     const end = () => {
       for (const track of video.srcObject?.getTracks() ?? []) track.stop();
       video.srcObject = null;
       dialog.close();
     };
-    this.find("camera").onclick = async () => {
+    find("camera").onclick = async () => {
       try {
         video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
         dialog.showModal();
@@ -63,28 +62,28 @@ class Source {
         this.hooks.failed(`The camera cannot be used: ${error.message}`);
       }
     };
-    this.find("shoot").onclick = () => {
+    find("shoot").onclick = () => {
       const canvas = createCanvas(video.videoWidth, video.videoHeight);
       canvas.getContext("2d").drawImage(video, 0, 0);
       canvas.toBlob((blob) => this.hooks.picture(new File([blob], "camera.png", { type: "image/png" })));
       end();
     };
-    this.find("shot-close").onclick = dialog.oncancel = end;
+    find("shot-close").onclick = dialog.oncancel = end;
   }
 
   offerModels() {
-    const { models, legal, overrides } = this.settings;
-    this.find("search").oninput = () => this.filterModels(this.find("search").value.trim().toLowerCase());
-    this.find("search").hidden = models.length < 8;
+    const { models, legal, overrides } = SETTINGS;
+    find("search").oninput = () => this.filterModels(find("search").value.trim().toLowerCase());
+    find("search").hidden = models.length < 8;
     const families = [...new Set(models.map(({ family }) => family))];
-    this.find("menu").replaceChildren(...families.map((family) => {
+    find("menu").replaceChildren(...families.map((family) => {
       const members = models.filter((item) => item.family === family).map((item) => this.modelChoice(item));
       return create("div", {}, create("h3", { textContent: family }), ...members);
     }));
-    this.find("own").hidden = legal !== "all";
-    this.find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
-    this.find("own-open").onclick = () => this.hooks.own({
-      files: [...this.find("own-files").files], hub: this.find("own-hub").value, overrides: this.find("own-overrides").value,
+    find("own").hidden = legal !== "all";
+    find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
+    find("own-open").onclick = () => this.hooks.own({
+      files: [...find("own-files").files], hub: find("own-hub").value, overrides: find("own-overrides").value,
     });
   }
 
@@ -94,7 +93,7 @@ class Source {
   }
 
   filterModels(text) {
-    for (const group of this.find("menu").children) {
+    for (const group of find("menu").children) {
       const buttons = [...group.querySelectorAll("button")];
       const matches = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
       for (const button of buttons) button.hidden = !matches(button);
@@ -104,33 +103,33 @@ class Source {
 
   /** Show a view, with its facts and model, which are null until they are loaded. */
   show(view, facts, model) {
-    for (const button of this.find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
-    for (const button of this.find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
-    const listed = this.settings.models.find(({ id }) => id === view.model);
-    this.find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
+    for (const button of find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
+    for (const button of find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
+    const listed = SETTINGS.models.find(({ id }) => id === view.model);
+    find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
     this.showFrame(view, facts);
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
-    this.find("thumb").hidden = false;
+    find("thumb").hidden = false;
     const address = addressOfFile(facts.picture);
-    if (this.find("thumb").getAttribute("src") !== address) this.find("thumb").src = address;
-    this.find("fit").value = view.fit ?? model.fit;
+    if (find("thumb").getAttribute("src") !== address) find("thumb").src = address;
+    find("fit").value = view.fit ?? model.fit;
     const isListed = model.resolutions.some(({ value }) => value === view.resolution);
-    this.find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
-    this.find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
-    this.find("pixels").step = model.patch[0];
-    const fitted = this.settings.fits.find(({ name }) => name === this.find("fit").value)?.title;
+    find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
+    find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
+    find("pixels").step = model.patch[0];
+    const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
     const { rows, columns } = facts, [high, wide] = model.patch;
-    this.find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels: ${rows}×${columns} patches of ${high}×${wide} pixels`;
-    this.find("steps").hidden = !model.steps;
+    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels: ${rows}×${columns} patches of ${high}×${wide} pixels`;
+    find("steps").hidden = !model.steps;
     if (model.steps) {
       const step = view.step ?? model.steps.at(-1);
-      Object.assign(this.find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
+      Object.assign(find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
       this.sayStep(step);
     }
     this.showCropped(facts);
-    this.find("unlike").hidden = !facts.is_out_of_distribution;
-    this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
+    find("unlike").hidden = !facts.is_out_of_distribution;
+    find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
     this.showPredictions(view, facts, model);
   }
 
@@ -138,39 +137,39 @@ class Source {
   showFrame({ frame, picture }, facts) {
     if (facts) this.clip = facts.clip && { ...facts.clip, picture };
     const { clip } = this, isClip = !OFFLINE && !!clip && clip.picture === picture && frame !== null;
-    this.find("clip").hidden = !isClip;
-    this.root.querySelector("[data-act=video]").hidden = !isClip;
+    find("clip").hidden = !isClip;
+    element.querySelector("[data-act=video]").hidden = !isClip;
     if (!isClip) return;
-    Object.assign(this.find("clip-frame"), { max: clip.frames - 1, value: frame });
-    this.find("frame-said").textContent = `${frame.toLocaleString("en")} of ${(clip.frames - 1).toLocaleString("en")}`;
+    Object.assign(find("clip-frame"), { max: clip.frames - 1, value: frame });
+    find("frame-said").textContent = `${frame.toLocaleString("en")} of ${(clip.frames - 1).toLocaleString("en")}`;
   }
 
   /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
   showCropped({ fit, box: [left, top, right, bottom], width, height }) {
     const seen = Math.max(0, Math.min(right, width) - Math.max(left, 0)) * Math.max(0, Math.min(bottom, height) - Math.max(top, 0)) / (width * height);
-    this.find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
-    this.find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
+    find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
+    find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
 
   sayStep(step) {
-    this.find("steps").querySelector("span").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
+    find("steps").querySelector("span").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
   }
 
   showModel(model) {
     this.model = model;
     const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
-    this.find("resolution").replaceChildren(new Option("another", ""), ...options);
-    this.find("predictions-part").hidden = !model.labels.length;
+    find("resolution").replaceChildren(new Option("another", ""), ...options);
+    find("predictions-part").hidden = !model.labels.length;
     const { labels } = model, firstLabels = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
-    this.find("classes").textContent = labels.length > MAX_LISTED_CLASSES
+    find("classes").textContent = labels.length > MAX_LISTED_CLASSES
       ? `This model knows ${labels.length.toLocaleString("en")} classes: ${firstLabels}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
-    this.find("assumptions").hidden = !model.assumptions;
-    this.find("assumptions").textContent = model.assumptions;
-    this.find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
+    find("assumptions").hidden = !model.assumptions;
+    find("assumptions").textContent = model.assumptions;
+    find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
   }
 
   showPredictions(view, facts, model) {
-    const holder = this.find("predictions");
+    const holder = find("predictions");
     holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
       const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
       const properties = { title: "Show a map about this class", onclick: () => this.hooks.target(index), dataset: { index }, "aria-pressed": view.parameters.target === index };

@@ -13,12 +13,11 @@ function withoutPlaces(target) {
 
 class TargetField {
   /**
-   * @param examples as in facts.py
    * @param liked name and url of pictures that were uploaded for likeness, by id
    * @param hooks choose(target), upload(file), failed(text)
    */
-  constructor(model, examples, likedPictures, hooks) {
-    Object.assign(this, { model, examples, liked: likedPictures, hooks, value: null });
+  constructor(model, likedPictures, hooks) {
+    Object.assign(this, { model, liked: likedPictures, hooks, value: null });
     this.parts = [...(model.labels.length ? this.makeClasses() : []), ...(model.reads_text ? [this.makeWords()] : []), this.makeLikeness()];
   }
 
@@ -111,7 +110,7 @@ class TargetField {
     write(this.words, value?.text ?? "");
     write(this.patch, value?.patch ? value.patch.join(", ") : "");
     const like = value?.like, uploaded = [...this.liked].map(([id, { name, url }]) => ({ id, name, url }));
-    const pictures = [...this.examples.map(({ id, caption, name, url }) => ({ id, name: caption ?? name, url })), ...uploaded];
+    const pictures = [...SETTINGS.examples.map(({ id, caption, name, url }) => ({ id, name: caption ?? name, url })), ...uploaded];
     if (like && !pictures.some(({ id }) => id === like)) pictures.push({ id: like, name: "the picture of this link" });
     const key = pictures.map(({ id }) => id).join();
     if (this.pictures.dataset.made !== key) {
