@@ -17,7 +17,7 @@ from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS, print_link, read_link
+from vitviz.ui.links import PAGE_FIELDS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_KEYS, print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
@@ -118,7 +118,7 @@ def test_the_page_of_links_has_every_word() -> None:
     text = PAGES["links.md"]
     rows = re.findall(r"^\| (`.+?`) \|(.+?)\|", text, re.MULTILINE)
     words = {word for cell, _ in rows for word in re.findall(r"`([^`]+)`", cell)}
-    expected = {*LOOKS, *TARGET_WORDS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
+    expected = {*PAGE_FIELDS, *TARGET_KEYS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
     expected |= {"model", "own", "step", "example", "picture", "frame", "fit", "resolution", "method", "probe", "pins"}
     assert words == expected | {"heads-off", "patches-off", "p.target"}
     values = {cell.strip("`"): set(re.findall(r"`([^`]+)`", value)) for cell, value in rows}
