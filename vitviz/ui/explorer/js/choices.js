@@ -18,6 +18,14 @@ function choosePicture(picture) {
   store.patchView(active, { picture, frame: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
 }
 
+/** Another fit or resolution. */
+const chooseInput = (change) => store.patchView(active, { ...change, ...onAnotherGrid() });
+
+/** Another training step; the last one is the default. */
+function chooseStep(step) {
+  store.patchView(active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
+}
+
 async function takePicture(file) {
   const uploaded = await uploadedPicture(file);
   if (!uploaded) return;

@@ -6,22 +6,17 @@ const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean
 let groups = 0;
 
 class Controls {
-  /**
-   * @param names of the colour tables
-   * @param liked as in TargetField
-   * @param hooks method(name), parameter(name, value), look(name, value), play(), like(file), failed(text)
-   */
-  constructor(names, likedPictures, hooks) {
-    Object.assign(this, { hooks, liked: likedPictures, controlsKey: "" });
-    find("colormap").replaceChildren(...names.map((name) => new Option(name)));
-    find("method").onchange = () => hooks.method(find("method").value);
-    find("layout").onchange = () => hooks.look("layout", find("layout").value);
+  constructor() {
+    this.controlsKey = "";
+    find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
+    find("method").onchange = () => chooseMethod(find("method").value);
+    find("layout").onchange = () => setLook("layout", find("layout").value);
     find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
-    find("scale").onchange = () => hooks.look("scale", find("scale").value || null);
+    find("scale").onchange = () => setLook("scale", find("scale").value || null);
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
       const control = find(name);
-      control[type === Number ? "oninput" : "onchange"] = () => hooks.look(name, type === Boolean ? control.checked : type(control.value));
+      control[type === Number ? "oninput" : "onchange"] = () => setLook(name, type === Boolean ? control.checked : type(control.value));
     }
   }
 
@@ -31,9 +26,9 @@ class Controls {
 
   choosePercentiles() {
     const pair = this.percentileInputs.map((input) => (input.value === "" ? NaN : Number(input.value))), [low, high] = pair;
-    if (low >= 0 && low < high && high <= 100) return this.hooks.look("percentiles", pair);
+    if (low >= 0 && low < high && high <= 100) return setLook("percentiles", pair);
     const text = this.percentileInputs.map((input) => input.value || "nothing").join(" to ");
-    this.hooks.failed(`Percentiles ${text}: expected two numbers from 0 to 100, the lower one first.`);
+    notify(`Percentiles ${text}: expected two numbers from 0 to 100, the lower one first.`);
     this.percentileInputs.forEach((input, index) => { input.value = this.percentiles[index]; });
   }
 
@@ -94,7 +89,7 @@ class Controls {
 
   slider(record, minimum, maximum, step) {
     const input = create("input", { type: "range", min: minimum, max: maximum, step });
-    input.oninput = () => this.hooks.parameter(record.name, Number(input.value));
+    input.oninput = () => setParameter(record.name, Number(input.value));
     return labelled(record.title, create("span", { className: "vx-value" }), input);
   }
 
@@ -105,13 +100,13 @@ class Controls {
   make_layer(record, facts) {
     const controls = [this.slider(record, 0, facts.layers - 1, 1)];
     if (record.name !== "layer") return controls;
-    return [...controls, createButton({ className: "vx-button vx-play", onclick: this.hooks.play })];
+    return [...controls, createButton({ className: "vx-button vx-play", onclick: play })];
   }
 
   radios(record, options) {
     const name = `vx-${groups++}`;
     return [create("legend", { textContent: record.title }), ...options.map(({ title, value }) => {
-      const radio = create("input", { type: "radio", name, value: JSON.stringify(value), onchange: () => this.hooks.parameter(record.name, value) });
+      const radio = create("input", { type: "radio", name, value: JSON.stringify(value), onchange: () => setParameter(record.name, value) });
       return create("label", {}, radio, create("span", { textContent: title }));
     })];
   }
@@ -130,9 +125,7 @@ class Controls {
   }
 
   make_class(record, facts, model) {
-    this.target = new TargetField(model, this.liked, {
-      choose: (value) => this.hooks.parameter(record.name, value), upload: this.hooks.like, failed: this.hooks.failed,
-    });
+    this.target = new TargetField(model, (value) => setParameter(record.name, value));
     return this.target.parts;
   }
 

@@ -15,23 +15,7 @@ const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new
 const store = new Store(props.value?.state ?? SETTINGS.state, sync);
 // A video may take minutes; the rest of the page does not wait for it.
 const [runs, films] = ["runs", "films"].map((lane) => new Runs((request) => trigger("run", request), server, (state) => showBusy(lane, state)));
-const source = new Source({
-  picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
-  frame: (frame) => store.patchView(active, { frame }),
-  step: (step) => store.patchView(active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step }),
-  seen: (change) => store.patchView(active, { ...change, ...onAnotherGrid() }), target: chooseTarget,
-});
-const controls = new Controls(Object.keys(colours), likedPictures, { method: chooseMethod, parameter: setParameter, look: setLook, play, like: likePicture, failed: notify });
-const panels = new Panels({
-  opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
-  heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => requestDraw(), cardOpened: chooseMethod, target: targetOf,
-  look: lookOfPanels,
-});
-const probes = new Probes({
-  probe: (probe) => store.patchView(active, { probe, probe_parameters: {} }), parameter: setProbeParameter, head: showHeadOfLayer, again: probeAgain,
-  look: lookOfPanels,
-});
-const guide = new Guide({ step: goToStep });
+const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
 // `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
 let active = 0, hovered = null, hoveredCell = null, sheet = null, frameRequest = 0, moveTime = 0, playTimer = 0, uploadCount = 0;
 let typedDigits = { text: "", when: 0 }, describeTimer = 0, isOpening = false, switchKey = "", probeKey = "";

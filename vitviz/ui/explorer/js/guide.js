@@ -19,19 +19,18 @@ const STEPS = [
 const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
 
 class Guide {
-  /** @param hooks step(number) goes to a step; null closes the guide */
-  constructor(hooks) {
-    Object.assign(this, { hooks, step: null, placedStep: null, opener: null });
+  constructor() {
+    Object.assign(this, { step: null, placedStep: null, opener: null });
     this.card = find("guide");
     find("guide-open").onclick = (event) => {
       this.opener = event.currentTarget;
-      hooks.step(0);
+      goToStep(0);
     };
-    find("guide-back").onclick = () => hooks.step(Math.max(0, this.step - 1));
-    find("guide-next").onclick = () => hooks.step(this.step + 1 < STEPS.length ? this.step + 1 : null);
-    find("guide-close").onclick = () => hooks.step(null);
+    find("guide-back").onclick = () => goToStep(Math.max(0, this.step - 1));
+    find("guide-next").onclick = () => goToStep(this.step + 1 < STEPS.length ? this.step + 1 : null);
+    find("guide-close").onclick = () => goToStep(null);
     this.card.onkeydown = (event) => {
-      if (event.key === "Escape") hooks.step(null);
+      if (event.key === "Escape") goToStep(null);
       event.stopPropagation();
     };
     new ResizeObserver(() => this.grown()).observe(element);

@@ -26,7 +26,7 @@ function slice(values, ...places) {
  * The figures of a measurement, each with a title, parts (its elements) and draw(width, ink), and optionally scale, wide
  * (the whole width), and follow(token), which shows another token at once.
  * @param measurement name, values with their shape, axes, quantity, names, indexes, is_flag
- * @param context of the probe: pane, all measurements, parameters, hooks
+ * @param context of the probe: pane, all measurements, parameters
  */
 function figuresOf(measurement, context) {
   const make = FIGURES[measurement.axes.join(" ")];
@@ -60,13 +60,13 @@ const patchesOf = ({ pane }, values) => values.subarray(pane.attention.prefix);
 
 /** Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens. */
 function mapsFigure(title, titles, tokens, context, { say, act = null, wide = true, maxWidth = 200, marked: outlined = [], quantity }) {
-  const { pane, hooks } = context, patchMaps = tokens.map((values) => patchesOf(context, values));
-  const fit = () => hooks.look().fittedScale(patchMaps.map((values) => values.filter(isKnown)));
+  const { pane } = context, patchMaps = tokens.map((values) => patchesOf(context, values));
+  const fit = () => lookOfPanels().fittedScale(patchMaps.map((values) => values.filter(isKnown)));
   const scale = fit();
   const cells = titles.map((name, index) => ({
     title: name,
     paint: onPicture(pane, (canvas) => {
-      const { table, look } = hooks.look();
+      const { table, look } = lookOfPanels();
       pane.painter.paint(canvas, patchMaps[index], scale, table, look);
       for (const token of outlined) pane.painter.mark(canvas, pane.attention.cell(token), OUTLIER_COLOUR, Math.max(1, canvas.width / 300), true);
     }),
@@ -93,7 +93,7 @@ function tokenFigure(measurement, context) {
 
 /** A token compared with all others; the one under the pointer at once, since the page has all vectors. */
 function comparedFigure(measurement, vectors, context) {
-  const { pane, hooks, parameters } = context, [tokens, features] = vectors.values.shape, { prefix } = pane.attention;
+  const { pane, parameters } = context, [tokens, features] = vectors.values.shape, { prefix } = pane.attention;
   const query = parameters.query ?? probeDefaultOf(PROBES[context.probe].parameters.find(({ kind }) => kind === "token"), pane.facts);
   const queryToken = tokenOf(query, pane.facts, null);
   let token = queryToken, values = measurement.values, scale = null;
@@ -106,7 +106,7 @@ function comparedFigure(measurement, vectors, context) {
       products(vectors.values, next, vectors.values, 0, features, values);
     }
     // A token's likeness to itself says nothing.
-    scale = hooks.look().fittedScale([patchesOf(context, values).filter((_, patch) => patch + prefix !== token)]);
+    scale = lookOfPanels().fittedScale([patchesOf(context, values).filter((_, patch) => patch + prefix !== token)]);
     figure.scale = scale;
     const name = token === null ? nameOf(query) : nameOf(queryOf(token, pane.facts));
     figure.title = sentenceCase(`${measurement.quantity} of ${name} with every token`);
@@ -114,7 +114,7 @@ function comparedFigure(measurement, vectors, context) {
   };
   compare(null);
   const cell = { title: "", paint: onPicture(pane, (canvas) => {
-    const { table, look } = hooks.look();
+    const { table, look } = lookOfPanels();
     pane.painter.paint(canvas, patchesOf(context, values), scale, table, look);
     if (token !== null && token >= prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", Math.max(1, canvas.width / 300));
   }) };
@@ -129,7 +129,7 @@ function comparedFigure(measurement, vectors, context) {
       if (next !== null && next !== token) figure.changed(next);
       return next === null ? "" : `${nameOf(queryOf(next, pane.facts))}: ${digits(measurement.values[next])} with ${nameOf(query)}`;
     },
-    act: (_, across, down) => cellOf(context, across, down) && hooks.parameter("query", cellOf(context, across, down)),
+    act: (_, across, down) => cellOf(context, across, down) && setProbeParameter("query", cellOf(context, across, down)),
     onLeave: () => figure.changed(null),
   });
   // The panel replaces `changed`: with another token, the title changes.
@@ -150,7 +150,7 @@ function stepsFigure(measurement, context) {
 
 /** The class of each patch after every layer; the most common ones have colours of their own. */
 function classesFigure({ values, names, indexes }, steps, context) {
-  const { pane, hooks } = context, { prefix } = pane.attention, { rows, columns } = pane.facts;
+  const { pane } = context, { prefix } = pane.attention, { rows, columns } = pane.facts;
   const labels = names[indexes] ?? context.measurements.map((entry) => entry.names[indexes]).find(Boolean) ?? [];
   const nameOfClass = (index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
   for (const step of steps) for (const index of slice(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
@@ -162,7 +162,7 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
   const cells = steps.map((step) => {
     const patches = slice(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
-    return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, hooks.look().look.opacity)) };
+    return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, lookOfPanels().look.opacity)) };
   });
   const others = counts.size > commonest.length ? [{ name: `${counts.size - commonest.length} others`, colour: OTHER_CLASS }] : [];
   return mosaicFigure(`The ${indexes} that each patch speaks for`, cells, {
@@ -193,7 +193,7 @@ function layersFigures(measurement, context) {
   return [
     curves(`${quantity}: the patch with most`, quantity, strongest, context, true),
     mapsFigure(`${quantity}, mean of heads`, range(layers).map((layer) => `layer ${layer}`), means, context, {
-      say: (layer, cell, value) => `${nameOf(cell)}, layer ${layer}: ${digits(value)}`, act: (layer) => context.hooks.head(layer, "mean"),
+      say: (layer, cell, value) => `${nameOf(cell)}, layer ${layer}: ${digits(value)}`, act: (layer) => showHeadOfLayer(layer, "mean"),
     }),
   ];
 }
@@ -214,7 +214,7 @@ function coloursFigure({ values }, context) {
 /** A point for each head, and the mean of each layer; `heads` has value and description of each layer and head. */
 function curves(title, quantity, heads, context, mayBeLog = false) {
   const points = heads.flatMap((heads, layer) => heads.map(({ value, text: label }, head) => ({
-    x: layer, y: value, colour: HEAD_COLOUR, text: `layer ${layer}, head ${head}: ${digits(value)}${label}`, act: () => context.hooks.head(layer, head),
+    x: layer, y: value, colour: HEAD_COLOUR, text: `layer ${layer}, head ${head}: ${digits(value)}${label}`, act: () => showHeadOfLayer(layer, head),
   })));
   const means = heads.map((heads) => heads.map(({ value }) => value).filter(isKnown)).map((values) => (values.length ? sum(values) / values.length : NaN));
   const lines = [{ values: means, colour: MEAN_COLOUR, name: "mean of heads" }];
@@ -251,11 +251,11 @@ function linesFigure({ values, axes: [, axis], quantity, names, indexes }) {
 
 // ---- tables of numbers ----
 
-function matricesFigure({ values, quantity }, { hooks }) {
-  const [layers, heads] = values.shape, all = range(layers).map((layer) => slice(values, layer)), scale = hooks.look().fittedScale(all);
+function matricesFigure({ values, quantity }) {
+  const [layers, heads] = values.shape, all = range(layers).map((layer) => slice(values, layer)), scale = lookOfPanels().fittedScale(all);
   const headsAt = (across, down) => [Math.floor(down * heads), Math.floor(across * heads)];
   const cells = all.map((layerValues, layer) => ({
-    title: `layer ${layer}`, paint: (context, ...box) => drawRaster(context, rasterOfValues(layerValues, heads, heads, scale, hooks.look().table), ...box),
+    title: `layer ${layer}`, paint: (context, ...box) => drawRaster(context, rasterOfValues(layerValues, heads, heads, scale, lookOfPanels().table), ...box),
   }));
   return mosaicFigure(`${quantity} of the heads of a layer`, cells, {
     ratio: 1, maxWidth: 160,
@@ -263,7 +263,7 @@ function matricesFigure({ values, quantity }, { hooks }) {
       const [a, b] = headsAt(across, down);
       return `layer ${layer}, heads ${a} and ${b}: ${digits(slice(values, layer, a)[b])}`;
     },
-    act: (layer, across, down) => hooks.head(layer, headsAt(across, down)[0]),
+    act: (layer, across, down) => showHeadOfLayer(layer, headsAt(across, down)[0]),
   }, { wide: true, scale });
 }
 
@@ -281,12 +281,12 @@ function filtersFigure({ values }, { measurements }) {
 }
 
 /** A map of the whole grid for each position, or for equally spaced positions of a large grid. */
-function positionsFigure({ values, quantity }, { hooks }) {
+function positionsFigure({ values, quantity }) {
   const [rows, columns] = values.shape, spaced = (side) => [...new Set(range(Math.min(side, MAX_POSITIONS)).map((index, _, { length }) => Math.round(length > 1 ? index * (side - 1) / (length - 1) : 0)))];
   const across = spaced(columns), positions = spaced(rows).flatMap((row) => across.map((column) => [row, column]));
-  const scale = hooks.look().fittedScale(positions.map((position) => slice(values, ...position)));
+  const scale = lookOfPanels().fittedScale(positions.map((position) => slice(values, ...position)));
   const cells = positions.map((position) => ({
-    title: "", paint: (context, ...box) => drawRaster(context, rasterOfValues(slice(values, ...position), rows, columns, scale, hooks.look().table), ...box),
+    title: "", paint: (context, ...box) => drawRaster(context, rasterOfValues(slice(values, ...position), rows, columns, scale, lookOfPanels().table), ...box),
   }));
   return mosaicFigure(`${quantity} of each position with all others`, cells, {
     ratio: rows / columns, columns: across.length, maxWidth: 90,

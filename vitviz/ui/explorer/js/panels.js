@@ -17,36 +17,32 @@ function shares(values) {
 }
 
 class Panels {
-  /**
-   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method), target(view),
-   *   look() as `lookOfPanels` gives it
-   */
-  constructor(hooks) {
-    Object.assign(this, { hooks, comparison: null, ranking: null, lookKey: "" });
+  constructor() {
+    Object.assign(this, { comparison: null, ranking: null, lookKey: "" });
     this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
     for (const panel of element.querySelectorAll(".vx-panel")) {
       panel.querySelector("summary").onclick = (event) => {
         event.preventDefault();
-        hooks.opened(panel.dataset.panel, !panel.open);
+        store.patch({ panel: panel.open ? "" : panel.dataset.panel });
       };
     }
-    find("compare-start").onclick = () => hooks.compare();
+    find("compare-start").onclick = compare;
     find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
-    find("rank").onclick = () => hooks.rank();
-    find("all-on").onclick = () => hooks.allOn();
-    find("switch-patches").onchange = () => hooks.switching(find("switch-patches").checked);
+    find("rank").onclick = rank;
+    find("all-on").onclick = () => store.patchView(active, { heads_off: [], patches_off: [] });
+    find("switch-patches").onchange = requestDraw;
   }
 
   show(state, index, facts, model) {
     for (const panel of element.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
-    const view = state.views[index], { key } = this.hooks.look();
+    const view = state.views[index], { key } = lookOfPanels();
     if (this.lookKey !== key) {
       this.lookKey = key;
       this.drawCards();
     }
     this.showHeads(view, facts);
-    const hasTarget = model.labels.length > 0 || model.reads_text || this.hooks.target(view) !== null;
+    const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
     for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = !this.comparison;
     for (const [name, text] of Object.entries(this.texts)) {
@@ -91,13 +87,13 @@ class Panels {
     const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
     const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
-    const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
+    const { table, fittedScale, look } = lookOfPanels(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
     const scale = isShared ? fittedScale(this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
     const canvas = createCanvas(320, Math.round(320 * pane.painter.ratio));
     pane.painter.paint(canvas, patches, scale, table, look);
     const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
     const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: hint });
-    const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => this.hooks.cardOpened(method), "aria-label": `Show ${title} on the picture` });
+    const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => chooseMethod(method), "aria-label": `Show ${title} on the picture` });
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
       return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
@@ -143,7 +139,7 @@ class Panels {
   toggle(heads) {
     const isOff = ([layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
     const remaining = this.off.filter(([layer, head]) => !heads.some(([offLayer, offHead]) => offLayer === layer && offHead === head));
-    this.hooks.heads(heads.every(isOff) ? remaining : [...remaining, ...heads]);
+    store.patchView(active, { heads_off: heads.every(isOff) ? remaining : [...remaining, ...heads] });
   }
 
   showRanking(reply) {

@@ -1,15 +1,11 @@
 // The panel of probes: its controls, and their findings.
 
 class Probes {
-  /**
-   * @param hooks probe(name), parameter(name, value), head(layer, head) to be shown on the canvas, again(), and look(),
-   *   which returns `lookOfPanels`
-   */
-  constructor(hooks) {
-    Object.assign(this, { hooks, result: null, figures: [], controlsKey: "", lookKey: "", hoverToken: null });
+  constructor() {
+    Object.assign(this, { result: null, figures: [], controlsKey: "", lookKey: "", hoverToken: null });
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
-    find("probe").onchange = () => hooks.probe(find("probe").value);
-    find("probe-again").onclick = () => hooks.again();
+    find("probe").onchange = () => store.patchView(active, { probe: find("probe").value, probe_parameters: {} });
+    find("probe-again").onclick = probeAgain;
     find("probe-csv").onclick = () => save(this.csv(), this.fileName("csv"), "text/csv");
     find("probe-npz").onclick = () => save(this.numbers(), this.fileName("npz"));
     new ResizeObserver(() => this.draw()).observe(find("found"));
@@ -32,7 +28,7 @@ class Probes {
       this.clear();
       this.say(refusal);
     }
-    const { key } = this.hooks.look();
+    const { key } = lookOfPanels();
     if (this.lookKey !== key) {
       this.lookKey = key;
       if (this.result) this.make();
@@ -51,13 +47,13 @@ class Probes {
   make_layer(record) {
     const input = create("input", { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), text = create("span");
     input.oninput = () => { text.textContent = input.value; };
-    input.onchange = () => this.hooks.parameter(record.name, Number(input.value));
+    input.onchange = () => setProbeParameter(record.name, Number(input.value));
     return [input, text];
   }
 
   selected(record, options) {
     const select = create("select", {}, ...options.map(([title, value]) => new Option(title, JSON.stringify(value))));
-    select.onchange = () => this.hooks.parameter(record.name, JSON.parse(select.value));
+    select.onchange = () => setProbeParameter(record.name, JSON.parse(select.value));
     return [select];
   }
 
@@ -120,7 +116,7 @@ class Probes {
   make() {
     const { reply, pane, measurements, parameters } = this.result;
     this.hoverToken = null;
-    this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters, hooks: this.hooks }));
+    this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters }));
     find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
     this.draw();
   }
@@ -148,7 +144,7 @@ class Probes {
     legend.hidden = !scale;
     if (!scale) return;
     const text = (textContent) => create("span", { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(text);
-    const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(this.hooks.look().table)}` });
+    const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(lookOfPanels().table)}` });
     legend.replaceChildren(create("span", { className: "vx-bar-of" }, low, ramp, high), ...(scale.name === "linear" ? [] : [text(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
   }
 

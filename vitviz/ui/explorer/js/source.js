@@ -7,11 +7,10 @@ const MAX_LISTED_CLASSES = 20;
 const UNCROPPED_FIT = "native";
 
 class Source {
-  /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), frame(number), seen(change), target(index) */
-  constructor(hooks) {
-    Object.assign(this, { hooks, model: null });
+  constructor() {
+    this.model = null;
     for (const input of element.querySelectorAll(".vx-file")) input.onchange = () => {
-      if (input.files.length) hooks.picture(input.files[0]);
+      if (input.files.length) takePicture(input.files[0]);
       input.value = "";
     };
     find("examples").replaceChildren(...SETTINGS.examples.map((example) => this.example(example)));
@@ -19,18 +18,18 @@ class Source {
     this.takePictures();
     this.offerModels();
     find("fit").replaceChildren(...SETTINGS.fits.map(({ name, title }) => new Option(title, name)));
-    find("fit").onchange = () => hooks.seen({ fit: find("fit").value });
-    find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(find("resolution").value) });
-    find("pixels").onchange = () => find("pixels").value && hooks.seen({ resolution: Number(find("pixels").value) });
-    find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: UNCROPPED_FIT });
-    find("clip-frame").oninput = () => hooks.frame(Number(find("clip-frame").value));
-    find("step").onchange = () => hooks.step(this.model.steps[Number(find("step").value)]);
+    find("fit").onchange = () => chooseInput({ fit: find("fit").value });
+    find("resolution").onchange = () => chooseInput({ resolution: resolutionOf(find("resolution").value) });
+    find("pixels").onchange = () => find("pixels").value && chooseInput({ resolution: Number(find("pixels").value) });
+    find("cropped").querySelector("button").onclick = () => chooseInput({ fit: UNCROPPED_FIT });
+    find("clip-frame").oninput = () => store.patchView(active, { frame: Number(find("clip-frame").value) });
+    find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
     find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
   }
 
   example({ id, url, name, caption }) {
     const title = caption ?? name, image = create("img", { src: url, alt: "", loading: "lazy" });
-    return createButton({ title, onclick: () => this.hooks.example(id), "aria-label": `Example: ${title}`, dataset: { example: id } }, image);
+    return createButton({ title, onclick: () => choosePicture(id), "aria-label": `Example: ${title}`, dataset: { example: id } }, image);
   }
 
   takeDrops() {
@@ -39,11 +38,11 @@ class Source {
     element.addEventListener("drop", (event) => {
       event.preventDefault();
       const file = pictureIn(event.dataTransfer);
-      if (file) this.hooks.picture(file);
+      if (file) takePicture(file);
     });
     document.addEventListener("paste", (event) => {
       const file = element.isConnected && pictureIn(event.clipboardData);
-      if (file) this.hooks.picture(file);
+      if (file) takePicture(file);
     });
   }
 
@@ -59,13 +58,13 @@ class Source {
         video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
         dialog.showModal();
       } catch (error) {
-        this.hooks.failed(`The camera cannot be used: ${error.message}`);
+        notify(`The camera cannot be used: ${error.message}`);
       }
     };
     find("shoot").onclick = () => {
       const canvas = createCanvas(video.videoWidth, video.videoHeight);
       canvas.getContext("2d").drawImage(video, 0, 0);
-      canvas.toBlob((blob) => this.hooks.picture(new File([blob], "camera.png", { type: "image/png" })));
+      canvas.toBlob((blob) => takePicture(new File([blob], "camera.png", { type: "image/png" })));
       end();
     };
     find("shot-close").onclick = dialog.oncancel = end;
@@ -82,14 +81,14 @@ class Source {
     }));
     find("own").hidden = legal !== "all";
     find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
-    find("own-open").onclick = () => this.hooks.own({
+    find("own-open").onclick = () => openOwn({
       files: [...find("own-files").files], hub: find("own-hub").value, overrides: find("own-overrides").value,
     });
   }
 
   modelChoice({ id, title, megabytes }) {
     const cost = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
-    return createButton({ onclick: () => this.hooks.model(id), dataset: { model: id } }, title, create("span", { textContent: cost }));
+    return createButton({ onclick: () => chooseModel(id), dataset: { model: id } }, title, create("span", { textContent: cost }));
   }
 
   filterModels(text) {
@@ -172,7 +171,7 @@ class Source {
     const holder = find("predictions");
     holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
       const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
-      const properties = { title: "Show a map about this class", onclick: () => this.hooks.target(index), dataset: { index }, "aria-pressed": view.parameters.target === index };
+      const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index }, "aria-pressed": view.parameters.target === index };
       return createButton(properties, bar, labelOf(model, index), output);
     }));
   }

@@ -12,12 +12,9 @@ function withoutPlaces(target) {
 }
 
 class TargetField {
-  /**
-   * @param liked name and url of pictures that were uploaded for likeness, by id
-   * @param hooks choose(target), upload(file), failed(text)
-   */
-  constructor(model, likedPictures, hooks) {
-    Object.assign(this, { model, liked: likedPictures, hooks, value: null });
+  /** @param choose receives the target */
+  constructor(model, choose) {
+    Object.assign(this, { model, choose, value: null });
     this.parts = [...(model.labels.length ? this.makeClasses() : []), ...(model.reads_text ? [this.makeWords()] : []), this.makeLikeness()];
   }
 
@@ -40,14 +37,14 @@ class TargetField {
   makeWords() {
     this.words = this.textInput("vx-words", "a photo of a cat, and Enter");
     this.words.maxLength = SETTINGS.max_text_chars;
-    this.words.onchange = () => this.hooks.choose(this.words.value.trim() ? { text: this.words.value.trim() } : null);
+    this.words.onchange = () => this.choose(this.words.value.trim() ? { text: this.words.value.trim() } : null);
     return labelled("In words", this.words);
   }
 
   makeLikeness() {
     const file = create("input", { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file", "aria-label": "Upload a picture to be like" });
     file.onchange = () => {
-      if (file.files.length) this.hooks.upload(file.files[0]);
+      if (file.files.length) likePicture(file.files[0]);
       file.value = "";
     };
     const label = create("label", { className: "vx-button" }, "Another picture …", file), summary = create("summary", { textContent: "Like a picture" });
@@ -62,7 +59,7 @@ class TargetField {
   }
 
   picture(id, name, url) {
-    const onclick = () => this.hooks.choose(this.value?.like === id ? null : { like: id });
+    const onclick = () => this.choose(this.value?.like === id ? null : { like: id });
     const content = url ? create("img", { src: url, alt: "", loading: "lazy" }) : name;
     return createButton({ title: name, onclick, dataset: { like: id }, "aria-label": `Like ${name}` }, content);
   }
@@ -82,21 +79,21 @@ class TargetField {
     if (unknownClass) return this.refuse(`${unknownClass[1].value}: this model has no class of this name.`);
     if (classIndex !== undefined && classIndex === againstIndex) return this.refuse(`${this.against.value}: choose another class than the one that the map is about.`);
     const classField = classIndex === undefined ? {} : { class: classIndex };
-    if (isBest) this.hooks.choose({ ...classField, margin: true });
-    else if (againstIndex !== undefined) this.hooks.choose({ ...classField, against: againstIndex });
-    else this.hooks.choose(classIndex ?? null);
+    if (isBest) this.choose({ ...classField, margin: true });
+    else if (againstIndex !== undefined) this.choose({ ...classField, against: againstIndex });
+    else this.choose(classIndex ?? null);
   }
 
   choosePatch() {
     const match = /^\s*(\d{1,4})\s*[,; ]\s*(\d{1,4})\s*$/.exec(this.patch.value), like = this.value?.like ? { like: this.value.like } : {};
-    if (match) this.hooks.choose({ ...like, patch: [Number(match[1]), Number(match[2])] });
+    if (match) this.choose({ ...like, patch: [Number(match[1]), Number(match[2])] });
     else if (this.patch.value.trim()) this.refuse(`${this.patch.value}: expected a row and a column of patches, such as 3, 5.`);
-    else this.hooks.choose(like.like ? like : null);
+    else this.choose(like.like ? like : null);
   }
 
   /** Show why a text is refused, and reset the fields. */
   refuse(reason) {
-    this.hooks.failed(reason);
+    notify(reason);
     this.show(this.value, true);
   }
 
@@ -109,7 +106,7 @@ class TargetField {
     write(this.against, value?.margin ? BEST_OTHER : classLabel(value?.against));
     write(this.words, value?.text ?? "");
     write(this.patch, value?.patch ? value.patch.join(", ") : "");
-    const like = value?.like, uploaded = [...this.liked].map(([id, { name, url }]) => ({ id, name, url }));
+    const like = value?.like, uploaded = [...likedPictures].map(([id, { name, url }]) => ({ id, name, url }));
     const pictures = [...SETTINGS.examples.map(({ id, caption, name, url }) => ({ id, name: caption ?? name, url })), ...uploaded];
     if (like && !pictures.some(({ id }) => id === like)) pictures.push({ id: like, name: "the picture of this link" });
     const key = pictures.map(({ id }) => id).join();
