@@ -145,9 +145,16 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         pass
 
     def train(
-        images: Path, output: Path, config: TrainingConfig, snapshots: int, resume_from: Path | None, terms: str
+        images: Path,
+        output: Path,
+        config: TrainingConfig,
+        snapshots: int,
+        resume_from: Path | None,
+        terms: str,
+        soft_labels: Path | None,
     ) -> None:
         given.append((images, output, config))
+        assert soft_labels == (Path("teacher.npz") if "--soft-labels" in arguments else None)
         assert snapshots == (7 if "--snapshots" in arguments else 12)
         assert resume_from == (Path("other/compact.pt") if "--resume-from" in arguments else None)
         raise Stop
@@ -157,7 +164,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         **{"image_size": 64, "patch_size": 8, "width": 96, "depth": 2, "heads": 3, "mlp_ratio": 2.5},
         **{"register_tokens": 4, "colour_frequencies": 3, "picture_detail": 24, "epochs": 7, "batch_size": 8},
         **{"muon_rate": 0.1, "adam_rate": 0.2, "weight_decay": 0.3, "warmup": 0.4, "label_smoothing": 0.5},
-        **{"low_resolution": 0.6, "average_decay": 0.7},
+        **{"soft_label_weight": 0.9, "low_resolution": 0.6, "average_decay": 0.7},
         **{"low_scale": 0.5, "smallest_scale": 0.25, "images_per_epoch": 16, "class_balance": 0.75, "cooldown": 0.5},
         **{"evaluate_every": 3, "seed": 9},
         augmentation=Augmentation(
@@ -179,6 +186,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         (["--preset", "grey", "--epochs", "3", "--mix", "0.25"], small),
         (["--preset", "grey", *options], changed),
         (["--snapshots", "7", "--resume-from", "other/compact.pt", *options], changed),
+        (["--soft-labels", "teacher.npz", *options], changed),
     ]
     for arguments, config in (([], TrainingConfig()), (options, changed), *presets):
         with pytest.raises(Stop):

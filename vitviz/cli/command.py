@@ -142,6 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     train_parser.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=resume_help)
     terms_help = "under which the weights are given, as their card is to say it"
     train_parser.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
+    soft_labels_help = "npz file with a teacher's class probabilities of every training image (docs/training.md)"
+    train_parser.add_argument("--soft-labels", type=Path, default=None, metavar="FILE", help=soft_labels_help)
     add_training(train_parser)
     train_parser.set_defaults(run=_run_train)
     return parser
@@ -314,11 +316,17 @@ def _run_app(host: str | None, port: int | None, **load_options: Any) -> None:
 
 
 def _run_train(
-    images: Path, output: Path, snapshots: int, resume_from: Path | None, terms: str, **settings: Any
+    images: Path,
+    output: Path,
+    snapshots: int,
+    resume_from: Path | None,
+    terms: str,
+    soft_labels: Path | None,
+    **settings: Any,
 ) -> None:
     with extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from, terms)
+    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from, terms, soft_labels)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
 

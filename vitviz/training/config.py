@@ -75,6 +75,7 @@ class TrainingConfig:
     warmup: float = setting(0.05, "part of the steps in which the rates rise")
     cooldown: float = setting(1.0, "part of the steps, the last, in which the rates fall; before, they are highest")
     label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
+    soft_label_weight: float = setting(0.5, "part of the target that is the teacher's, where there are soft labels")
     low_resolution: float = setting(0.625, "part of the epochs, the first, with smaller images, to save time")
     low_scale: float = setting(0.75, "side of these smaller images, as a part of the whole")
     smallest_scale: float = setting(1.0, "later, the sides of the batches are drawn from this part to the whole")
@@ -93,7 +94,8 @@ class TrainingConfig:
             raise ConfigError(
                 f"images_per_epoch = {self.images_per_epoch}: expected 0 or at least batch_size = {self.batch_size}"
             )
-        for name in ("warmup", "cooldown", "class_balance", "label_smoothing", "low_resolution", "average_decay"):
+        shares = "warmup", "cooldown", "class_balance", "label_smoothing", "soft_label_weight", "low_resolution"
+        for name in (*shares, "average_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
         for name in ("low_scale", "smallest_scale"):

@@ -31,11 +31,13 @@ class LabelledImages:
         images: ``"image channel height width"``, uint8.
         targets: ``"image"``, class indices.
         labels: names of the classes, in the order of the indices. There may be classes without an image.
+        paths: of the files, relative to the folder of the split, with ``/``; empty where there are no files.
     """
 
     images: torch.Tensor
     targets: torch.Tensor
     labels: tuple[str, ...]
+    paths: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -104,7 +106,8 @@ def read_image_folder(
     with ThreadPoolExecutor() as pool:
         for _ in tqdm(pool.map(read, range(len(files))), f"reading {root.name}", len(files), leave=False):
             pass
-    return LabelledImages(images, torch.tensor([index for _, index in files]), labels)
+    paths = tuple(path.relative_to(root).as_posix() for path, _ in files)
+    return LabelledImages(images, torch.tensor([index for _, index in files]), labels, paths)
 
 
 def _images(folder: Path) -> list[Path]:
@@ -124,11 +127,14 @@ def training_batches(
     seed: int,
     device: torch.device | None = None,
     order: torch.Tensor | None = None,
+    soft_labels: torch.Tensor | None = None,
+    soft_label_weight: float = 0.0,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """One epoch: normalised pixels and class probabilities, on the device.
 
     The images come in the given order (:func:`vitviz.training.sampling.balanced_order`), or all in random order. Each
-    batch has one of the sides, in pixels. The last, smaller batch is left out.
+    batch has one of the sides, in pixels. The last, smaller batch is left out. With soft labels, ``"image class"``,
+    the probabilities are these by their weight, and the smoothed label by what is left of 1.
 
     Everything random follows from the seed, so that an epoch can be repeated after an interrupt.
     """
@@ -143,5 +149,7 @@ def training_batches(
         pixels = views(augmentation, data.images[chosen].to(device).float() / 255, side, random)
         right = F.one_hot(data.targets[chosen].to(device), classes).float()
         targets = right * (1 - label_smoothing) + label_smoothing / classes
+        if soft_labels is not None:
+            targets = torch.lerp(targets, soft_labels[chosen].to(targets), soft_label_weight)
         pixels, targets = mix_batch(augmentation, pixels, targets, random)
         yield preprocessing.standardise(pixels), targets

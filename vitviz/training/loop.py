@@ -24,6 +24,7 @@ from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, colour_limit, initialise, optimisers, schedule
 from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
+from vitviz.training.soft_labels import SoftLabels, read_soft_labels
 from vitviz.training.state import COMPACT, STATE, Run
 from vitviz.training.watch import attention_picture
 from vitviz.weights.model import Model
@@ -42,6 +43,7 @@ def train(
     snapshots: int = 0,
     resume_from: Path | None = None,
     terms: str = "",
+    soft_labels: Path | None = None,
 ) -> tuple[Model, Accuracy]:
     """Train on ``images/train``, test on ``images/test``, and leave a checkpoint in ``output``.
 
@@ -55,9 +57,11 @@ def train(
         resume_from: the compact state of a run of the same network on the same images, to go on from where the output
             folder has no state yet.
         terms: under which the weights are given, as the checkpoint's card is to say it.
+        soft_labels: a teacher's probabilities of every training image, as
+            :func:`vitviz.training.soft_labels.read_soft_labels` describes the file.
 
     Raises:
-        DataError: the images cannot be trained on.
+        DataError: the images cannot be trained on, or the soft labels are not theirs.
         ImageError: one of them cannot be opened.
         ConfigError: the number of snapshots is out of range, or the loss has left the finite numbers.
         CheckpointError: the output folder holds a run with another configuration or other images, a damaged one, or
@@ -78,12 +82,13 @@ def train(
     steps_per_epoch = (config.images_per_epoch or len(data)) // config.batch_size
     if steps_per_epoch < 1:
         raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
+    taught = None if soft_labels is None else read_soft_labels(soft_labels, data.paths, data.labels)
     mean, std = _statistics(data)
     preprocessing = replace(plain, mean=mean, std=std, detail=config.picture_detail or None)
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bfloat16 = has_bfloat16(device)
-    run = _new_run(config, data, device)
+    run = _new_run(config, data, taught, device)
     output.mkdir(parents=True, exist_ok=True)
     taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
     if (output / STATE).exists():
@@ -110,7 +115,7 @@ def train(
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
         while run.epoch < config.epochs:
-            _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken, limit)
+            _epoch(run, data, taught, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken, limit)
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
                 done = run.epoch * steps_per_epoch
@@ -175,7 +180,7 @@ def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(round(value, 4) for value in mean.tolist()), tuple(round(value, 4) for value in std.tolist())
 
 
-def _new_run(config: TrainingConfig, data: LabelledImages, device: torch.device) -> Run:
+def _new_run(config: TrainingConfig, data: LabelledImages, taught: SoftLabels | None, device: torch.device) -> Run:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         network = VisionTransformer(config.model_config(len(data.labels)))
@@ -189,12 +194,14 @@ def _new_run(config: TrainingConfig, data: LabelledImages, device: torch.device)
     for optimiser in rates:
         for group in optimiser.param_groups:
             group["highest_rate"] = group["lr"]
-    return Run(config, {"classes": list(data.labels), "training images": len(data)}, network, averaged, rates)
+    images = {"classes": list(data.labels), "training images": len(data)}
+    return Run(config, images, network, averaged, rates, None if taught is None else taught.digest)
 
 
 def _epoch(
     run: Run,
     data: LabelledImages,
+    taught: SoftLabels | None,
     preprocessing: Preprocessing,
     device: torch.device,
     bfloat16: bool,
@@ -211,7 +218,17 @@ def _epoch(
         count = config.images_per_epoch or len(data)
         order = balanced_order(data.targets, count, config.class_balance, config.seed, run.epoch)
     batches = training_batches(
-        data, preprocessing, config.augmentation, config.batch_size, sides, config.label_smoothing, seed, device, order
+        data,
+        preprocessing,
+        config.augmentation,
+        config.batch_size,
+        sides,
+        config.label_smoothing,
+        seed,
+        device,
+        order,
+        None if taught is None else taught.probabilities,
+        config.soft_label_weight,
     )
     run.network.train()
     # Counted here, since tqdm does not count while it is disabled.

@@ -27,6 +27,7 @@ class Run:
     network: VisionTransformer
     averaged: VisionTransformer
     optimisers: list[torch.optim.Optimizer]
+    soft_labels: str | None = None
     epoch: int = 0
 
     def save(self, path: Path) -> None:
@@ -46,7 +47,8 @@ class Run:
         _write(path, {**self._what(), "averaged": _rounded(self.averaged)})
 
     def _what(self) -> dict[str, Any]:
-        return {"config": asdict(self.config), "images": self.images, "epoch": self.epoch}
+        taught = {"soft labels": self.soft_labels}
+        return {"config": asdict(self.config), "images": self.images, **taught, "epoch": self.epoch}
 
     def resume(self, path: Path) -> None:
         """Continue from what :meth:`save` wrote.
@@ -56,8 +58,8 @@ class Run:
         """
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-            current = {**_settings(asdict(self.config)), **self.images}
-            before = {**_settings(state["config"]), **state["images"]}
+            current = {**_settings(asdict(self.config)), **self.images, "soft labels": self.soft_labels}
+            before = {**_settings(state["config"]), **state["images"], "soft labels": state.get("soft labels")}
             changed = [
                 f"{key} was {before.get(key)}, now {current[key]}" for key in current if before.get(key) != current[key]
             ]

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Write the mean of the weights of two states as a checkpoint: mean.py FOLDER OUT BEFORE AFTER [--part 0.5]
+
+`BEFORE` and `AFTER` are the `compact.pt` of two runs of the same network, one of which goes on from the other; `--part`
+is the share of the second (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"). The mean is calibrated on
+`FOLDER/test` and says so in its card. With `--state FILE` it is also written as a `compact.pt`, to go on from.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import vitviz
+from vitviz.models.vit import VisionTransformer
+from vitviz.training.calibrate import calibrate, divide
+from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.data import read_image_folder
+from vitviz.training.evaluate import accuracy_of, classify
+from vitviz.weights.model import Model
+from vitviz.weights.native import save_checkpoint
+
+NAME = "vitviz-photos"
+
+
+def mixed(before: Path, after: Path, part: float) -> dict[str, Any]:
+    """The later state, with the mean of both weights."""
+    states = [torch.load(path, weights_only=True, map_location="cpu") for path in (before, after)]
+    first, second = (state["averaged"] for state in states)
+    mean = {name: torch.lerp(first[name].float(), second[name].float(), part) for name in second}
+    return {**states[1], "averaged": mean}
+
+
+def network_of(state: dict[str, Any]) -> VisionTransformer:
+    """The network of a state, with its weights."""
+    settings = {**state["config"], "augmentation": Augmentation(**state["config"]["augmentation"])}
+    network = VisionTransformer(TrainingConfig(**settings).model_config(len(state["images"]["classes"])))
+    network.load_state_dict(state["averaged"])
+    return network.eval()
+
+
+def calibrated(state: dict[str, Any], like: Model, folder: Path) -> Model:
+    """A model with the preprocessing and terms of another one, calibrated on the test photographs."""
+    network, sides = network_of(state), (48, 80, 112)
+    patch = network.config.patch_height, network.config.patch_width
+    test = read_image_folder(folder, "test", like.preprocessing, *patch)
+    logits = {side: classify(network, like.preprocessing, test.at(side)) for side in sides}
+    found = calibrate(logits[like.preprocessing.height], test.targets)
+    assert found is not None and isinstance(network.classifier, torch.nn.Linear)
+    divide(network.classifier, found.temperature)
+    right = ", ".join(f"{accuracy_of(each, test).top1:.2%} at {side} pixels" for side, each in logits.items())
+    card = {
+        "data": f"{state['images']['training images']:,} training and {len(test):,} test images of 108 classes",
+        "epochs": str(state["epoch"]),
+        "top-1 accuracy": f"{right} of {len(test):,} test images",
+        "calibration": found.summary,
+        "terms": like.card["terms"],
+    }
+    return Model(NAME, network, like.preprocessing, test.labels, card, ood_threshold=found.ood_threshold)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--part", type=float, default=0.5)
+    parser.add_argument("--state", type=Path, default=None)
+    options = parser.parse_args()
+
+    state = mixed(options.before, options.after, options.part)
+    model = calibrated(state, vitviz.load(), options.folder)
+    save_checkpoint(options.out, model)
+    print("\n".join(f"{name}: {text}" for name, text in model.card.items()))
+    if options.state is not None:
+        rounded = {name: tensor.bfloat16() for name, tensor in state["averaged"].items()}
+        torch.save({**state, "averaged": rounded}, options.state)
+
+
+if __name__ == "__main__":
+    main()

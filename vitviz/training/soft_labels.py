@@ -1,0 +1,90 @@
+"""Soft labels: a teacher's class probabilities for every training image, read from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitviz.errors.kinds import DataError
+from vitviz.errors.messages import describe, quote, several
+
+ARRAYS = ("labels", "path", "probability")
+# Half precision rounds each of many classes.
+SUM_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class SoftLabels:
+    """A teacher's probabilities.
+
+    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network"; kept in a file once for all epochs as in
+    Shen & Xing 2022, "A Fast Knowledge Distillation Framework for Visual Recognition".
+
+    Args:
+        probabilities: ``"image class"``, float16, in the order of the training images.
+        digest: tells whether a resumed run has the same ones.
+    """
+
+    probabilities: torch.Tensor
+    digest: str
+
+
+def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) -> SoftLabels:
+    """Read the probabilities of training images from an ``.npz`` file.
+
+    Args:
+        file: holds ``labels`` (``"class"``, text), ``path`` (``"image"``, text, relative to the folder ``train`` with
+            ``/``) and ``probability`` (``"image class"``, floats). Images of other paths are passed over.
+        paths: of the training images, in their order.
+        labels: of the training images' classes, in the order of their numbers.
+
+    Raises:
+        DataError: the file is missing or damaged, has other classes, lacks an image, or a row is no probabilities.
+    """
+    try:
+        # NumPy leaves a file open that it opened and could not read.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            missing = [name for name in ARRAYS if name not in archive.files]
+            if missing:
+                raise DataError(f"{file}: no array {missing[0]!r} in it; expected {', '.join(ARRAYS)}")
+            found, path, probability = (archive[name] for name in ARRAYS)
+    except FileNotFoundError:
+        raise DataError(f"{file}: no such file; expected soft labels as an .npz file") from None
+    # NumPy raises several kinds of error for damaged files, and takes an .npy file for an array.
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        raise DataError(f"{file}: damaged, or no .npz file of soft labels ({type(error).__name__})") from error
+    if found.ndim != 1 or found.dtype.kind != "U" or tuple(found) != tuple(labels):
+        odd = sorted(set(found.ravel().astype(str)) ^ set(labels))
+        difference = f"; only one of them has {several(odd, 5)}" if odd else ", in this order"
+        raise DataError(f"{file}: {describe(found)} as labels; expected the {len(labels)} training classes{difference}")
+    if path.ndim != 1 or path.dtype.kind != "U":
+        raise DataError(f"{file}: path is {describe(path)} of {path.dtype}; expected a list of text")
+    if probability.shape != (len(path), len(labels)) or probability.dtype.kind != "f":
+        raise DataError(
+            f"{file}: probability is {describe(probability)} of {probability.dtype}; expected floats of shape "
+            f"{(len(path), len(labels))}, images and classes"
+        )
+    rows = {str(name): row for row, name in enumerate(path)}
+    lacking = [name for name in paths if name not in rows]
+    if lacking:
+        raise DataError(
+            f"{file}: no soft label of {len(lacking):,} training images, such as {quote(lacking[0])}; expected one of "
+            "each, by its path in the folder train"
+        )
+    chosen = probability[[rows[name] for name in paths]]
+    sums = chosen.sum(1, dtype=np.float64)
+    wrong = ~(np.isfinite(sums) & (chosen >= 0).all(1) & (np.abs(sums - 1) <= SUM_TOLERANCE))
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise DataError(
+            f"{file}: the row of {quote(paths[first])} sums to {sums[first]:.4g}, its least number is "
+            f"{chosen[first].min():.4g}; expected probabilities, of 0 or more and with sum 1"
+        )
+    kept = np.ascontiguousarray(chosen, dtype=np.float16)
+    return SoftLabels(torch.from_numpy(kept), hashlib.sha256(kept.tobytes()).hexdigest()[:16])
