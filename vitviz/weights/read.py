@@ -16,7 +16,7 @@ from vitviz.models.config import ViTConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
-from vitviz.weights.conversion.heads import question_pooling
+from vitviz.weights.conversion.heads import leave_pooling_open
 from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
@@ -123,7 +123,7 @@ def read_weights(
     if newest is not None:
         checkpoint.assume("folder", newest, "the newest state in it; another one opens by its own path")
     checkpoint.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
-    known = checkpoint.settle(question_pooling(checkpoint, checkpoint.family.facts(checkpoint)))
+    known = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():
         checkpoint.record(fact, value, "said")
     config = infer_config(checkpoint, known)
@@ -132,7 +132,7 @@ def read_weights(
     preprocessing, source = read_preprocessing(sidecars, *size, default, patch, any_size)
     unsaid, normalisation = source == UNSAID, known.get("normalisation")
     if unsaid:
-        source = checkpoint.family.standard.source
+        source = checkpoint.family.default_transform.source
     if normalisation is not None and (unsaid or "normalisation" in overrides):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
@@ -143,7 +143,7 @@ def read_weights(
         checkpoint.record("preprocessing", _summary(preprocessing), source)
     labels, origin, assumed = read_labels(sidecars, config.classes)
     (checkpoint.assume if assumed else checkpoint.record)("labels", f"{len(labels):,}" if labels else "none", origin)
-    for entry in sidecars.check_whole([pattern for pattern in ignore if pattern not in files]):
+    for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in files]):
         checkpoint.ignored[entry] = LEFT_OUT
     network = assemble(checkpoint, known, config, max_bytes)
     for key, reason in checkpoint.ignored.items():
@@ -224,7 +224,7 @@ def _default(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
             f"{checkpoint.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, "
             "green and blue, or of 1, grey"
         )
-    standard = checkpoint.family.standard
+    standard = checkpoint.family.default_transform
     pair = (standard.mean, standard.std)
     mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in pair)
     size = config.image_height, config.image_width

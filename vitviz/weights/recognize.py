@@ -143,7 +143,7 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
                 first = bisect_left(ordered, prefix)
                 shapes = {key[len(prefix) :]: tensors[key].shape for key in _run(ordered, first, prefix)}
                 candidate = Candidate(group, prefix, shapes, sidecars.config)
-                if shapes.keys().isdisjoint(family.without) and family.accepts(candidate):
+                if shapes.keys().isdisjoint(family.excluded_keys) and family.accepts(candidate):
                     prefixes.add(prefix)
                     yield family, candidate
 
@@ -259,7 +259,7 @@ def _same_in_every_layer(checkpoint: MatchedCheckpoint) -> None:
     count = checkpoint.depth * len(every) - sum(map(len, keys_by_layer.values()))
     if count:
         missing = (
-            checkpoint.spell(canonical_key, layer)
+            checkpoint.expected_key(canonical_key, layer)
             for layer in range(checkpoint.depth)
             for canonical_key in sorted(every - keys_by_layer.get(layer, set()))
         )
@@ -329,7 +329,7 @@ def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family,
                 known = sum(bool(family.match(key[len(prefix) :])) for key in inner)
                 lacking = ([prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures)
                 missing = min(lacking, key=len)
-                foreign = any(prefix + key in tensors for key in family.without)
+                foreign = any(prefix + key in tensors for key in family.excluded_keys)
                 if missing and not foreign and 2 * known > len(inner):
                     near.append((-known, len(missing), family, missing))
     near.sort(key=lambda entry: entry[:2])

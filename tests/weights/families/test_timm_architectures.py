@@ -7,7 +7,7 @@ import torch
 
 from tests.parity.timm_architectures import describe, names
 from vitviz.weights.families.timm import SIGNATURES
-from vitviz.weights.families.timm_architectures import alike, architectures, digest
+from vitviz.weights.families.timm_architectures import architectures, digest, matching_architectures
 from vitviz.weights.families.timm_arguments import CLASSES, Arguments, facts_of
 from vitviz.weights.metadata.settings import Settings
 
@@ -75,7 +75,7 @@ def test_shapes_are_alike_whatever_the_classifier_and_the_depth_counts() -> None
     assert digest(shapes) == digest({**shapes, "head.weight": (7, 8), "head.bias": (7,)})
     assert digest(shapes) != digest({**shapes, "blocks.3.norm1.weight": (8,)})
     assert digest(shapes) != digest({**shapes, "pos_embed": (1, 10, 8)})
-    assert alike(shapes) == []
+    assert matching_architectures(shapes) == []
 
 
 def test_a_signature_is_a_key_that_state_dicts_of_timm_have() -> None:

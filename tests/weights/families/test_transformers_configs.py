@@ -113,15 +113,15 @@ def test_what_every_configuration_has_is_known() -> None:
 def test_a_model_around_a_tower_is_described_as_its_class_is(model_type: str) -> None:
     table = COMPOSITES[model_type]
     cls = type(transformers.AutoConfig.for_model(model_type))
-    spec = cls.sub_configs_defaults[table.part]
+    spec = cls.sub_configs_defaults[table.section]
     assert spec.model_type == table.towers[0]
-    assert table.named == (spec.config_class is transformers.AutoConfig)
-    assert table.legacy == (f"{table.part}_dict" in inspect.getsource(cls))
+    assert table.reads_tower_type == (spec.config_class is transformers.AutoConfig)
+    assert table.legacy == (f"{table.section}_dict" in inspect.getsource(cls))
     whole = CLASSES[table.towers[0]]
-    assert dict(table.whole) == {
+    assert dict(table.tower_defaults) == {
         name: value for name, value in spec.init_kwargs.items() if not matches(name, whole.harmless)
     }
-    unknown = [name for name in defaults_of(cls) if not matches(name, {table.part, *table.harmless, *COMMON})]
+    unknown = [name for name in defaults_of(cls) if not matches(name, {table.section, *table.harmless, *COMMON})]
     assert unknown == []
 
 
@@ -248,7 +248,7 @@ def test_an_entry_changes_what_it_changes_in_the_package_or_is_refused(kind: str
     assert {"hidden_act", "num_attention_heads", "layer_norm_eps"} - used == set()
 
 
-LEGACY = [name for name, table in COMPOSITES.items() if table.legacy and table.part == "vision_config"]
+LEGACY = [name for name, table in COMPOSITES.items() if table.legacy and table.section == "vision_config"]
 
 
 @pytest.mark.parametrize("model_type", LEGACY)

@@ -1,6 +1,6 @@
-"""The parts that every checkpoint of a Vision Transformer has, whatever its family calls them.
+"""The tensors that every checkpoint of a Vision Transformer has, whatever its family calls them.
 
-A *canonical key* is the name that vitviz gives a tensor; a family's names are a table from its keys to ours:
+A *canonical key* is vitviz's name of a tensor. A family's table of names maps its keys to these:
 
 =============================================================  =====================================================
 ``patch``                                                      patch embedding: a convolution's kernel or a matrix
@@ -36,12 +36,12 @@ from vitviz.errors.messages import quote, several
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
 
-# Pieces that are one tensor; all others have a weight and mostly a bias.
+# Canonical keys of a single tensor; all others have a weight and usually a bias.
 TOKENS = ("cls", "distillation", "registers", "positions")
 SINGLE = (*TOKENS, "attention_scale", "mlp_scale", "pool.probe", "rotary_periods")
-# Heads stand outside of the part of a checkpoint that its encoder's keys begin with.
+# Heads, whose keys do not have the prefix of the encoder's keys.
 OUTER = ("classifier", "distillation_classifier", "projection", "representation")
-# Pieces whose weight has two dimensions or more.
+# Canonical keys whose weight has at least two dimensions.
 MAPS = (
     *("patch", "qkv", "query", "key", "value", "out", "mlp_in", "gate", "mlp_out", *OUTER),
     *("pool.query", "pool.key_value", "pool.qkv", "pool.out", "pool.mlp_in", "pool.mlp_out"),
@@ -50,22 +50,22 @@ MAPS = (
 NOT_PUBLISHED = "no published checkpoint that vitviz knows has these shapes"
 
 Key = tuple[int | None, str]
-"""The layer, where a tensor has one, and the canonical key with its part: ``(3, "qkv.weight")``."""
+"""Layer number (None outside the layers) and canonical key of a tensor: ``(3, "qkv.weight")``."""
 
 
-def as_it_is(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """The form of the families that keep torch's own."""
+def identity(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """The tensor itself, for families that store tensors as torch does."""
     return tensor
 
 
 @dataclass(frozen=True)
 class DefaultTransform:
-    """How the family's images are standardised where the checkpoint does not say.
+    """The preprocessing of a family, used if no file of the checkpoint states one.
 
     Args:
         mean, std: of red, green and blue, for values in [0, 1].
-        fit, crop_fraction, interpolation: as :class:`vitviz.Preprocessing` has them.
-        source: who says so.
+        fit, crop_fraction, interpolation: as in :class:`vitviz.Preprocessing`.
+        source: where this convention comes from.
     """
 
     mean: tuple[float, ...]
@@ -81,10 +81,10 @@ class Candidate:
     """A state dict that has the signature of a family.
 
     Args:
-        group: which of the file's state dicts.
-        prefix: what its encoder's keys begin with, before the family's own.
-        shapes: of the tensors whose keys begin so, by what follows.
-        config: the JSON beside the file.
+        group: name of its state dict in the file.
+        prefix: of the encoder's keys, before the family's own keys.
+        shapes: of the tensors with this prefix, by key without the prefix.
+        config: the ``config.json`` beside the file.
     """
 
     group: str
@@ -97,18 +97,18 @@ class Candidate:
         return self.shapes.keys()
 
 
-def always(candidate: Candidate) -> bool:
-    """The check of families whose signature says enough."""
+def accept_all(candidate: Candidate) -> bool:
+    """The check of families whose signature suffices."""
     return True
 
 
 @dataclass(frozen=True)
-class Published:
-    """A named, published checkpoint of which the shapes are known.
+class PublishedCheckpoint:
+    """A published checkpoint whose shapes are known.
 
     Args:
-        name: as people call it.
-        facts: what its file leaves open.
+        name: its common name.
+        facts: that its file does not state.
     """
 
     name: str
@@ -116,48 +116,48 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Open:
-    """A fact that a checkpoint's file does not tell.
+class OpenFact:
+    """A fact that a checkpoint's file does not state.
 
     Args:
-        usual: what most checkpoints of this kind have, to be named to whoever is asked; None where there is no such.
+        usual: the value of most checkpoints of this kind, which messages suggest; None if there is none.
     """
 
     usual: Any = None
 
 
-def never(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
-    """The lookup of families without checkpoints that are known by their shapes."""
+def no_published(checkpoint: MatchedCheckpoint) -> Sequence[PublishedCheckpoint]:
+    """The lookup of families without a table of published shapes."""
     return ()
 
 
-def nothing(checkpoint: MatchedCheckpoint) -> str:
-    """For families whose open facts can be stated one by one only."""
+def no_alternative(checkpoint: MatchedCheckpoint) -> str:
+    """For families whose open facts the user can only state one by one."""
     return ""
 
 
 @dataclass(frozen=True)
 class Family:
-    """One way in which checkpoints are written.
+    """One layout of checkpoints.
 
     Args:
         name: short and unique; what ``load(..., family=...)`` takes.
         title: as the README and the app call it.
-        names: their keys to our canonical keys; ``*`` stands for the number of a layer. One that is no single tensor
-            stands for ``.weight`` and ``.bias``.
-        signature: keys, layer 0 of them, by which it is recognised: all must be there.
-        other_signatures: those of the same checkpoints written otherwise, each as good as the first.
-        facts: what the weights alone cannot tell: fields of :class:`vitviz.ViTConfig`, and what
-            :func:`vitviz.weights.conversion.assemble.assemble` asks for besides.
-        standard: preprocessing where the checkpoint has none.
-        without: keys none of which may be there.
-        accepts: what a signature cannot say of a state dict.
-        model_types: ``model_type`` of a transformers ``config.json`` that means this family.
-        published: the published checkpoints that have the shapes of this one, and what they leave open.
-        instead: what the user may state in place of all facts that stay open; empty where there is nothing.
-        ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
-        outside: the same of keys that do not begin as those of the encoder do.
-        form: ``(canonical_key, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
+        names: canonical keys by the family's keys; ``*`` stands for the number of a layer. A key that is not a single
+            tensor stands for ``.weight`` and ``.bias``.
+        signature: keys that identify the family, those of layer 0 among them; all must be present.
+        other_signatures: of other versions of the layout; any one of them identifies the family, too.
+        facts: returns what the weights alone do not determine: fields of :class:`vitviz.ViTConfig`, and what
+            :func:`vitviz.weights.conversion.assemble.assemble` needs besides.
+        default_transform: preprocessing of a checkpoint that states none.
+        excluded_keys: keys that must all be absent.
+        accepts: a further check of a state dict that has the signature.
+        model_types: each ``model_type`` in the ``config.json`` of transformers that means this family.
+        published: returns the published checkpoints with the shapes of this one, with their facts.
+        alternative: returns what the user may state in place of all open facts; empty if there is nothing.
+        ignored: keys that are not needed, with the reason; one that ends in ``*`` stands for all with this beginning.
+        outside: the same for keys without the prefix of the encoder's keys.
+        convert: ``(canonical_key, tensor, facts)`` to the tensor in torch's layout; must work on the meta device.
     """
 
     name: str
@@ -165,36 +165,36 @@ class Family:
     names: Mapping[str, str]
     signature: tuple[str, ...]
     facts: Callable[[MatchedCheckpoint], dict[str, Any]]
-    standard: DefaultTransform
+    default_transform: DefaultTransform
     other_signatures: tuple[tuple[str, ...], ...] = ()
-    without: tuple[str, ...] = ()
-    accepts: Callable[[Candidate], bool] = always
+    excluded_keys: tuple[str, ...] = ()
+    accepts: Callable[[Candidate], bool] = accept_all
     model_types: tuple[str, ...] = ()
-    published: Callable[[MatchedCheckpoint], Sequence[Published]] = never
-    instead: Callable[[MatchedCheckpoint], str] = nothing
+    published: Callable[[MatchedCheckpoint], Sequence[PublishedCheckpoint]] = no_published
+    alternative: Callable[[MatchedCheckpoint], str] = no_alternative
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
-    form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
+    convert: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = identity
 
     @property
     def signatures(self) -> tuple[tuple[str, ...], ...]:
-        """Each of the sets of keys by which it is recognised."""
+        """Every set of keys that identifies the family."""
         return (self.signature, *self.other_signatures)
 
     def match(self, key: str) -> Key | None:
-        """The canonical key of a key of this family, without what stands before the family's own keys."""
+        """Layer and canonical key of a key of this family, given without prefix; None if the family has no such key."""
         for pattern, canonical_key in self._patterns:
             matched = pattern.fullmatch(key)
             if matched:
                 return (int(matched[1]) if pattern.groups else None), canonical_key
         return None
 
-    def spellings(self, canonical_key: str) -> list[str]:
-        """The keys that a canonical key can have in this family, ``*`` for the number of its layer."""
+    def keys_of(self, canonical_key: str) -> list[str]:
+        """The family's keys for a canonical key, with ``*`` for the number of the layer."""
         return [
-            name + ("" if meant in SINGLE else canonical_key.removeprefix(meant))
-            for name, meant in self.names.items()
-            if meant == canonical_key or canonical_key.startswith(meant + ".")
+            name + ("" if base_key in SINGLE else canonical_key.removeprefix(base_key))
+            for name, base_key in self.names.items()
+            if base_key == canonical_key or canonical_key.startswith(base_key + ".")
         ]
 
     @cached_property
@@ -205,7 +205,7 @@ class Family:
                 full[name] = canonical_key
             else:
                 full |= {f"{name}.{part}": f"{canonical_key}.{part}" for part in ("weight", "bias")}
-        # No more digits than int() takes, and no other alphabet's.
+        # Few digits, since int() refuses long numbers; ASCII only, since int() also reads other digits.
         layer = "(0|[1-9][0-9]{0,5})"
         return [
             (re.compile(re.escape(name).replace(r"\*", layer)), canonical_key) for name, canonical_key in full.items()
@@ -214,13 +214,13 @@ class Family:
 
 @dataclass(frozen=True)
 class Check:
-    """Something found out about a checkpoint.
+    """One fact about a checkpoint, with its source.
 
     Args:
-        fact: what, such as ``"heads"``.
-        value: as it was found.
-        source: how it is known.
-        assumed: whether nothing in the checkpoint says it: it is what published checkpoints of its kind have.
+        fact: its name, such as ``"heads"``.
+        value: of the fact, as text.
+        source: where the value comes from.
+        assumed: whether the checkpoint does not state it, so that the value of published ones is used.
     """
 
     fact: str
@@ -230,7 +230,7 @@ class Check:
 
     @property
     def assumption(self) -> str:
-        """What is assumed, in few words."""
+        """The assumption in a few words."""
         return "the names of its classes" if self.fact == "labels" else f"{self.fact} {self.value}"
 
     @property
@@ -244,18 +244,18 @@ class MatchedCheckpoint:
     """A checkpoint whose family and keys are known.
 
     Args:
-        file: where it is.
-        group: which of its state dicts.
-        family: which keys it has.
-        prefix: what its encoder's keys begin with, before the family's own.
-        keys: the key of each canonical key.
+        file: with its tensors.
+        group: name of its state dict in the file.
+        family: its layout.
+        prefix: of the encoder's keys, before the family's own keys.
+        keys: the file's key of each canonical key.
         ignored: keys that are not needed, with the reason.
-        config: the vision part of its ``config.json``; empty where there is none.
+        config: the vision part of its ``config.json``; empty without such a file.
         whole_config: all of its ``config.json``.
         open_clip: its ``open_clip_config.json``.
-        overrides: what the user states in place of the checkpoint.
-        checks: what has been found out, in order.
-        surrounded: whether its classifier is one of a module around it, which may read anything.
+        overrides: facts that the user states.
+        checks: facts with their sources, in the order in which they were recorded.
+        has_outer_classifier: whether its classifier belongs to a module around the encoder, which may read anything.
     """
 
     file: WeightFile
@@ -269,7 +269,7 @@ class MatchedCheckpoint:
     open_clip: Settings
     overrides: Mapping[str, Any]
     checks: list[Check]
-    surrounded: bool = False
+    has_outer_classifier: bool = False
 
     @property
     def name(self) -> str:
@@ -277,60 +277,60 @@ class MatchedCheckpoint:
 
     @property
     def depth(self) -> int:
-        """Encoder layers."""
+        """Number of encoder layers."""
         return 1 + max((layer for layer, _ in self.keys if layer is not None), default=-1)
 
     def has(self, canonical_key: str) -> bool:
-        """Whether the tensor is there; one of a layer, in the first layer."""
+        """Whether the tensor exists; of a tensor in every layer, whether layer 0 has it."""
         return (None, canonical_key) in self.keys or (0, canonical_key) in self.keys
 
-    def stored(self, canonical_key: str) -> tuple[int, ...]:
-        """The shape of a tensor as the file has it; one of a layer, in the first layer; ``()`` where there is none."""
+    def shape(self, canonical_key: str) -> tuple[int, ...]:
+        """The shape of a tensor in the file (of a tensor in every layer, that of layer 0); ``()`` if it is missing."""
         key = self.keys.get((None, canonical_key)) or self.keys.get((0, canonical_key))
         return self.file.groups[self.group][key].shape if key else ()
 
-    def spell(self, canonical_key: str, layer: int | None = None) -> str:
-        """The key that a tensor would have here: as other layers, or its other part, are written."""
-        spellings = self.family.spellings(canonical_key) or [canonical_key]
+    def expected_key(self, canonical_key: str, layer: int | None = None) -> str:
+        """The key that a missing tensor would have, spelt like that of other layers or of its weight or bias."""
+        spellings = self.family.keys_of(canonical_key) or [canonical_key]
         for ending in ("", "[./]?[^./]*"):
             for name in spellings:
                 stem = re.split(r"[./][^./]*$", name)[0] if ending else name
                 pattern = re.compile("(.*?)" + re.escape(stem).replace(r"\*", "[0-9]+") + ending, re.DOTALL)
                 for key in self.keys.values():
-                    like = pattern.fullmatch(key)
-                    # Heads may stand before the encoder's prefix ends.
-                    if like and self.prefix.startswith(like[1]):
-                        return like[1] + name.replace("*", str(layer))
+                    match = pattern.fullmatch(key)
+                    # A head may have a shorter prefix than the encoder.
+                    if match and self.prefix.startswith(match[1]):
+                        return match[1] + name.replace("*", str(layer))
         return self.prefix + spellings[0].replace("*", str(layer))
 
     def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
-        """That a tensor is missing, by the key that it would have."""
-        return CheckpointError(f"{self.name}: missing {quote(self.spell(canonical_key, layer))}")
+        """The error for a missing tensor; it names the key that the tensor would have."""
+        return CheckpointError(f"{self.name}: missing {quote(self.expected_key(canonical_key, layer))}")
 
     def ignore(self, canonical_key: str, reason: str) -> None:
-        """Do without a tensor and its parts, and say why."""
+        """Leave out a tensor, its weight and its bias, for a reason."""
         for key in [key for key in self.keys if key[1] == canonical_key or key[1].startswith(canonical_key + ".")]:
             self.ignored[self.keys.pop(key)] = reason
 
     def record(self, fact: str, value: Any, source: str) -> Any:
-        """Write a fact down with how it is known; returns its value."""
+        """Add a fact with its source to the checks; returns its value."""
         self.checks.append(Check(fact, str(value), source))
         return value
 
     def assume(self, fact: str, value: Any, source: str) -> Any:
-        """Write down a fact that nothing in the checkpoint says; returns its value."""
+        """The same as :meth:`record`, for a fact that the checkpoint does not state."""
         self.checks.append(Check(fact, str(value), source, assumed=True))
         return value
 
     def settle(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Settle the open facts: by the user's overrides, or by what published checkpoints of its shapes have.
+        """The facts, with open ones settled by the user's overrides or by published checkpoints of the same shapes.
 
         Raises:
-            CheckpointError: the user states none, and no published checkpoint has these shapes, or several that
-                differ in it.
+            CheckpointError: the user does not state an open fact, and no published checkpoint has these shapes, or
+                several have them and differ in the fact.
         """
         settled = {**facts, **self.overrides}
-        undecided = {fact: value for fact, value in settled.items() if isinstance(value, Open)}
+        undecided = {fact: value for fact, value in settled.items() if isinstance(value, OpenFact)}
         if not undecided:
             return settled
         rows = self.family.published(self)
@@ -340,10 +340,10 @@ class MatchedCheckpoint:
         for fact, values in answers.items():
             if len(values) == 1:
                 ((value, name),) = values.items()
-                like = f"{name} and {len(rows) - 1} more" if rows[1:] else name
-                source = f"what published checkpoints of these shapes have ({like}); say {fact}=… where yours differs"
+                models = f"{name} and {len(rows) - 1} more" if rows[1:] else name
+                source = f"what published checkpoints of these shapes have ({models}); say {fact}=… where yours differs"
                 settled[fact] = self.assume(fact, value, source)
-        open_facts = [fact for fact in undecided if isinstance(settled[fact], Open)]
+        open_facts = [fact for fact in undecided if isinstance(settled[fact], OpenFact)]
         if open_facts:
             usual = ", ".join(
                 f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
@@ -353,7 +353,7 @@ class MatchedCheckpoint:
                 f"{name} has {fact}={value!r}" for fact in open_facts for value, name in reversed(answers[fact].items())
             ]
             why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-            other = self.family.instead(self)
-            instead = f"{other}, or " * bool(other)
+            alternative = self.family.alternative(self)
+            instead = f"{alternative}, or " * bool(alternative)
             raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
         return settled

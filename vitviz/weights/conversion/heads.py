@@ -1,4 +1,4 @@
-"""Classifiers that people put behind a Vision Transformer in place of its own."""
+"""Classifiers that users put behind a Vision Transformer in place of its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.conversion.canonical import MatchedCheckpoint, Open
+from vitviz.weights.conversion.canonical import MatchedCheckpoint, OpenFact
 
 SEVERAL_LAYERS = "a classifier of several layers: what lies between them is not in the file"
 SURROUNDING = "a classifier of the module around the encoder: what it reads of it is not in the file"
-# Names of a classifier's module. What stands under one of them comes after the encoder.
+# Module names of classifiers, which come after the encoder.
 NAMES = (
     *("head", "heads", "classifier", "fc", "mlp_head", "cls_head", "class_head", "classification_head"),
     *("linear_head", "linear_classifier"),
@@ -19,13 +19,13 @@ NAMES = (
 
 
 def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
-    """Take a classifier that is not written as its family writes it, or leave it out and say why.
+    """Match a classifier that does not have the keys of its family, or ignore it with a reason.
 
-    One linear map in a ``Sequential`` beside what has no weights, such as ``Sequential(Dropout(), Linear())``, is a
-    classifier. Several layers are not: what lies between them is not in the file.
+    A single linear map, as in ``Sequential(Dropout(), Linear())``, is a classifier. Several layers are not, since the
+    file does not tell what lies between them.
 
     Args:
-        checkpoint: as its keys were matched; its keys and what is ignored of them are added to.
+        checkpoint: whose matched and ignored keys are extended.
         ancestors: the encoder's prefix and all shorter ones.
     """
     shapes = {
@@ -39,39 +39,40 @@ def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
             keys = [key for key in shapes if key.startswith(place)]
             if not keys or all(checkpoint.family.match(key[len(ancestor) :]) for key in keys):
                 continue
-            if any(_is_accounted_for(checkpoint, key, ancestors) for key in keys):
+            if any(_is_family_key(checkpoint, key, ancestors) for key in keys):
                 continue
-            if checkpoint.family.model_types and not _is_own(checkpoint, name):
-                # What a module around an encoder of transformers reads of it is in no file.
+            if checkpoint.family.model_types and not _is_family_head(checkpoint, name):
+                # No file tells what a module around an encoder of transformers reads from it.
                 checkpoint.ignored.update(dict.fromkeys(keys, SURROUNDING))
                 checkpoint.assume("classifier", "left out", SURROUNDING)
                 return
-            maps = [key for key in keys if len(shapes[key]) == 2 and key.endswith("weight")]
-            linear = {maps[0], maps[0].removesuffix("weight") + "bias"} if len(maps) == 1 else set()
-            if linear >= set(keys) and re.fullmatch(r"(\w+\.){0,2}weight", maps[0].removeprefix(place)):
+            matrices = [key for key in keys if len(shapes[key]) == 2 and key.endswith("weight")]
+            linear_keys = {matrices[0], matrices[0].removesuffix("weight") + "bias"} if len(matrices) == 1 else set()
+            if linear_keys >= set(keys) and re.fullmatch(r"(\w+\.){0,2}weight", matrices[0].removeprefix(place)):
                 for key in keys:
                     checkpoint.keys[None, f"classifier.{key.rpartition('.')[2]}"] = key
-                checkpoint.surrounded = not _is_own(checkpoint, name)
-                taken = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
-                checkpoint.assume("classifier", maps[0], taken)
+                checkpoint.has_outer_classifier = not _is_family_head(checkpoint, name)
+                source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
+                checkpoint.assume("classifier", matrices[0], source)
             else:
                 checkpoint.ignored.update(dict.fromkeys(keys, SEVERAL_LAYERS))
                 checkpoint.assume("classifier", "left out", SEVERAL_LAYERS)
             return
 
 
-def question_pooling(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts, with the pooling left open where nothing in the files tells what a classifier reads.
+def leave_pooling_open(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts, with an open pooling if no file tells what the classifier reads.
 
     Raises:
-        CheckpointError: a pooler stands beside a classifier, or the family's class pools otherwise than the user says.
+        CheckpointError: there are a pooler and a classifier, or the user states another pooling than the family's
+            class has.
     """
-    configured, pooling = bool(checkpoint.whole_config or checkpoint.open_clip), facts.get("pooling")
+    has_config, pooling = bool(checkpoint.whole_config or checkpoint.open_clip), facts.get("pooling")
     if not checkpoint.has("classifier.weight") or not isinstance(pooling, str):
         return dict(facts)
-    if checkpoint.surrounded:
-        return {**facts, "pooling": Open(usual=pooling)}
-    if configured or not checkpoint.family.model_types:
+    if checkpoint.has_outer_classifier:
+        return {**facts, "pooling": OpenFact(usual=pooling)}
+    if has_config or not checkpoint.family.model_types:
         return dict(facts)
     if checkpoint.has("representation.weight"):
         pooler = checkpoint.keys[None, "representation.weight"].rpartition(".")[0].rpartition(".")[0]
@@ -85,16 +86,16 @@ def question_pooling(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) ->
             f"{checkpoint.family.title} reads {pooling!r}; ignore=['*classifier.*'] leaves out one that reads "
             "something else"
         )
-    return {**facts, "pooling": Open(usual=pooling)}
+    return {**facts, "pooling": OpenFact(usual=pooling)}
 
 
-def _is_own(checkpoint: MatchedCheckpoint, name: str) -> bool:
-    """Whether a family's own classifier stands under this name."""
-    return any(spelling.split(".")[0] == name for spelling in checkpoint.family.spellings("classifier.weight"))
+def _is_family_head(checkpoint: MatchedCheckpoint, name: str) -> bool:
+    """Whether the family's own classifier has this name."""
+    return any(spelling.split(".")[0] == name for spelling in checkpoint.family.keys_of("classifier.weight"))
 
 
-def _is_accounted_for(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
-    """Whether the family itself knows a key: as a part of the network or as something that it leaves out."""
+def _is_family_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
+    """Whether the family has a key, as a tensor of the network or as one that it ignores."""
     for ancestor in ancestors:
         if key.startswith(ancestor):
             name = key[len(ancestor) :]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vitviz.weights.conversion.canonical import DefaultTransform, Family, MatchedCheckpoint, Open
+from vitviz.weights.conversion.canonical import DefaultTransform, Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families import published
 from vitviz.weights.families.conventions import width
 from vitviz.weights.metadata.preparation import CLIP
@@ -31,21 +31,19 @@ NAMES = {
     "ln_post": "norm",
     "proj": "projection.weight",
 }
-# OpenAI's state dicts carry these three numbers; OpenCLIP's do not.
+# Numbers that OpenAI's state dicts have and OpenCLIP's do not.
 OPENAI = ("input_resolution", "context_length", "vocab_size")
-
-
-# Entries of the whole that change no number of the visual tower.
+# Entries of model_cfg that change no number of the visual tower.
 HARMLESS = ("text_cfg", "custom_text", "multimodal_cfg", "init_logit_*", "nonscalar_logit_scale", "output_dict")
-# Entries of the tower: training, options that another entry switches on, and towers of timm's.
+# Entries of vision_cfg that change none: for training, for what other entries switch on, and for towers of timm.
 HARMLESS_OF_TOWER = ("patch_dropout", "output_tokens", "attn_pooler_*", "timm_*")
-# Keys beside the tower, whose text tower may stand in a part of its own or not.
+# Keys outside the visual tower; the text tower may have a prefix of its own.
 OUTSIDE_OF_TOWER = {
     **dict.fromkeys(("transformer.*", "token_embedding.*", "positional_embedding", "ln_final.*"), TEXT_TOWER),
     **dict.fromkeys(("text_projection", "text_projection.*", "attn_mask", "text.*"), TEXT_TOWER),
     **dict.fromkeys(("logit_scale", "logit_bias"), "the scale of similarities to text"),
 }
-# Refused, for vitviz has no such layers.
+# Entries that ask for layers which vitviz does not have.
 OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc")
 
 
@@ -53,19 +51,18 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     model = checkpoint.open_clip.inner("model_cfg") or checkpoint.open_clip
     vision = model.inner("vision_cfg")
     if vision is None and set(checkpoint.file.groups[checkpoint.group]) & set(OPENAI):
-        known = "the numbers that only OpenAI's own files carry"
-        checkpoint.record("activation", "quick gelu", known)
-        heads = checkpoint.record("heads", width(checkpoint) // 64, f"{known}: 64 features a head")
+        source = "the numbers that only OpenAI's own files carry"
+        checkpoint.record("activation", "quick gelu", source)
+        heads = checkpoint.record("heads", width(checkpoint) // 64, f"{source}: 64 features a head")
         return {"heads": heads, "norm_epsilon": 1e-5, "activation": "quick gelu", "pooling": "cls"}
     if vision is None:
         return {
-            "heads": Open(usual=max(1, width(checkpoint) // 64)),
-            "norm_epsilon": Open(usual=1e-5),
-            "activation": Open(usual="gelu"),
-            "pooling": Open(usual="cls"),
-            "final_norm": Open(usual="before pooling"),
+            "heads": OpenFact(usual=max(1, width(checkpoint) // 64)),
+            "norm_epsilon": OpenFact(usual=1e-5),
+            "activation": OpenFact(usual="gelu"),
+            "pooling": OpenFact(usual="cls"),
+            "final_norm": OpenFact(usual="before pooling"),
         }
-    # Its preprocessing is accounted for where it is read.
     model.skip(HARMLESS)
     vision.skip(HARMLESS_OF_TOWER)
     vision.only("timm_model_name", "")
@@ -75,7 +72,7 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         vision.only(entry, False)
     vision.only("pos_embed_type", "learnable", "sin_cos_2d")
     vision.require("no_ln_pre", False, not checkpoint.has("pre_norm.weight"))
-    # What it begins with is in the file.
+    # Its initial value does not matter: the trained one is in the file.
     if (vision.get("ls_init_value") is not None) != checkpoint.has("attention_scale"):
         raise vision.refuse("ls_init_value", "a number" if checkpoint.has("attention_scale") else "nothing")
     if not checkpoint.has("projection.weight"):
@@ -95,7 +92,7 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "pooling": vision.choice("pool_type", {"tok": "cls", "avg": "mean"}, "tok"),
         "final_norm": "after pooling" if vision.flag("final_ln_after_pool", False) else "before pooling",
         "image_size": size,
-        # open_clip takes positions for those of a square where it carries them to another grid.
+        # To resize positions, open_clip takes them for those of a square grid.
         "position_rule": "bicubic antialiased" if square else "fixed",
         "stated": {
             "width": (features := vision.count("width", 768)),
@@ -110,7 +107,7 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 
 def _norm_epsilon(vision: Settings) -> float:
-    options = vision.part("norm_kwargs")
+    options = vision.inner_or_empty("norm_kwargs")
     options.only("elementwise_affine", True)
     options.only("bias", True)
     return options.positive("eps", 1e-5)
@@ -119,11 +116,11 @@ def _norm_epsilon(vision: Settings) -> float:
 def _activation(model: Settings, vision: Settings) -> str:
     if model.flag("quick_gelu", False):
         return "quick gelu"
-    return vision.part("act_kwargs").choice("approximate", {"none": "gelu", "tanh": "gelu tanh"}, "none")
+    return vision.inner_or_empty("act_kwargs").choice("approximate", {"none": "gelu", "tanh": "gelu tanh"}, "none")
 
 
-def transposed_projection(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """CLIP multiplies its projection from the right."""
+def transpose_projection(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """The projection transposed, since CLIP multiplies features by it from the right."""
     return tensor.mT if canonical_key == "projection.weight" else tensor
 
 
@@ -134,9 +131,9 @@ OPEN_CLIP = Family(
     signature=("class_embedding", "conv1.weight", "transformer.resblocks.0.attn.in_proj_weight"),
     facts=clip_facts,
     published=published.by_shape(published.OPEN_CLIP),
-    standard=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    default_transform=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
     outside={**OUTSIDE_OF_TOWER, **dict.fromkeys(OPENAI, "sizes of the text tower and of the image")},
-    form=transposed_projection,
+    convert=transpose_projection,
 )
 
 FAMILIES = (OPEN_CLIP,)

@@ -1,4 +1,4 @@
-"""What several families share: standardisation of pixels, activations by their names elsewhere."""
+"""What several families share: standardisation of pixels, names of activations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "relu": "relu",
 }
-"""Names of activations elsewhere, and ours."""
+"""Our names of activations, by the names of other packages."""
 
 
 def imagenet(source: str, **options: Any) -> DefaultTransform:
@@ -33,10 +33,10 @@ def half(source: str, **options: Any) -> DefaultTransform:
 
 
 def activation(checkpoint: MatchedCheckpoint, name: object) -> str:
-    """Our name of an activation that a configuration names.
+    """Our name of an activation in a configuration.
 
     Raises:
-        CheckpointError: vitviz does not know it.
+        CheckpointError: vitviz has no such activation.
     """
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise CheckpointError(
@@ -46,8 +46,8 @@ def activation(checkpoint: MatchedCheckpoint, name: object) -> str:
 
 
 def pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    """DINOv2's linear classifier reads the CLS token and the mean of the patches, and is twice as wide."""
-    inputs = checkpoint.stored("classifier.weight")[1:]
+    """The pooling that the classifier's width implies: DINOv2's may read the CLS token and the mean of the patches."""
+    inputs = checkpoint.shape("classifier.weight")[1:]
     if not inputs or inputs[0] == width(checkpoint):
         return {}
     if inputs[0] == 2 * width(checkpoint):
@@ -59,4 +59,4 @@ def pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 
 def width(checkpoint: MatchedCheckpoint) -> int:
-    return checkpoint.stored("attention_norm.weight")[0] if checkpoint.has("attention_norm.weight") else 0
+    return checkpoint.shape("attention_norm.weight")[0] if checkpoint.has("attention_norm.weight") else 0

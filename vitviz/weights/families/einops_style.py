@@ -1,4 +1,4 @@
-"""Vision Transformers written from scratch in einops notation: vit-pytorch, and layouts that tutorials teach."""
+"""Vision Transformers written from scratch with einops: vit-pytorch, and layouts of tutorials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from einops import rearrange
 
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import half
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
@@ -29,15 +29,15 @@ VIT_PYTORCH_NAMES = {
 }
 
 
-def _first_names(inside: str) -> dict[str, str]:
-    """The first layout of vit-pytorch, with what its wrapper of a layer's parts calls them."""
+def _first_names(attribute: str) -> dict[str, str]:
+    """Names of a layer in vit-pytorch's first layout, whose wrapper keeps the wrapped module under ``attribute``."""
     return {
         f"{VIT_PYTORCH_LAYER}.0.norm": "attention_norm",
-        f"{VIT_PYTORCH_LAYER}.0.{inside}.to_qkv": "qkv",
-        f"{VIT_PYTORCH_LAYER}.0.{inside}.to_out.0": "out",
+        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_qkv": "qkv",
+        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_out.0": "out",
         f"{VIT_PYTORCH_LAYER}.1.norm": "mlp_norm",
-        f"{VIT_PYTORCH_LAYER}.1.{inside}.net.0": "mlp_in",
-        f"{VIT_PYTORCH_LAYER}.1.{inside}.net.3": "mlp_out",
+        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.0": "mlp_in",
+        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.3": "mlp_out",
     }
 
 
@@ -86,7 +86,7 @@ SEQUENTIAL_NAMES = {
 
 def vit_pytorch_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     if checkpoint.has("out.weight"):
-        heads = Open(usual=max(1, (checkpoint.stored("qkv.weight") or (0,))[0] // 3 // 64))
+        heads = OpenFact(usual=max(1, (checkpoint.shape("qkv.weight") or (0,))[0] // 3 // 64))
     else:
         heads = checkpoint.record(
             "heads", 1, "no projection after attention, which this layout has beside several heads"
@@ -97,28 +97,32 @@ def vit_pytorch_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "position_rule": "reading order",
         "pooling": _pooling(checkpoint),
         "channels_last": True,
-        # One head as wide as a token has no map after it.
+        # With one head as wide as a token, vit-pytorch has no output projection.
         "bare_attention": True,
     }
 
 
 def _pooling(checkpoint: MatchedCheckpoint) -> Any:
-    """Releases with one token more or less by what is pooled have two dimensions; before, both had the same tokens."""
-    shape = checkpoint.stored("cls")
+    """The pooling, if the CLS token's shape tells it.
+
+    In releases with a CLS token of two dimensions, it is empty for mean pooling. Older ones have three dimensions and
+    the same tokens for both poolings.
+    """
+    shape = checkpoint.shape("cls")
     if len(shape) > 2:
-        # Its "mean" was that of all tokens.
-        return Open(usual="cls")
+        # "mean" meant the mean of all tokens then.
+        return OpenFact(usual="cls")
     return "cls" if shape[:1] != (0,) else "mean"
 
 
 def vit_pytorch_first_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    # Its "mean" is that of all tokens.
-    return {**vit_pytorch_facts(checkpoint), "pooling": Open(usual="cls"), "final_norm": "after pooling"}
+    # "mean" meant the mean of all tokens then.
+    return {**vit_pytorch_facts(checkpoint), "pooling": OpenFact(usual="cls"), "final_norm": "after pooling"}
 
 
 def multihead_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": Open(),
+        "heads": OpenFact(),
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
         "pooling": "cls",
@@ -128,7 +132,7 @@ def multihead_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def sequential_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": Open(usual=8),
+        "heads": OpenFact(usual=8),
         "norm_epsilon": 1e-5,
         "attention_scale": 1.0,
         "scaled_by_width": checkpoint.has("qkv.weight"),
@@ -138,12 +142,12 @@ def sequential_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     }
 
 
-def sequential_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """Queries, keys and values alternate; the constant after the softmax goes into the output projection."""
+def convert_sequential(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """Group queries, keys and values, which alternate, and move the factor after the softmax into ``out``."""
     if canonical_key in ("qkv.weight", "qkv.bias"):
         return rearrange(tensor, "(head dim part) ... -> (part head dim) ...", head=facts["heads"], part=3)
     if canonical_key == "out.weight":
-        # Scores go unscaled into the softmax; its weights are scaled after it, by the width or by that of a head.
+        # This layout scales the weights after the softmax, not the scores, by the width of the token or of a head.
         width = len(tensor)
         return tensor * (width if facts["scaled_by_width"] else max(1, width // facts["heads"])) ** -0.5
     return tensor
@@ -155,7 +159,7 @@ VIT_PYTORCH = Family(
     names=VIT_PYTORCH_NAMES,
     signature=("to_patch_embedding.2.weight", "pos_embedding", "transformer.layers.0.0.to_qkv.weight"),
     facts=vit_pytorch_facts,
-    standard=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
+    default_transform=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
 )
 
 VIT_PYTORCH_FIRST = Family(
@@ -163,9 +167,9 @@ VIT_PYTORCH_FIRST = Family(
     title="vit-pytorch ViT, first layout",
     names=VIT_PYTORCH_FIRST_NAMES,
     signature=("to_patch_embedding.1.weight", "pos_embedding", "transformer.layers.0.0.norm.weight"),
-    without=("to_patch_embedding.2.weight", "transformer.norm.weight"),
+    excluded_keys=("to_patch_embedding.2.weight", "transformer.norm.weight"),
     facts=vit_pytorch_first_facts,
-    standard=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
+    default_transform=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
 )
 
 MULTIHEAD = Family(
@@ -174,7 +178,7 @@ MULTIHEAD = Family(
     names=MULTIHEAD_NAMES,
     signature=("image_to_embeddings.1.token", "transformer.layers.0.attention.in_proj_weight"),
     facts=multihead_facts,
-    standard=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
+    default_transform=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
 )
 
 SEQUENTIAL = Family(
@@ -183,8 +187,8 @@ SEQUENTIAL = Family(
     names=SEQUENTIAL_NAMES,
     signature=("0.positions", "1.0.0.fn.1.projection.weight", "2.2.weight"),
     facts=sequential_facts,
-    standard=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
-    form=sequential_form,
+    default_transform=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
+    convert=convert_sequential,
 )
 
 FAMILIES = (VIT_PYTORCH, VIT_PYTORCH_FIRST, MULTIHEAD, SEQUENTIAL)

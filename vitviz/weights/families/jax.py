@@ -1,4 +1,4 @@
-"""Google's checkpoints as NumPy archives (google-research/vision_transformer), and ports that keep their form."""
+"""Google's checkpoints as NumPy archives (google-research/vision_transformer), and PyTorch ports of them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ATTENTION = ("query", "key", "value", "out")
 
 
 def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
-    """The keys of one numbering of a block's parts; flax changed it over the years."""
-    parts = {
+    """Names for one numbering of a block's modules, which flax has changed over the years."""
+    names = {
         f"{BLOCK}/LayerNorm_0": "attention_norm",
-        **{f"{BLOCK}/MultiHeadDotProductAttention_{attention}/{part}": part for part in ATTENTION},
+        **{f"{BLOCK}/MultiHeadDotProductAttention_{attention}/{projection}": projection for projection in ATTENTION},
         f"{BLOCK}/LayerNorm_{mlp_norm}": "mlp_norm",
         f"{BLOCK}/MlpBlock_{mlp}/Dense_0": "mlp_in",
         f"{BLOCK}/MlpBlock_{mlp}/Dense_1": "mlp_out",
     }
     suffixes = {
-        canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()
+        canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in names.values()
     }
-    weights = {f"{name}/{suffixes[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
-    return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in parts.items()}
+    weights = {f"{name}/{suffixes[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in names.items()}
+    return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in names.items()}
 
 
 NPZ_NAMES = {
@@ -51,7 +51,7 @@ PORT_NAMES = {
     "cls_token": "cls",
     "transformer.pos_embedding.pos_embedding": "positions",
     "transformer.encoder_layers.*.norm1": "attention_norm",
-    **{f"transformer.encoder_layers.*.attn.{part}": part for part in ATTENTION},
+    **{f"transformer.encoder_layers.*.attn.{projection}": projection for projection in ATTENTION},
     "transformer.encoder_layers.*.norm2": "mlp_norm",
     "transformer.encoder_layers.*.mlp.fc1": "mlp_in",
     "transformer.encoder_layers.*.mlp.fc2": "mlp_out",
@@ -76,32 +76,32 @@ def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 
 def _heads(checkpoint: MatchedCheckpoint) -> int:
-    shape = checkpoint.stored("query.weight")
+    shape = checkpoint.shape("query.weight")
     return shape[1] if len(shape) == 3 else 1
 
 
-def attention_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """Attention keeps its heads apart: ``"in head dim"`` for queries, keys and values, ``"head dim out"`` after."""
-    name, _, part = canonical_key.partition(".")
-    if name == "out" and part == "weight":
+def convert_attention(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """A tensor with the axes of heads merged: ``"in head dim"`` for queries, keys, values, ``"head dim out"`` after."""
+    name, _, suffix = canonical_key.partition(".")
+    if name == "out" and suffix == "weight":
         return rearrange(tensor, "head dim out -> out (head dim)")
     if name in ATTENTION[:3]:
-        if part == "weight":
+        if suffix == "weight":
             return rearrange(tensor, "width head dim -> (head dim) width")
         return rearrange(tensor, "head dim -> (head dim)")
     return tensor
 
 
-def npz_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """JAX multiplies from the left by what torch multiplies from the right, and keeps channels last."""
+def convert_npz(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """A tensor of JAX in torch's layout: JAX transposes matrices and keeps channels last."""
     if canonical_key == "patch.weight":
         return rearrange(tensor, "height column channel width -> width channel height column")
     if canonical_key.split(".")[0] in ATTENTION:
-        return attention_form(canonical_key, tensor, facts)
+        return convert_attention(canonical_key, tensor, facts)
     return tensor.mT if canonical_key.endswith(".weight") and tensor.ndim == 2 else tensor
 
 
-def _standard() -> Any:
+def _default_transform() -> Any:
     return half("google-research/vision_transformer", fit="squash", interpolation="bilinear")
 
 
@@ -111,8 +111,8 @@ NPZ = Family(
     names=NPZ_NAMES,
     signature=("embedding/kernel", "Transformer/encoder_norm/scale"),
     facts=npz_facts,
-    standard=_standard(),
-    form=npz_form,
+    default_transform=_default_transform(),
+    convert=convert_npz,
 )
 
 PORT = Family(
@@ -121,8 +121,8 @@ PORT = Family(
     names=PORT_NAMES,
     signature=("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),
     facts=port_facts,
-    standard=_standard(),
-    form=attention_form,
+    default_transform=_default_transform(),
+    convert=convert_attention,
 )
 
 FAMILIES = (NPZ, PORT)

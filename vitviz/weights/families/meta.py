@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, Open, Published
+from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
 from vitviz.weights.families import published, timm
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
 
@@ -44,15 +44,18 @@ DINOV3_NAMES = {
 
 def dino_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     fixed = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
-    # timm writes the same keys for models that may have all of these otherwise.
-    plain = not _is_of_a_training_run(checkpoint.prefix, checkpoint.group)
-    return {"heads": Open(), **({fact: Open(usual=value) for fact, value in fixed.items()} if plain else fixed)}
+    # timm writes the same keys for models that may differ in all of these.
+    may_be_timm = not _is_training_run(checkpoint.prefix, checkpoint.group)
+    return {
+        "heads": OpenFact(),
+        **({fact: OpenFact(usual=value) for fact, value in fixed.items()} if may_be_timm else fixed),
+    }
 
 
 def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     gated = checkpoint.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
     return {
-        "heads": Open(),
+        "heads": OpenFact(),
         "norm_epsilon": 1e-6,
         "activation": "silu" if gated else "gelu",
         "position_rule": "bicubic antialiased" if checkpoint.has("registers") else "bicubic offset",
@@ -64,7 +67,7 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": Open(),
+        "heads": OpenFact(),
         "norm_epsilon": 1e-5,
         "activation": "silu" if checkpoint.has("gate.weight") else "gelu",
         "rotary": True,
@@ -74,29 +77,29 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     }
 
 
-def _published(checkpoint: MatchedCheckpoint) -> list[Published]:
-    """DINO's own models of these shapes; where there are none, timm's, whose positions are carried otherwise."""
-    own = published.by_shape(published.DINO)(checkpoint)
+def _published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
+    """DINO's own models of these shapes; else timm's, with timm's way to resize positions."""
+    models = published.by_shape(published.DINO)(checkpoint)
     rule = {"position_rule": "bicubic antialiased"}
-    return own or [Published(row.name, {**row.facts, **rule}) for row in timm.published(checkpoint)]
+    return models or [PublishedCheckpoint(row.name, {**row.facts, **rule}) for row in timm.published(checkpoint)]
 
 
-def _is_of_a_training_run(prefix: str, group: str) -> bool:
+def _is_training_run(prefix: str, group: str) -> bool:
     return bool({"teacher", "student"} & {group, *prefix.split(".")})
 
 
 def _is_dino(candidate: Candidate) -> bool:
-    """timm writes the same keys; DINO's own files have no classifier and no configuration."""
+    """Whether this is a file of DINO, not of timm, which writes the same keys: without classifier and configuration."""
     if candidate.config or "fc_norm.weight" in candidate.keys:
         return False
-    # It has no head but those of its training; any other is a classifier.
+    # DINO's files have heads for training only; any other head is a classifier.
     if any(key.startswith("head.") and not key.startswith(("head.mlp.", "head.last_layer.")) for key in candidate.keys):
         return False
-    training = _is_of_a_training_run(candidate.prefix, candidate.group)
-    # In a module of another's making it is timm's, and its classifier may stand beside it.
-    whole = candidate.group == "" and set(candidate.prefix.split(".")) <= {"", "module", "_orig_mod"}
-    plain = whole and not any(key.startswith("decoder_") for key in candidate.keys)
-    return training or plain
+    is_training_run = _is_training_run(candidate.prefix, candidate.group)
+    # Inside a larger module it is timm's, and that module may have the classifier.
+    is_top_level = candidate.group == "" and set(candidate.prefix.split(".")) <= {"", "module", "_orig_mod"}
+    is_own_file = is_top_level and not any(key.startswith("decoder_") for key in candidate.keys)
+    return is_training_run or is_own_file
 
 
 DINO = Family(
@@ -104,13 +107,20 @@ DINO = Family(
     title="DINO, its own layout",
     names=DINO_NAMES,
     signature=("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),
-    without=("mask_token", "reg_token", "norm_pre.weight", "dist_token", "blocks.0.ls1.gamma", "blocks.0.gamma_1"),
+    excluded_keys=(
+        "mask_token",
+        "reg_token",
+        "norm_pre.weight",
+        "dist_token",
+        "blocks.0.ls1.gamma",
+        "blocks.0.gamma_1",
+    ),
     accepts=_is_dino,
     facts=dino_facts,
     published=_published,
-    instead=timm.instead,
-    standard=imagenet("DINO's evaluation"),
-    # Not a classifier's ``head.weight``.
+    alternative=timm.alternative,
+    default_transform=imagenet("DINO's evaluation"),
+    # ``head.weight`` is not among these: it is a classifier.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
 )
 
@@ -119,10 +129,10 @@ DINOV2 = Family(
     title="DINOv2, its own layout",
     names=DINOV2_NAMES,
     signature=("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
-    without=("decoder_embed.weight",),
+    excluded_keys=("decoder_embed.weight",),
     facts=dinov2_facts,
     published=published.by_shape(published.DINOV2),
-    standard=imagenet("DINOv2's evaluation"),
+    default_transform=imagenet("DINOv2's evaluation"),
     ignored={"mask_token": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
 )
@@ -134,7 +144,7 @@ DINOV3 = Family(
     signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
     facts=dinov3_facts,
     published=published.by_shape(published.DINOV3),
-    standard=imagenet("DINOv3's model card", crop_fraction=1.0),
+    default_transform=imagenet("DINOv3's model card", crop_fraction=1.0),
     ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
 )

@@ -1,6 +1,6 @@
-"""What named, published checkpoints leave open in their files, by the shapes that their files have.
+"""Facts about published checkpoints that their files do not state, looked up by shapes.
 
-Only a checkpoint that has all of these shapes, that of its classifier included, is taken to be like one of them.
+A checkpoint matches a published one only if all of these shapes agree, that of the classifier included.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitviz.weights.conversion.canonical import MatchedCheckpoint, Published
+from vitviz.weights.conversion.canonical import MatchedCheckpoint, PublishedCheckpoint
 from vitviz.weights.families.conventions import width
 
 
@@ -19,16 +19,16 @@ class Shapes:
     """A published checkpoint.
 
     Args:
-        name: as people call it.
+        name: its common name.
         width: features of a token.
         depth: encoder layers.
         heads: attention heads of a layer.
         patch: side of a patch in pixels.
-        grid: patches along a side of the trained grid; 0 where positions are rotary.
+        grid: patches along a side of the trained grid; 0 for rotary positions.
         classes: numbers of classes of its published classifiers, 0 for one without.
-        facts: what else its file leaves open.
-        gated: whether its MLP is; None where the other shapes tell.
-        pre_norm: whether it has a norm before its layers; None where the other shapes tell.
+        facts: what else its file does not state.
+        gated: whether its MLP is gated; None if the other shapes determine it.
+        pre_norm: whether it has a norm before its layers; None if the other shapes determine it.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Shapes:
 
     def match(self, checkpoint: MatchedCheckpoint) -> bool:
         """Whether a checkpoint has these shapes."""
-        classes, embedding = checkpoint.stored("classifier.weight")[:1], checkpoint.stored("patch.weight")
-        positions = checkpoint.stored("positions")[-2:-1]
+        classes, embedding = checkpoint.shape("classifier.weight")[:1], checkpoint.shape("patch.weight")
+        positions = checkpoint.shape("positions")[-2:-1]
         prefix = sum(checkpoint.has(token) for token in ("cls", "distillation"))
         if len(embedding) == 2:
-            # A matrix of the three channels of a square.
+            # A matrix for square patches of three channels.
             embedding = (math.isqrt(embedding[1] // 3),) * 2
         gated = (
             checkpoint.has("gate.weight")
-            or checkpoint.stored("mlp_in.weight")[:1] != checkpoint.stored("mlp_out.weight")[1:]
+            or checkpoint.shape("mlp_in.weight")[:1] != checkpoint.shape("mlp_out.weight")[1:]
         )
         if self.gated not in (None, gated) or self.pre_norm not in (None, checkpoint.has("pre_norm.weight")):
             return False
@@ -65,11 +65,13 @@ class Shapes:
         )
 
 
-def by_shape(rows: Sequence[Shapes]) -> Callable[[MatchedCheckpoint], list[Published]]:
-    """The lookup of a family in its table."""
+def by_shape(rows: Sequence[Shapes]) -> Callable[[MatchedCheckpoint], list[PublishedCheckpoint]]:
+    """A function that returns the rows which match a checkpoint, as published checkpoints."""
 
-    def published(checkpoint: MatchedCheckpoint) -> list[Published]:
-        return [Published(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(checkpoint)]
+    def published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
+        return [
+            PublishedCheckpoint(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(checkpoint)
+        ]
 
     return published
 
@@ -108,7 +110,7 @@ DINOV3 = (
 
 
 def _clip(name: str, width: int, depth: int, heads: int, patch: int, grid: int, *activations: str) -> list[Shapes]:
-    """A tower of CLIP, of which weights were trained with several activations."""
+    """A tower of CLIP, one row for each activation that weights were trained with."""
     facts = {"pooling": "cls", "final_norm": "before pooling", "norm_epsilon": 1e-5}
     return [
         Shapes(

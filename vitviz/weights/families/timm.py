@@ -1,4 +1,4 @@
-"""timm's Vision Transformers (Wightman 2019, "PyTorch Image Models"), and who writes the same keys: DeiT, MAE, DINO."""
+"""timm's Vision Transformers (Wightman 2019, "PyTorch Image Models"), and others with its keys: DeiT, MAE, DINO."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, quote
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
 from vitviz.weights.families.conventions import half, imagenet
-from vitviz.weights.families.timm_architectures import Architecture, alike, architectures
+from vitviz.weights.families.timm_architectures import TimmArchitecture, architectures, matching_architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
 from vitviz.weights.metadata.settings import Settings, is_side
 
@@ -59,28 +59,28 @@ SIGNATURES = (
     ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"),
     ("patch_embed.proj.weight", "cls_token", "reg_token", "blocks.0.attn.qkv.weight", "blocks.0.gamma_1"),
 )
-"""Keys by which the two families of this module are told."""
+"""Keys that identify the two families of this module."""
 
-# Entries of pretrained_cfg: where the weights came from, and sizes that the weights themselves show.
+# Entries of pretrained_cfg that are not needed: the origin of the weights, and sizes that the weights show.
 HARMLESS_CFG = (
     *("url", "file", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load", "license"),
     *("description", "origin_url", "paper_name", "paper_ids", "notes", "num_classes", "pool_size", "test_pool_size"),
     *("first_conv", "classifier", "min_input_size", "test_input_size", "test_crop_pct"),
 )
-# timm's names of poolings, and words that ours have in common.
+# Words that our names of poolings contain, by timm's names.
 POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
-# Entries of config.json: timm reads global_pool from model_args alone, and writes this one for people.
+# Entries of config.json that timm does not read; it reads global_pool from model_args alone.
 HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels", "library_name")
 
 
 def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     arguments = _arguments(checkpoint)
     if arguments is not None:
-        return {**_agreed(checkpoint, facts_of(arguments)), "normalisation": _normalisation(checkpoint)}
+        return {**_check_config(checkpoint, facts_of(arguments)), "normalisation": _normalisation(checkpoint)}
     return {
-        "heads": Open(),
-        "norm_epsilon": Open(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
-        "activation": Open(usual="silu" if _is_gated(checkpoint) else "gelu"),
+        "heads": OpenFact(),
+        "norm_epsilon": OpenFact(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
+        "activation": OpenFact(usual="silu" if _is_gated(checkpoint) else "gelu"),
         "final_norm": _final_norm(checkpoint),
         "pooling": _pooling(checkpoint),
         "normalisation": _normalisation(checkpoint),
@@ -91,41 +91,41 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     """timm's own layout of DINOv3 (its class Eva)."""
     arguments = _arguments(checkpoint)
     if arguments is not None:
-        facts = _agreed(checkpoint, facts_of(arguments))
+        facts = _check_config(checkpoint, facts_of(arguments))
         return {**facts, "image_size": _input_size(checkpoint) or facts["image_size"]}
     return {
-        "heads": Open(),
-        "norm_epsilon": Open(usual=1e-5),
+        "heads": OpenFact(),
+        "norm_epsilon": OpenFact(usual=1e-5),
         "activation": "silu" if checkpoint.has("gate.weight") else "gelu",
         "rotary": True,
         "rotary_base": 100.0,
-        "pooling": Open(usual="mean"),
+        "pooling": OpenFact(usual="mean"),
         "final_norm": _final_norm(checkpoint),
         "image_size": (256, 256),
     }
 
 
-def published(checkpoint: MatchedCheckpoint) -> list[Published]:
-    """timm's architectures that have these tensors, their published classifiers' number of classes included."""
-    classes = (checkpoint.stored("classifier.weight") or (0,))[0]
-    rows = [row for row in _alike(checkpoint) if classes in (*row.classes, *[0] * bool(row.classes))]
-    return [Published(f"timm's {row.name}", _facts_of_row(row, checkpoint.name)) for row in rows]
+def published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
+    """timm's architectures with these tensors, and with published weights of the same number of classes."""
+    classes = (checkpoint.shape("classifier.weight") or (0,))[0]
+    rows = [row for row in _matching_architectures(checkpoint) if classes in (*row.classes, *[0] * bool(row.classes))]
+    return [PublishedCheckpoint(f"timm's {row.name}", _architecture_facts(row, checkpoint.name)) for row in rows]
 
 
-def instead(checkpoint: MatchedCheckpoint) -> str:
-    """timm's name tells all that its weights leave open; those that have these tensors are named."""
-    names = [row.name for row in _alike(checkpoint)][:3]
-    like = f", such as {choices(names)}" if names else ""
-    return f"architecture=… (timm's name of it{like})"
+def alternative(checkpoint: MatchedCheckpoint) -> str:
+    """timm's name of the architecture in place of all open facts, with names that have these tensors."""
+    names = [row.name for row in _matching_architectures(checkpoint)][:3]
+    examples = f", such as {choices(names)}" if names else ""
+    return f"architecture=… (timm's name of it{examples})"
 
 
 def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
-    """The arguments with which timm makes the model that the configuration or the user names; None without a name.
+    """The arguments of the timm model that the configuration or the user names; None without a name.
 
     Raises:
         CheckpointError: there is no such name, or the tensors are those of models that vitviz does not read.
     """
-    config, tower = checkpoint.config, checkpoint.open_clip.part("model_cfg").part("vision_cfg")
+    config, tower = checkpoint.config, checkpoint.open_clip.inner_or_empty("model_cfg").inner_or_empty("vision_cfg")
     name, place = checkpoint.overrides.get("architecture"), "architecture"
     saved = config.inner("model_args") or Settings({}, "model_args")
     if name is None and "architecture" in config:
@@ -141,12 +141,14 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
     if name is None:
         _refuse_unreadable(checkpoint)
         return None
-    # Behind a dot stands which of its published weights.
+    # The part after a dot names published weights.
     row = architectures().get(name.partition(".")[0]) if isinstance(name, str) else None
     if row is None:
-        near = get_close_matches(str(name), architectures(), 3)
-        like = [row.name for row in _alike(checkpoint)]
-        expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
+        close = get_close_matches(str(name), architectures(), 3)
+        matches = [row.name for row in _matching_architectures(checkpoint)]
+        expected = (
+            f"one of timm's Vision Transformers, such as {choices(matches[:3] or close or ['vit_base_patch16_224'])}"
+        )
         raise UnknownFamilyError(f"{checkpoint.name}: {place} = {quote(name)}: expected {expected}")
     if "architecture" not in checkpoint.overrides:
         checkpoint.record("architecture", name, place)
@@ -157,10 +159,10 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
     return Arguments(row, saved, checkpoint.name)
 
 
-def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of the arguments, if what stands at the top of config.json for people to read says the same.
+def _check_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of the arguments, checked against the top level of ``config.json`` and the weights.
 
-    timm builds the model without reading it; where the two differ, it is unclear which is meant.
+    timm builds the model without reading the top level; if the two disagree, it is unclear which is meant.
     """
     stated, pooling = checkpoint.config.get("global_pool"), facts["pooling"]
     if "architecture" in checkpoint.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:
@@ -169,7 +171,7 @@ def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, A
             f"{checkpoint.name}: global_pool = {quote(stated)} in config.json, where its architecture and model_args "
             f"make a model that pools by {choices(legal)}"
         )
-    classes, stated_classes = checkpoint.stored("classifier.weight")[:1], checkpoint.config.get("num_classes")
+    classes, stated_classes = checkpoint.shape("classifier.weight")[:1], checkpoint.config.get("num_classes")
     if "architecture" in checkpoint.config and classes and isinstance(stated_classes, int):
         facts = {**facts, "stated": {**facts["stated"], "classes": stated_classes}}
     final_norm = _final_norm(checkpoint)
@@ -184,40 +186,44 @@ def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, A
 
 
 def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
-    """What open_clip's adapter of timm's models passes on."""
+    """The arguments that open_clip passes to timm."""
     pool, projection = tower.get("timm_pool", "avg"), tower.get("timm_proj", "linear")
     if projection not in ("linear", "none", ""):
         raise tower.refuse("timm_proj", choices(("linear", "none", "")))
     if pool not in ("token", "avg", "map", ""):
         raise tower.refuse("timm_pool", choices(("token", "avg", "map", "")))
-    # Sizes of a tower of open_clip's own: timm's name stands for them.
+    # open_clip uses these sizes for its own towers only; timm's name implies them.
     tower.skip((*HARMLESS_OF_TOWER, "image_size", "layers", "width", "head_width", "patch_size", "mlp_ratio"))
-    open_clip.part("model_cfg").skip((*HARMLESS_OF_OPEN_CLIP, "embed_dim", "quick_gelu"))
+    open_clip.inner_or_empty("model_cfg").skip((*HARMLESS_OF_OPEN_CLIP, "embed_dim", "quick_gelu"))
     if projection != "linear":
-        # Without one, an empty pool is timm's for none.
+        # Without a projection, timm reads an empty pool as none.
         return Settings({"global_pool": pool}, tower.place)
     if not pool:
         return Settings({}, tower.place)
-    # With a projection of its own, the pool is changed after timm has made the norms for its own one.
+    # With a projection, open_clip changes the pool after timm has created the norms for its default.
     row = architectures().get(str(tower.get("timm_model_name")))
-    own = row.arguments if row else {}
-    return Settings({"global_pool": pool, "fc_norm": own.get("fc_norm", own.get("global_pool") == "avg")}, tower.place)
+    defaults = row.arguments if row else {}
+    return Settings(
+        {"global_pool": pool, "fc_norm": defaults.get("fc_norm", defaults.get("global_pool") == "avg")}, tower.place
+    )
 
 
 def _refuse_unreadable(checkpoint: MatchedCheckpoint) -> None:
-    """Refuse tensors that only models have that vitviz does not read."""
-    rows = _alike(checkpoint)
+    """Refuse tensors that only unreadable models have."""
+    rows = _matching_architectures(checkpoint)
     reasons = {row.name: _unreadable(row, checkpoint.name) for row in rows}
     if rows and all(reasons.values()):
         raise UnknownFamilyError(str(next(iter(reasons.values()))))
     gated = _is_gated(checkpoint)
-    eva = (checkpoint.has("query.bias") and gated) or checkpoint.has("gate.weight")
-    encoder = checkpoint.has("pre_norm.weight") and (checkpoint.has("pool.probe") or not checkpoint.has("norm.weight"))
-    if checkpoint.has("positions") and (eva or encoder):
+    is_eva = (checkpoint.has("query.bias") and gated) or checkpoint.has("gate.weight")
+    is_encoder = checkpoint.has("pre_norm.weight") and (
+        checkpoint.has("pool.probe") or not checkpoint.has("norm.weight")
+    )
+    if checkpoint.has("positions") and (is_eva or is_encoder):
         raise UnknownFamilyError(f"{checkpoint.name}: this is a model with {ROTARY}, which vitviz does not read")
 
 
-def _unreadable(row: Architecture, name: str) -> CheckpointError | None:
+def _unreadable(row: TimmArchitecture, name: str) -> CheckpointError | None:
     try:
         facts_of(Arguments(row, Settings({}, "model_args"), name))
     except CheckpointError as error:
@@ -225,20 +231,22 @@ def _unreadable(row: Architecture, name: str) -> CheckpointError | None:
     return None
 
 
-def _facts_of_row(row: Architecture, name: str) -> dict[str, Any]:
-    """The facts of an architecture; of one that vitviz does not read, that its mathematics are others."""
+def _architecture_facts(row: TimmArchitecture, name: str) -> dict[str, Any]:
+    """The facts of an architecture; placeholders that agree with no other facts if vitviz cannot read it."""
     if _unreadable(row, name) is not None:
         return dict.fromkeys(("heads", "norm_epsilon", "activation", "pooling"), "what vitviz does not read")
     return facts_of(Arguments(row, Settings({}, "model_args"), name))
 
 
-def _alike(checkpoint: MatchedCheckpoint) -> list[Architecture]:
+def _matching_architectures(checkpoint: MatchedCheckpoint) -> list[TimmArchitecture]:
     tensors, prefix = checkpoint.file.groups[checkpoint.group], checkpoint.prefix
-    return alike({key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)})
+    return matching_architectures(
+        {key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)}
+    )
 
 
 def _is_gated(checkpoint: MatchedCheckpoint) -> bool:
-    return checkpoint.stored("mlp_in.weight")[:1] != checkpoint.stored("mlp_out.weight")[1:]
+    return checkpoint.shape("mlp_in.weight")[:1] != checkpoint.shape("mlp_out.weight")[1:]
 
 
 def _pooling(checkpoint: MatchedCheckpoint) -> Any:
@@ -246,16 +254,16 @@ def _pooling(checkpoint: MatchedCheckpoint) -> Any:
         return "cls and distillation"
     if checkpoint.has("pool.probe"):
         return "attention"
-    return Open(usual="cls" if checkpoint.has("cls") and _final_norm(checkpoint) != "after pooling" else "mean")
+    return OpenFact(usual="cls" if checkpoint.has("cls") and _final_norm(checkpoint) != "after pooling" else "mean")
 
 
 def _final_norm(checkpoint: MatchedCheckpoint) -> str:
-    after = checkpoint.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
-    return "after pooling" if after else "before pooling" if checkpoint.has("norm.weight") else "none"
+    fc_norm = checkpoint.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
+    return "after pooling" if fc_norm else "before pooling" if checkpoint.has("norm.weight") else "none"
 
 
 def _normalisation(checkpoint: MatchedCheckpoint) -> str:
-    """What a file without a configuration was most likely trained with, by what only some of them have."""
+    """The most likely normalisation of a file without a configuration, by keys that only some models have."""
     if checkpoint.has("distillation") or checkpoint.group == "model" or checkpoint.has("attention_scale"):
         return "imagenet"  # DeiT, DeiT-III, MAE and DINOv2
     return "clip" if checkpoint.has("pre_norm.weight") else "half"
@@ -275,8 +283,8 @@ TIMM = Family(
     signature=SIGNATURES[0],
     facts=timm_facts,
     published=published,
-    instead=instead,
-    standard=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
+    alternative=alternative,
+    default_transform=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
         "mask_token": MAE_DECODER,
@@ -289,11 +297,11 @@ DINOV3 = Family(
     title="timm DINOv3",
     names=NAMES,
     signature=SIGNATURES[1],
-    without=("pos_embed",),
+    excluded_keys=("pos_embed",),
     facts=dinov3_facts,
     published=published,
-    instead=instead,
-    standard=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
+    alternative=alternative,
+    default_transform=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
     outside=OUTSIDE_OF_TOWER,
 )
 

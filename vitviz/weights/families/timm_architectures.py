@@ -1,4 +1,4 @@
-"""What timm's names of Vision Transformers mean, as a table: timm itself is not needed to read its checkpoints."""
+"""A table of timm's Vision Transformers by name, so that reading their checkpoints does not need timm."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLASSIFIERS = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias")
 
 
 @dataclass(frozen=True)
-class Architecture:
+class TimmArchitecture:
     """A model that timm has a name for.
 
     Args:
         name: timm's.
-        cls: the class that timm makes.
-        arguments: with which it does, as JSON.
+        cls: the name of its class in timm.
+        arguments: of the class, as JSON.
         shapes: the :func:`digest` of its tensors.
         classes: numbers of classes of its published weights.
     """
@@ -35,28 +35,28 @@ class Architecture:
 
 
 def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """A short text that two state dicts of timm share where their tensors, classifiers aside, are alike.
+    """A digest that two state dicts of timm share if their tensors, except classifiers, have the same shapes.
 
     Args:
-        shapes: of the tensors by key; layers are taken to be alike.
+        shapes: of the tensors by key; all layers are assumed to have the same ones.
     """
-    first = {key: tuple(shape) for key, shape in shapes.items() if not re.match(r"blocks\.[1-9]", key)}
+    first_layer = {key: tuple(shape) for key, shape in shapes.items() if not re.match(r"blocks\.[1-9]", key)}
     depth = 1 + max((int(number) for key in shapes for number in re.findall(r"^blocks\.(\d+)\.", key)), default=-1)
-    tensors = sorted((key, list(shape)) for key, shape in first.items() if key not in CLASSIFIERS)
+    tensors = sorted((key, list(shape)) for key, shape in first_layer.items() if key not in CLASSIFIERS)
     return hashlib.sha256(json.dumps([depth, tensors]).encode()).hexdigest()[:12]
 
 
 @cache
-def architectures() -> Mapping[str, Architecture]:
-    """The table, by name."""
+def architectures() -> Mapping[str, TimmArchitecture]:
+    """The rows of the table by name."""
     rows = json.loads(DATA.read_text())
     return {
-        name: Architecture(name, row["class"], row["arguments"], row["shapes"], tuple(row.get("classes", ())))
+        name: TimmArchitecture(name, row["class"], row["arguments"], row["shapes"], tuple(row.get("classes", ())))
         for name, row in rows.items()
     }
 
 
-def alike(shapes: Mapping[str, tuple[int, ...]]) -> list[Architecture]:
-    """The architectures whose tensors, classifiers aside, are these."""
-    key = digest(shapes)
-    return [row for row in architectures().values() if row.shapes == key]
+def matching_architectures(shapes: Mapping[str, tuple[int, ...]]) -> list[TimmArchitecture]:
+    """The architectures whose tensors, except classifiers, have these shapes."""
+    shapes_digest = digest(shapes)
+    return [row for row in architectures().values() if row.shapes == shapes_digest]

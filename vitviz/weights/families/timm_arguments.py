@@ -1,4 +1,4 @@
-"""What the arguments of timm's classes of Vision Transformers mean, read whole: each is used, harmless or refused."""
+"""The arguments of timm's Vision Transformer classes as facts; every argument is used, harmless or refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, quote
-from vitviz.weights.families.timm_architectures import Architecture
+from vitviz.weights.families.timm_architectures import TimmArchitecture
 from vitviz.weights.metadata.settings import Settings, is_number
 
-# Said to timm's factory, not to the model, or of training and of how weights are made at the start.
+# Arguments of timm's factory, of training and of the initialisation of weights.
 HARMLESS = (
     *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_model_args", "checkpoint_path"),
     *("cache_dir", "scriptable", "exportable", "no_jit", "device", "dtype", "weight_init", "fix_init", "init_values"),
@@ -24,21 +24,21 @@ ACTIVATIONS = {
     **{"quick_gelu": "quick gelu", "timm.QuickGELU": "quick gelu"},
     **{"silu": "silu", "swish": "silu", "torch.SiLU": "silu", "relu": "relu", "torch.ReLU": "relu"},
 }
-# Layer norms by name, with the epsilon of each where none is given.
+# Default epsilon of layer norms by name.
 NORMS = {"layernorm": 1e-6, "LayerNorm": 1e-6, "timm.LayerNorm": 1e-6, "torch.LayerNorm": 1e-5}
 GATED = ("timm.GluMlp(act_layer=torch.SiLU, gate_last=False)",)
 
 
 class Arguments:
-    """The arguments of a model of timm: those of its architecture, and over them those that a folder's file has.
+    """The arguments of a model of timm: those of its architecture, overridden by those in a ``config.json``.
 
     Args:
         architecture: its row of the table.
-        saved: ``model_args`` of its ``config.json``, whose entries have to be accounted for.
+        saved: ``model_args`` of its ``config.json``; every entry must be used or skipped.
         name: of the checkpoint, for messages.
     """
 
-    def __init__(self, architecture: Architecture, saved: Settings, name: str) -> None:
+    def __init__(self, architecture: TimmArchitecture, saved: Settings, name: str) -> None:
         self.architecture, self.saved, self.name = architecture, saved, name
         saved.skip(HARMLESS)
 
@@ -48,13 +48,13 @@ class Arguments:
         return self.architecture.arguments.get(name, default) if value is None else value
 
     def refuse(self, name: str, expected: str) -> CheckpointError:
-        where = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
+        place = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
         return UnknownFamilyError(
-            f"{self.name}: {where}: {name} = {quote(self.get(name))}, which vitviz does not read; expected {expected}"
+            f"{self.name}: {place}: {name} = {quote(self.get(name))}, which vitviz does not read; expected {expected}"
         )
 
     def only(self, name: str, *legal: Any) -> Any:
-        """An argument that may have these values alone; the first is the class's own default."""
+        """An argument that must have one of these values; the first is the default of the class."""
         value = self.get(name, legal[0])
         if not any(type(value) is type(option) and value == option for option in legal):
             raise self.refuse(name, choices(legal))
@@ -86,10 +86,10 @@ class Arguments:
 
     def activation(self, default: str = "gelu") -> str:
         name = self.get("act_layer", default)
-        known = name.lower() if isinstance(name, str) and "." not in name else name
-        if not isinstance(known, str) or known not in ACTIVATIONS:
+        key = name.lower() if isinstance(name, str) and "." not in name else name
+        if not isinstance(key, str) or key not in ACTIVATIONS:
             raise self.refuse("act_layer", choices(name for name in ACTIVATIONS if "." not in name))
-        return ACTIVATIONS[known]
+        return ACTIVATIONS[key]
 
     def epsilon(self) -> float:
         name = self.get("norm_layer", "timm.LayerNorm")
@@ -100,7 +100,7 @@ class Arguments:
 
 
 def facts_of(arguments: Arguments) -> dict[str, Any]:
-    """What a model's arguments say of it: fields of :class:`vitviz.ViTConfig`, and what is compared with its weights.
+    """Facts from a model's arguments: fields of :class:`vitviz.ViTConfig`, and what is compared with its weights.
 
     Raises:
         CheckpointError: an argument makes a model that vitviz does not have.
@@ -126,7 +126,7 @@ def _common(arguments: Arguments) -> dict[str, Any]:
         "heads": arguments.count("num_heads", 12),
         "norm_epsilon": arguments.epsilon(),
         "image_size": arguments.size("img_size", 224),
-        # timm then prepares pictures at the size that the file states, whatever the trained one is.
+        # With this argument, timm prepares pictures at the size in the file, even if it is not the trained one.
         "any_size": arguments.flag("dynamic_img_size", False),
         "stated": {
             "width": width,
@@ -162,19 +162,19 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
     pools_prefix = arguments.flag("pool_include_prefix", False)
     if pool == "map" and pools_prefix and (has_cls or registers):
         raise arguments.refuse("pool_include_prefix", "False, where global_pool is 'map'")
-    after = arguments.get("fc_norm")
-    after = pool == "avg" if after is None else arguments.flag("fc_norm", False)
+    fc_norm = arguments.get("fc_norm")
+    fc_norm = pool == "avg" if fc_norm is None else arguments.flag("fc_norm", False)
     pooling = {"token": "cls", "avg": "mean of all" if pools_prefix else "mean", "map": "attention"}[pool]
     width = facts["stated"]["width"]
     hidden = int(width * arguments.ratio("mlp_ratio", 4.0))
-    prefix = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
+    positioned = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
     has_pre_norm = arguments.flag("pre_norm", False)
     return {
         **facts,
         "activation": arguments.activation(),
         "pooling": pooling,
-        "final_norm": _final_norm(arguments.flag("final_norm", True), after),
-        "positioned": prefix,
+        "final_norm": _final_norm(arguments.flag("final_norm", True), fc_norm),
+        "positioned": positioned,
         "stated": {
             **facts["stated"],
             "mlp_width": hidden // 2 if gated else hidden,
@@ -189,7 +189,7 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
 def _distilled(arguments: Arguments) -> dict[str, Any]:
     facts = _vision_transformer(arguments)
     arguments.only("global_pool", "token")
-    # timm makes registers for this class and leaves them out of its forward pass.
+    # timm creates registers for this class, but its forward pass does not use them.
     arguments.only("reg_tokens", 0)
     if not arguments.count("num_classes", 1000):
         raise arguments.refuse("num_classes", "at least 1: without classifiers timm gives the mean of its two tokens")
@@ -197,27 +197,27 @@ def _distilled(arguments: Arguments) -> dict[str, Any]:
 
 
 def _eva(arguments: Arguments) -> dict[str, Any]:
-    """timm's class of EVA and DINOv3, as far as it makes a plain Vision Transformer or DINOv3."""
+    """Facts of timm's class ``Eva``, if it makes a plain Vision Transformer or DINOv3."""
     facts = _common(arguments)
     for name in ("scale_mlp", "scale_attn_inner", "use_post_norm", "use_pre_transformer_norm", "attn_only_layer_scale"):
         arguments.only(name, False)
     arguments.only("qkv_fused", True)
     arguments.only("attn_type", "eva", "rope")
-    # Accounted for here: what is left of them has no effect without rotary positions or with those of DINOv3.
     for name in ("num_kv_heads", "rope_mrope_section", "attn_pool_num_heads", "attn_pool_mlp_ratio"):
         if arguments.get(name) is not None:
             raise arguments.refuse(name, "none")
-    rotary, learned = arguments.flag("use_rot_pos_emb", False), arguments.flag("use_abs_pos_emb", True)
-    if rotary:
-        if learned:
+    is_rotary, has_learned = arguments.flag("use_rot_pos_emb", False), arguments.flag("use_abs_pos_emb", True)
+    if is_rotary:
+        if has_learned:
             raise arguments.refuse("use_rot_pos_emb", "False, beside learned positions")
-        for name, default, only in (("rope_type", "cat", "dinov3"), ("rope_rotate_half", False, True)):
-            if arguments.get(name, default) != only:
-                raise arguments.refuse(name, repr(only))
+        for name, default, legal in (("rope_type", "cat", "dinov3"), ("rope_rotate_half", False, True)):
+            if arguments.get(name, default) != legal:
+                raise arguments.refuse(name, repr(legal))
         arguments.only("rope_grid_indexing", "ij")
         arguments.only("rope_grid_offset", 0.0, 0)
-    elif not learned:
+    elif not has_learned:
         raise arguments.refuse("use_abs_pos_emb", "True, without rotary positions")
+    # Mark these as used: without rotary positions, or with those of DINOv3, they have no further effect.
     for name in ("rope_type", "rope_grid_offset", "rope_grid_indexing", "ref_feat_shape", "rope_rotate_half"):
         arguments.get(name)
     swiglu = arguments.flag("swiglu_mlp", False)
@@ -225,16 +225,16 @@ def _eva(arguments: Arguments) -> dict[str, Any]:
     arguments.ratio("mlp_ratio", 4.0)
     has_cls, registers = arguments.flag("class_token", True), arguments.count("num_reg_tokens", 0)
     pool = arguments.only("global_pool", "avg", "token")
-    after = arguments.get("use_fc_norm")
-    after = pool == "avg" if after is None else arguments.flag("use_fc_norm", False)
-    before = arguments.get("use_post_transformer_norm")
-    before = not after if before is None else arguments.flag("use_post_transformer_norm", False)
-    if before and after:
+    fc_norm = arguments.get("use_fc_norm")
+    fc_norm = pool == "avg" if fc_norm is None else arguments.flag("use_fc_norm", False)
+    post_norm = arguments.get("use_post_transformer_norm")
+    post_norm = not fc_norm if post_norm is None else arguments.flag("use_post_transformer_norm", False)
+    if post_norm and fc_norm:
         raise arguments.refuse("use_fc_norm", "False, where there is a norm after the last layer")
     positions: Mapping[str, Any] = {
         "positioned": (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
     }
-    if rotary:
+    if is_rotary:
         base = arguments.ratio("rope_temperature", 10000.0)
         positions = {"rotary": True, "rotary_base": base, "any_size": True}
     else:
@@ -244,13 +244,13 @@ def _eva(arguments: Arguments) -> dict[str, Any]:
         **positions,
         "activation": "silu" if swiglu else "gelu",
         "pooling": "cls" if pool == "token" else "mean",
-        "final_norm": _final_norm(before or after, after),
+        "final_norm": _final_norm(post_norm or fc_norm, fc_norm),
         "stated": {**facts["stated"], "gated_mlp": swiglu, "cls_token": has_cls, "register_tokens": registers},
     }
 
 
-def _final_norm(has_norm: bool, after: bool) -> str:
-    return "none" if not has_norm else "after pooling" if after else "before pooling"
+def _final_norm(has_norm: bool, after_pooling: bool) -> str:
+    return "none" if not has_norm else "after pooling" if after_pooling else "before pooling"
 
 
 CLASSES = {"VisionTransformer": _vision_transformer, "VisionTransformerDistilled": _distilled, "Eva": _eva}

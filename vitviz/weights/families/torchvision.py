@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import imagenet
 from vitviz.weights.families.published import TORCHVISION as PUBLISHED
 from vitviz.weights.families.published import by_shape
@@ -21,7 +21,7 @@ NAMES = {
     f"{LAYER}.ln_2": "mlp_norm",
     f"{LAYER}.mlp.0": "mlp_in",
     f"{LAYER}.mlp.3": "mlp_out",
-    # The names of the first release.
+    # Names in torchvision's first release of these models.
     f"{LAYER}.mlp.linear_1": "mlp_in",
     f"{LAYER}.mlp.linear_2": "mlp_out",
     "encoder.ln": "norm",
@@ -31,7 +31,7 @@ NAMES = {
 
 
 def torchvision_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
+    return {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
 
 
 TORCHVISION = Family(
@@ -41,7 +41,7 @@ TORCHVISION = Family(
     signature=("conv_proj.weight", "class_token", "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
     facts=torchvision_facts,
     published=by_shape(PUBLISHED),
-    standard=imagenet("torchvision's IMAGENET1K_V1 weights", interpolation="bilinear"),
+    default_transform=imagenet("torchvision's IMAGENET1K_V1 weights", interpolation="bilinear"),
 )
 
 FAMILIES = (TORCHVISION,)

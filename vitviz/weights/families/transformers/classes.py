@@ -1,4 +1,4 @@
-"""The configuration classes of transformers: what an entry means that a file leaves out, and which change nothing."""
+"""Configuration classes of transformers: defaults of entries that a file omits, and entries that do not matter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 COMMON = frozenset(
     (
-        # Written of every model, by some version.
+        # Written for every model by some version.
         *("architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash"),
         *("torch_dtype", "dtype", "use_bfloat16", "torchscript", "tf_legacy_loss", "transformers.js_config"),
         *("return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "output_scores"),
@@ -29,7 +29,7 @@ COMMON = frozenset(
         *("begin_suppress_tokens",),
     )
 )
-"""Entries that transformers writes of any model, and that change no number of a vision tower that is not trained."""
+"""Entries of any model that change no number of a vision tower outside of training."""
 
 SIZES: Mapping[str, Any] = {
     "hidden_size": 768,
@@ -46,7 +46,7 @@ BACKBONE = frozenset(
         *("drop_path_rate", "layerscale_value"),
     )
 )
-# What decoders, masks and losses of pretraining need.
+# Entries of decoders, masks and losses, for pretraining only.
 PRETRAINING = frozenset(("encoder_stride", "mask_ratio", "norm_pix_loss", "decoder_*", "mask_token", "use_mask_token"))
 
 
@@ -56,9 +56,9 @@ class VisionClass:
 
     Args:
         name: of the class.
-        model_type: as ``config.json`` names it.
-        defaults: entries that can change numbers, with what they are where the file leaves them out.
-        harmless: entries besides :data:`COMMON` that change none; names may have ``*``.
+        model_type: its name in ``config.json``.
+        defaults: values of entries that can change numbers, for files that omit them.
+        harmless: entries besides :data:`COMMON` that change no number; names may contain ``*``.
     """
 
     name: str
@@ -69,26 +69,26 @@ class VisionClass:
 
 @dataclass(frozen=True)
 class Composite:
-    """A configuration class of a model of which a vision tower is one part.
+    """A configuration class of a model that contains a vision tower.
 
     Args:
-        model_type: as ``config.json`` names it.
-        towers: ``model_type`` of the classes that the part can have, that of a part that names none first.
-        rest: what vitviz leaves out of it.
-        harmless: entries beside the part that are of the rest; names may have ``*``.
-        part: the name of the part.
-        named: whether the part's own ``model_type`` chooses the class; else it always has the first.
-        whole: entries of a tower of which the file says nothing at all, where they are not those of its class.
-        legacy: whether a ``..._dict`` beside the part comes before it, as the first versions wrote it.
+        model_type: its name in ``config.json``.
+        towers: each ``model_type`` that the tower can have, the default first.
+        rest: the other parts of the model, which vitviz leaves out.
+        harmless: entries of the other parts; names may contain ``*``.
+        section: name of the object that describes the tower.
+        reads_tower_type: whether the ``model_type`` in that object selects the class; else it is always the default.
+        tower_defaults: entries of the tower in a file without that object, if they differ from those of its class.
+        legacy: whether an object ``..._dict`` overrides that object, as in files of the first versions.
     """
 
     model_type: str
     towers: tuple[str, ...]
     rest: str
     harmless: frozenset[str]
-    part: str = "vision_config"
-    named: bool = False
-    whole: Mapping[str, Any] = field(default_factory=dict)
+    section: str = "vision_config"
+    reads_tower_type: bool = False
+    tower_defaults: Mapping[str, Any] = field(default_factory=dict)
     legacy: bool = False
 
 
@@ -116,12 +116,12 @@ def _dinov2(name: str, model_type: str, harmless: frozenset[str], **defaults: An
     return VisionClass(name, model_type, {**common, **defaults}, DROPOUTS | BACKBONE | harmless)
 
 
-# What configurations of towers carry for the model that they are in, and dropouts.
-OF_THE_WHOLE = frozenset(
+# Entries in configurations of towers that are for the surrounding model, and dropouts.
+OF_COMPOSITES = frozenset(
     (
         *("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act", "image_token_id"),
         *("attention_dropout", "dropout"),
-        # What SmolVLM's image processor does, and where its weights began.
+        # SmolVLM: for its image processor, and the origin of its weights.
         *("size", "max_image_size", "use_base_siglip"),
     )
 )
@@ -136,7 +136,7 @@ def _clip(name: str, model_type: str, **defaults: Any) -> VisionClass:
         "layer_norm_eps": 1e-5,
     }
     return VisionClass(
-        name, model_type, {**common, **defaults}, frozenset(("attention_dropout", "dropout")) | OF_THE_WHOLE
+        name, model_type, {**common, **defaults}, frozenset(("attention_dropout", "dropout")) | OF_COMPOSITES
     )
 
 
@@ -186,7 +186,7 @@ CLASSES: Mapping[str, VisionClass] = {
                 "use_gated_mlp": False,
                 "num_register_tokens": 0,
             },
-            # The last of them change coordinates in training alone.
+            # The last three change coordinates in training only.
             BACKBONE | {"attention_dropout", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"},
         ),
         _clip("CLIPVisionConfig", "clip_vision_model"),
@@ -209,7 +209,7 @@ CLASSES: Mapping[str, VisionClass] = {
             _SIGLIP2.name,
             _SIGLIP2.model_type,
             {name: value for name, value in _SIGLIP2.defaults.items() if name != "image_size"},
-            # Its images have any size.
+            # Its images may have any size.
             _SIGLIP2.harmless | {"image_size"},
         ),
         _siglip("Idefics2VisionConfig", "idefics2_vision", patch_size=32),
@@ -289,7 +289,7 @@ COMPOSITES: Mapping[str, Composite] = {
             "git",
             ("git_vision_model",),
             LANGUAGE_MODEL,
-            # The entries of its text model stand beside the part.
+            # Entries of its text model are at the top level.
             LANGUAGE
             | DROPOUTS
             | {"num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"}
@@ -308,28 +308,28 @@ COMPOSITES: Mapping[str, Composite] = {
                     *("skip_unmasked_multimodal_encoder", "return_loss"),
                 )
             ),
-            part="image_config",
+            section="image_config",
             legacy=True,
         ),
         _in_language_model("kosmos-2", "kosmos_2_vision_model"),
         _in_language_model("idefics2", "idefics2_vision"),
         _in_language_model("idefics3", "idefics3_vision"),
         _in_language_model("smolvlm", "smolvlm_vision"),
-        _in_language_model("llava", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
-        _in_language_model("llava_next", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
-        _in_language_model("vipllava", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
-        _in_language_model("llava_onevision", *_SIGLIP_OR_CLIP, named=True, whole=_SO400M),
+        _in_language_model("llava", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
+        _in_language_model("llava_next", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
+        _in_language_model("vipllava", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
+        _in_language_model("llava_onevision", *_SIGLIP_OR_CLIP, reads_tower_type=True, tower_defaults=_SO400M),
         _in_language_model(
             "paligemma",
             *_SIGLIP_OR_CLIP,
-            named=True,
-            whole={**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
+            reads_tower_type=True,
+            tower_defaults={**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
         ),
-        _in_language_model("gemma3", *_SIGLIP_OR_CLIP, named=True),
+        _in_language_model("gemma3", *_SIGLIP_OR_CLIP, reads_tower_type=True),
     )
 }
 
 
 def model_types(*towers: str) -> tuple[str, ...]:
-    """Every ``model_type`` whose tower can be one of these: their own, and those of models of which they are a part."""
-    return (*towers, *(name for name, whole in COMPOSITES.items() if set(towers) & set(whole.towers)))
+    """Every ``model_type`` whose tower can be one of these: their own, and those of models that contain one."""
+    return (*towers, *(name for name, composite in COMPOSITES.items() if set(towers) & set(composite.towers)))

@@ -1,4 +1,4 @@
-"""The vision towers of CLIP's and SigLIP's descendants as transformers writes them, alone or inside another model."""
+"""Vision towers of CLIP, SigLIP and their descendants as transformers writes them, alone or inside another model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import quote
-from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint, Open, Published
+from vitviz.weights.conversion.canonical import (
+    Candidate,
+    DefaultTransform,
+    Family,
+    MatchedCheckpoint,
+    OpenFact,
+    PublishedCheckpoint,
+)
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
@@ -33,7 +40,7 @@ NAMES = {
     "embeddings.position_embedding.weight": "positions",
     "pre_layrnorm": "pre_norm",
     **{f"encoder.layers.*.{name}": canonical_key for name, canonical_key in LAYERS.items()},
-    # As version 5 writes AltCLIP.
+    # AltCLIP as version 5 writes it.
     **{f"encoder.layer.*.{name}": canonical_key for name, canonical_key in LAYERS.items()},
     "post_layernorm": "norm",
     "head.probe": "pool.probe",
@@ -47,14 +54,14 @@ NAMES = {
     "classifier": "classifier",
 }
 POSITION_IDS = {"embeddings.position_ids": "numbers from 0 on"}
-# Keys beside the tower's.
+# Keys outside the tower.
 OUTSIDE = {
     **dict.fromkeys(("text_model.*", "text_projection.*", "logit_scale", "logit_bias"), TEXT_TOWER),
     **dict.fromkeys(
         (
             *("language_model.*", "multi_modal_projector.*", "lm_head.*", "image_newline", "connector.*"),
             *("image_to_text_projection.*", "output.*"),
-            # GIT's; its projection is a Sequential, unlike CLIP's.
+            # Of GIT, whose projection is a Sequential, unlike that of CLIP.
             *("embeddings.word_embeddings.*", "embeddings.position_embeddings.*", "embeddings.LayerNorm.*"),
             *("encoder.layer.*", "visual_projection.*"),
         ),
@@ -74,7 +81,7 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(checkpoint)
     facts = {**_facts(checkpoint, tower, "clip_vision_model"), **trained_size(tower, "bicubic"), "pooling": "cls"}
     if checkpoint.has("classifier.weight"):
-        # CLIPForImageClassification takes the mean of the patches as the last layer leaves them.
+        # CLIPForImageClassification reads the mean of the patches after the last layer, without the final norm.
         checkpoint.ignore("norm", UNUSED_POOLER)
         facts |= {"pooling": "mean", "final_norm": "none"}
     return facts
@@ -85,13 +92,13 @@ def siglip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     facts = {**_facts(checkpoint, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
     _require_dimensions(checkpoint, 4, "a convolution, as SigLIP has it at a fixed size")
     if tower is None and not checkpoint.has("pool.probe"):
-        # The towers of Idefics and SmolVLM have these keys, too.
-        facts["position_rule"] = Open("bicubic")
+        # The towers of Idefics and SmolVLM have the same keys.
+        facts["position_rule"] = OpenFact("bicubic")
     return {**facts, **_pooling(checkpoint, tower)}
 
 
 def siglip2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    """SigLIP 2 in its NaFlex form: pixels of a patch as one vector, positions resized to any grid."""
+    """Facts of SigLIP 2 NaFlex, which embeds a patch as one vector of pixels and resizes positions to any grid."""
     tower = read_tower(checkpoint)
     facts = {
         **_facts(checkpoint, tower, "siglip2_vision_model"),
@@ -114,53 +121,53 @@ def idefics_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     if tower is not None:
         require_square(tower)
     facts = {**_facts(checkpoint, tower, "idefics3_vision"), **trained_size(tower, "by fraction")}
-    return {**facts, "pooling": _mean(checkpoint)}
+    return {**facts, "pooling": _record_mean(checkpoint)}
 
 
 def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
     facts = common_facts(checkpoint, tower, CLASSES[usual])
     if tower is not None:
         facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
-        layer = tower.whole and checkpoint.whole_config.get("vision_feature_layer")
+        layer = tower.composite and checkpoint.whole_config.get("vision_feature_layer")
         if layer is not None and layer != "":
             checkpoint.record("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
     return facts
 
 
 def _pooling(checkpoint: MatchedCheckpoint, tower: Tower | None) -> dict[str, Any]:
-    """What a tower of SigLIP gives: what its head makes of the patches, or without one their mean."""
-    used = checkpoint.has("pool.probe") if tower is None else tower.flag("vision_use_head")
+    """The pooling of a SigLIP tower: attention with its head, the mean of the patches without it."""
+    has_head = checkpoint.has("pool.probe") if tower is None else tower.flag("vision_use_head")
     if checkpoint.has("classifier.weight"):
         checkpoint.ignore("pool", UNUSED_POOLER)
         return {"pooling": "mean"}
-    if not used:
+    if not has_head:
         checkpoint.ignore("pool", UNUSED_HEAD)
-        return {"pooling": _mean(checkpoint)}
+        return {"pooling": _record_mean(checkpoint)}
     if not checkpoint.has("pool.probe"):
         raise checkpoint.missing_key("pool.probe")
     return {"pooling": "attention"}
 
 
-def _mean(checkpoint: MatchedCheckpoint) -> str:
+def _record_mean(checkpoint: MatchedCheckpoint) -> str:
     source = "this tower pools nothing; its language model reads every patch"
     checkpoint.record("features", "the mean of the patches after the last norm", source)
     return "mean"
 
 
-def _published_siglip(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
-    """None of a tower without its head, which may be that of a language model."""
+def _published_siglip(checkpoint: MatchedCheckpoint) -> Sequence[PublishedCheckpoint]:
+    """Published checkpoints of these shapes; none for a tower without head, which may be that of a language model."""
     return published.by_shape(published.SIGLIP)(checkpoint) if checkpoint.has("pool.probe") else ()
 
 
 def _require_dimensions(checkpoint: MatchedCheckpoint, count: int, expected: str) -> None:
-    shape = checkpoint.stored("patch.weight")
+    shape = checkpoint.shape("patch.weight")
     if shape and len(shape) != count:
         key = quote(checkpoint.keys[None, "patch.weight"])
         raise CheckpointError(f"{checkpoint.name}: {key} has the shape {shape}; expected {expected}")
 
 
 def _is_naflex(candidate: Candidate) -> bool:
-    """Whether the configuration says so; without one, whether the patch embedding is a matrix."""
+    """Whether the configuration names NaFlex or, without one, whether the patch embedding is a matrix."""
     if "model_type" in candidate.config:
         return candidate.config["model_type"] in SIGLIP2_TYPES
     return len(candidate.shapes.get("embeddings.patch_embedding.weight", ())) == 2
@@ -181,7 +188,7 @@ CLIP_VISION = Family(
     model_types=model_types(*CLIP_LIKE),
     facts=clip_facts,
     published=published.by_shape(published.CLIP),
-    standard=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    default_transform=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
     ignored=POSITION_IDS,
     outside=OUTSIDE,
 )
@@ -193,12 +200,12 @@ SIGLIP = Family(
     title="transformers SigLIP vision",
     names=NAMES,
     signature=_SIGLIP_KEYS,
-    without=("embeddings.class_embedding",),
+    excluded_keys=("embeddings.class_embedding",),
     accepts=lambda candidate: not _is_naflex(candidate),
     model_types=model_types("siglip_vision_model"),
     facts=siglip_facts,
     published=_published_siglip,
-    standard=half("SiglipImageProcessor's defaults", fit="squash"),
+    default_transform=half("SiglipImageProcessor's defaults", fit="squash"),
     ignored=POSITION_IDS,
     outside=OUTSIDE,
 )
@@ -208,12 +215,12 @@ SIGLIP2 = Family(
     title="transformers SigLIP 2 (NaFlex)",
     names=NAMES,
     signature=_SIGLIP_KEYS,
-    without=("embeddings.class_embedding",),
+    excluded_keys=("embeddings.class_embedding",),
     accepts=_is_naflex,
     model_types=SIGLIP2_TYPES,
     facts=siglip2_facts,
     published=published.by_shape(published.NAFLEX),
-    standard=half("Siglip2ImageProcessor's defaults", fit="native", interpolation="bilinear"),
+    default_transform=half("Siglip2ImageProcessor's defaults", fit="native", interpolation="bilinear"),
     outside=OUTSIDE,
 )
 
@@ -222,11 +229,11 @@ IDEFICS = Family(
     title="transformers Idefics 2, Idefics 3 and SmolVLM, vision tower",
     names=NAMES,
     signature=_SIGLIP_KEYS,
-    without=("embeddings.class_embedding",),
+    excluded_keys=("embeddings.class_embedding",),
     accepts=_is_idefics,
     model_types=model_types(*IDEFICS_LIKE),
     facts=idefics_facts,
-    standard=half("Idefics' image processor's defaults", fit="squash", interpolation="lanczos"),
+    default_transform=half("Idefics' image processor's defaults", fit="squash", interpolation="lanczos"),
     outside=OUTSIDE,
 )
 

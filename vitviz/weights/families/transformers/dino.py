@@ -37,7 +37,7 @@ DINOV2_NAMES = {
     "encoder.layer.*.layer_scale2.lambda1": "mlp_scale",
     "layernorm": "norm",
     "classifier": "classifier",
-    # Version 5 keeps these names in memory, and in what torch saves of it.
+    # Names that version 5 has in memory, and in files that torch saves.
     "encoder.layer.*.attention.q_proj": "query",
     "encoder.layer.*.attention.k_proj": "key",
     "encoder.layer.*.attention.v_proj": "value",
@@ -64,7 +64,7 @@ DINOV3_NAMES = {
     "embeddings.cls_token": "cls",
     "embeddings.register_tokens": "registers",
     **{f"layer.*.{name}": canonical_key for name, canonical_key in DINOV3_LAYERS.items()},
-    # In memory, from version 5 on.
+    # Names that version 5 has in memory.
     **{f"model.layer.*.{name}": canonical_key for name, canonical_key in DINOV3_LAYERS.items()},
     "norm": "norm",
     "classifier": "classifier",
@@ -88,7 +88,7 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         require_biases(checkpoint, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
         tower.require("use_swiglu_ffn", gated)
         facts["stated"] = {**facts["stated"], "mlp_width": _mlp_width(tower, gated), **_registers(tower)}
-    # Whatever the configuration says of an activation.
+    # The gated MLP has this activation, whatever the configuration states.
     return {**facts, "activation": "silu"} if gated else facts
 
 
@@ -120,9 +120,9 @@ def _mlp_width(tower: Tower, gated: bool) -> int:
 
 
 def _registers(tower: Tower) -> dict[str, int]:
-    if "num_register_tokens" not in tower.absent:
+    if "num_register_tokens" not in tower.defaults:
         return {}
-    return {"register_tokens": tower.count("num_register_tokens", least=0)}
+    return {"register_tokens": tower.count("num_register_tokens", minimum=0)}
 
 
 DINOV2 = Family(
@@ -130,11 +130,11 @@ DINOV2 = Family(
     title="transformers DINOv2",
     names=DINOV2_NAMES,
     signature=("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.layer_scale1.lambda1"),
-    without=("embeddings.register_tokens",),
+    excluded_keys=("embeddings.register_tokens",),
     model_types=model_types("dinov2"),
     facts=dinov2_facts,
     published=published.by_shape(published.DINOV2),
-    standard=imagenet("DINOv2's evaluation"),
+    default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
 )
 
@@ -146,7 +146,7 @@ DINOV2_REGISTERS = Family(
     model_types=model_types("dinov2_with_registers"),
     facts=dinov2_facts,
     published=published.by_shape(published.DINOV2),
-    standard=imagenet("DINOv2's evaluation"),
+    default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
 )
 
@@ -165,7 +165,7 @@ DINOV3 = Family(
     model_types=model_types("dinov3_vit"),
     facts=dinov3_facts,
     published=published.by_shape(published.DINOV3),
-    standard=imagenet("DINOv3's model card", fit="squash", interpolation="bilinear"),
+    default_transform=imagenet("DINOv3's model card", fit="squash", interpolation="bilinear"),
     ignored={"embeddings.mask_token": TRAINING},
 )
 

@@ -1,4 +1,4 @@
-"""What published checkpoints of transformers leave open where their configuration is missing, by their shapes."""
+"""Facts about published checkpoints of transformers, for files without their configuration, looked up by shapes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DEIT = (
     Shapes("facebook/deit-base-distilled-patch16-384", 768, 12, 12, 16, 24, LABELLED, GELU),
 )
 _DINOV2 = _facts("gelu", 1e-6)
-# Their gated MLP has the same widths, packed or not: its activation is no question.
+# The gated MLP always has the same activation, so its packing does not matter.
 DINOV2 = (
     Shapes("facebook/dinov2-small", 384, 12, 6, 14, 37, (0, 1000), _DINOV2),
     Shapes("facebook/dinov2-base", 768, 12, 12, 14, 37, (0, 1000), _DINOV2),
@@ -87,7 +87,7 @@ _SIGLIP = _facts("gelu tanh", 1e-6)
 
 
 def _siglip(name: str, width: int, depth: int, heads: int, patch: int, *sizes: int) -> list[Shapes]:
-    """A model that was published at several sizes of its images."""
+    """A model that was published at several image sizes."""
     return [
         Shapes(f"google/{name}-{size}", width, depth, heads, patch, size // patch, FEATURES, _SIGLIP) for size in sizes
     ]

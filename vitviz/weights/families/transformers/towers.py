@@ -1,4 +1,4 @@
-"""The part of a ``config.json`` that describes a vision tower, with what its class means by what it leaves out."""
+"""The vision tower in a ``config.json``, with the defaults of its class for omitted entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitviz.errors.messages import choices
-from vitviz.weights.conversion.canonical import MatchedCheckpoint, Open
+from vitviz.weights.conversion.canonical import MatchedCheckpoint, OpenFact
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES, Composite, VisionClass
 from vitviz.weights.metadata.settings import Settings
 
@@ -23,113 +23,117 @@ ACTIVATIONS = {
     "swish": "silu",
     "relu": "relu",
 }
-"""The activations of transformers that vitviz has, by their names there."""
+"""Our names of activations, by the names of transformers."""
 
 
 @dataclass(frozen=True)
 class Tower:
-    """What a ``config.json`` says of a vision tower.
+    """The configuration of a vision tower.
 
     Args:
-        settings: the object that describes it.
-        kind: its class.
-        whole: the model that it is a part of, if any.
-        absent: what entries mean that the object leaves out.
+        settings: the object in ``config.json`` that describes it.
+        vision_class: its class.
+        composite: the model that contains it, if any.
+        defaults: values of entries that the object omits.
     """
 
     settings: Settings
-    kind: VisionClass
-    whole: Composite | None
-    absent: dict[str, Any]
+    vision_class: VisionClass
+    composite: Composite | None
+    defaults: dict[str, Any]
 
-    def count(self, name: str, least: int = 1) -> int:
-        count = self.settings.count(name, self.absent[name], least)
+    def count(self, name: str, minimum: int = 1) -> int:
+        count = self.settings.count(name, self.defaults[name], minimum)
         assert count is not None
         return count
 
     def flag(self, name: str) -> bool:
-        return self.settings.flag(name, self.absent[name])
+        return self.settings.flag(name, self.defaults[name])
 
     def positive(self, name: str) -> float:
-        return self.settings.positive(name, self.absent[name])
+        return self.settings.positive(name, self.defaults[name])
 
     def size(self, name: str) -> tuple[int, int]:
         """Height and width."""
-        side: int = self.absent[name]
+        side: int = self.defaults[name]
         return self.settings.size(name) or (side, side)
 
     @property
     def activation(self) -> str:
-        return self.settings.choice("hidden_act", ACTIVATIONS, self.absent["hidden_act"])
+        return self.settings.choice("hidden_act", ACTIVATIONS, self.defaults["hidden_act"])
 
     def require(self, name: str, value: Any) -> None:
         """Refuse an entry that the weights contradict.
 
         Raises:
-            CheckpointError: the entry, or what it means where it is left out, is something else.
+            CheckpointError: the entry, or its default if it is omitted, is different.
         """
-        self.settings.require(name, self.absent[name], value)
+        self.settings.require(name, self.defaults[name], value)
 
 
 def read_tower(checkpoint: MatchedCheckpoint) -> Tower | None:
-    """The tower that the checkpoint's configuration describes; None where it has none.
+    """The tower in the checkpoint's configuration; None without a configuration.
 
     Raises:
-        CheckpointError: the configuration is that of something else.
+        CheckpointError: the configuration is that of another kind of model.
     """
-    whole = checkpoint.whole_config
-    if not whole:
+    config = checkpoint.whole_config
+    if not config:
         return None
-    legal, model_type = checkpoint.family.model_types, whole.get("model_type")
+    legal, model_type = checkpoint.family.model_types, config.get("model_type")
     if model_type not in legal:
-        raise whole.refuse("model_type", choices(legal))
-    whole.only("pruned_heads", {}, [])
-    whole.skip(COMMON)
+        raise config.refuse("model_type", choices(legal))
+    config.only("pruned_heads", {}, [])
+    config.skip(COMMON)
     composite = COMPOSITES.get(model_type)
     if composite is None:
-        kind = CLASSES[model_type]
-        whole.skip(kind.harmless)
-        return Tower(whole, kind, None, dict(kind.defaults))
-    whole.skip(composite.harmless)
-    part = whole.inner(composite.part)
-    settings, kind = part or Settings({}, composite.part), _find_class(checkpoint, composite, part)
-    legacy = whole.inner(f"{composite.part}_dict") if composite.legacy else None
+        vision_class = CLASSES[model_type]
+        config.skip(vision_class.harmless)
+        return Tower(config, vision_class, None, dict(vision_class.defaults))
+    config.skip(composite.harmless)
+    section = config.inner(composite.section)
+    settings, vision_class = section or Settings({}, composite.section), _find_class(checkpoint, composite, section)
+    legacy = config.inner(f"{composite.section}_dict") if composite.legacy else None
     if legacy is not None:
-        # It says everything: what it leaves out is as in its class, whatever the part says.
-        settings.skip({*kind.defaults, *kind.harmless, *COMMON})
+        # It replaces the section: what it omits has the default of the class, whatever the section says.
+        settings.skip({*vision_class.defaults, *vision_class.harmless, *COMMON})
         settings.only("pruned_heads", {}, [])
         settings = legacy
     settings.only("pruned_heads", {}, [])
-    settings.skip(kind.harmless | COMMON)
-    absent = {**kind.defaults, **({} if part or legacy else composite.whole)}
-    return Tower(settings, kind, composite, absent)
+    settings.skip(vision_class.harmless | COMMON)
+    defaults = {**vision_class.defaults, **({} if section or legacy else composite.tower_defaults)}
+    return Tower(settings, vision_class, composite, defaults)
 
 
-def _find_class(checkpoint: MatchedCheckpoint, composite: Composite, part: Settings | None) -> VisionClass:
+def _find_class(checkpoint: MatchedCheckpoint, composite: Composite, section: Settings | None) -> VisionClass:
     legal = [tower for tower in composite.towers if tower in checkpoint.family.model_types]
-    named = part.get("model_type", composite.towers[0]) if part and composite.named else composite.towers[0]
-    if named not in legal:
-        raise (part or checkpoint.whole_config).refuse("model_type", choices(legal))
-    return CLASSES[named]
+    model_type = (
+        section.get("model_type", composite.towers[0])
+        if section and composite.reads_tower_type
+        else composite.towers[0]
+    )
+    if model_type not in legal:
+        raise (section or checkpoint.whole_config).refuse("model_type", choices(legal))
+    return CLASSES[model_type]
 
 
 def common_facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: VisionClass) -> dict[str, Any]:
-    """What the configuration of every tower says; open where there is none.
+    """Facts that the configuration of every tower states; open without a configuration.
 
     Args:
-        checkpoint: as its keys were matched.
-        tower: as its configuration describes it.
-        usual: the class whose defaults are the usual ones, to be named to whoever is asked.
+        checkpoint: with matched keys.
+        tower: its configuration.
+        usual: the class whose defaults are suggested for open facts.
     """
     if tower is None:
         return {
-            "heads": Open(),
-            "norm_epsilon": Open(usual.defaults["layer_norm_eps"]),
-            "activation": Open(ACTIVATIONS[usual.defaults["hidden_act"]]),
+            "heads": OpenFact(),
+            "norm_epsilon": OpenFact(usual.defaults["layer_norm_eps"]),
+            "activation": OpenFact(ACTIVATIONS[usual.defaults["hidden_act"]]),
         }
-    if tower.whole is not None:
+    if tower.composite is not None:
         checkpoint.record(
-            "left out", tower.whole.rest, f"a tower inside of {tower.whole.model_type!r} in its config.json"
+            "left out", tower.composite.rest, f"a tower inside of {tower.composite.model_type!r} in its config.json"
         )
     patch = tower.size("patch_size")
     return {
@@ -147,10 +151,10 @@ def common_facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: Visi
 
 
 def trained_size(tower: Tower | None, rule: str) -> dict[str, Any]:
-    """The size that the positions are of, and how they are carried to another.
+    """The image size that the positions belong to, and the rule that resizes them.
 
-    transformers takes the positions of another grid from a square one, whatever grid they are of: where that is none,
-    its numbers of other sizes are no interpolation, or it gives none.
+    To resize positions, transformers assumes a square grid. With any other grid, its results at other sizes are no
+    interpolation, or it fails, so positions are fixed.
     """
     if tower is None:
         return {"image_size": None, "position_rule": rule}
@@ -160,12 +164,12 @@ def trained_size(tower: Tower | None, rule: str) -> dict[str, Any]:
 
 
 def require_biases(checkpoint: MatchedCheckpoint, tower: Tower | None, **canonical_keys: str) -> None:
-    """Refuse biases that the configuration has and the weights have not, or the other way.
+    """Refuse a configuration and weights that disagree about biases.
 
     Args:
-        checkpoint: as its keys were matched.
-        tower: as its configuration describes it.
-        canonical_keys: the layer maps whose bias an entry states.
+        checkpoint: with matched keys.
+        tower: its configuration.
+        canonical_keys: for the canonical key of each linear map, the entry that states whether it has a bias.
     """
     if tower is not None:
         for canonical_key, entry in canonical_keys.items():
@@ -173,7 +177,7 @@ def require_biases(checkpoint: MatchedCheckpoint, tower: Tower | None, **canonic
 
 
 def require_square(tower: Tower) -> None:
-    """Refuse a grid that is no square, where transformers takes it for one even at the trained size."""
+    """Refuse a grid that is not square, for classes that assume a square even at the trained size."""
     size, patch = tower.size("image_size"), tower.size("patch_size")
     if size[0] // patch[0] != size[1] // patch[1]:
         raise tower.settings.refuse("image_size", "as many patches high as wide: transformers takes it for a square")

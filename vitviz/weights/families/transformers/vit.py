@@ -1,4 +1,4 @@
-"""ViT as transformers writes it, and who has the same keys: DeiT, MAE, MSN, I-JEPA and the image tower of FLAVA."""
+"""ViT as transformers writes it, and others with its keys: DeiT, MAE, MSN, I-JEPA and the image tower of FLAVA."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAYERS = {
     "encoder.layer.*.intermediate.dense": "mlp_in",
     "encoder.layer.*.output.dense": "mlp_out",
 }
-# Version 5 keeps these names in memory, and in what torch saves of it.
+# Names that version 5 has in memory, and in files that torch saves.
 IN_MEMORY = {
     "layers.*.layernorm_before": "attention_norm",
     "layers.*.attention.q_proj": "query",
@@ -55,7 +55,7 @@ HEADS = {
     "distillation_classifier": "distillation_classifier",
 }
 NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, **HEADS}
-# Version 5 writes a classifier on MSN with the layers outside of the part that holds the rest.
+# For MSN with a classifier, version 5 writes the layers without the prefix of the other keys.
 SPLIT = {**NAMES, **{f"vit.{name}": canonical_key for name, canonical_key in EMBEDDINGS.items()}}
 
 PATCH, LAYER = "embeddings.patch_embeddings.projection.weight", "encoder.layer.0.layernorm_before.weight"
@@ -67,15 +67,15 @@ IGNORED = {"embeddings.mask_token": TRAINING, "embeddings.position_ids": "number
 
 def vit_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(checkpoint)
-    if tower is not None and checkpoint.has("representation.weight") and "pooler_act" in tower.absent:
+    if tower is not None and checkpoint.has("representation.weight") and "pooler_act" in tower.defaults:
         tower.settings.only("pooler_act", "tanh")
-        outputs = checkpoint.stored("representation.weight")[0]
+        outputs = checkpoint.shape("representation.weight")[0]
         if (tower.settings.get("pooler_output_size") or tower.count("hidden_size")) != outputs:
             raise tower.settings.refuse("pooler_output_size", f"{outputs}, as its weights are")
     elif tower is not None:
         tower.settings.skip({"pooler_act", "pooler_output_size"})
-    pooled = "cls and distillation" if checkpoint.has("distillation_classifier.weight") else "cls"
-    return {**_facts(checkpoint, tower, "vit"), "pooling": pooled}
+    pooling = "cls and distillation" if checkpoint.has("distillation_classifier.weight") else "cls"
+    return {**_facts(checkpoint, tower, "vit"), "pooling": pooling}
 
 
 def ijepa_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> di
     return facts
 
 
-def _named(*kinds: str) -> Any:
-    """Whether the configuration names one of these, of families whose keys do not tell."""
+def _has_model_type(*kinds: str) -> Any:
+    """A check whether the configuration names one of these, for families that share their keys."""
     return lambda candidate: candidate.config.get("model_type") in model_types(*kinds)
 
 
 def _is_ijepa(candidate: Candidate) -> bool:
-    """Whether the configuration says so; without one, whether there is a position for every patch of a square."""
+    """Whether the configuration names I-JEPA or, without one, whether the number of positions is a square."""
     positions = candidate.shapes.get("embeddings.position_embeddings", ())[-2:-1]
     square = bool(positions) and math.isqrt(positions[0]) ** 2 == positions[0]
     return candidate.config.get("model_type", "ijepa" if square else None) == "ijepa"
@@ -108,11 +108,11 @@ VIT = Family(
     names=SPLIT,
     signature=SIGNATURE,
     other_signatures=(SIGNATURE_IN_MEMORY, SIGNATURE_SPLIT),
-    without=("embeddings.distillation_token",),
+    excluded_keys=("embeddings.distillation_token",),
     model_types=model_types("vit", "vit_msn"),
     facts=vit_facts,
     published=published.by_shape(published.VIT),
-    standard=half("ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"),
+    default_transform=half("ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"),
     ignored=IGNORED,
     outside={"decoder.*": DECODER},
 )
@@ -125,7 +125,7 @@ DEIT = Family(
     model_types=model_types("deit"),
     facts=vit_facts,
     published=published.by_shape(published.DEIT),
-    standard=imagenet("DeiT's evaluation"),
+    default_transform=imagenet("DeiT's evaluation"),
     ignored=IGNORED,
     outside={"decoder.*": DECODER},
 )
@@ -136,10 +136,10 @@ MAE = Family(
     names=NAMES,
     signature=SIGNATURE,
     other_signatures=(SIGNATURE_IN_MEMORY,),
-    accepts=_named("vit_mae"),
+    accepts=_has_model_type("vit_mae"),
     model_types=model_types("vit_mae"),
     facts=vit_facts,
-    standard=imagenet("MAE's evaluation", fit="squash"),
+    default_transform=imagenet("MAE's evaluation", fit="squash"),
     outside={"decoder.*": "the decoder with which MAE was pretrained"},
 )
 
@@ -153,11 +153,11 @@ IJEPA = Family(
     },
     signature=SIGNATURE,
     other_signatures=(SIGNATURE_IN_MEMORY,),
-    without=("embeddings.cls_token",),
+    excluded_keys=("embeddings.cls_token",),
     accepts=_is_ijepa,
     model_types=model_types("ijepa"),
     facts=ijepa_facts,
-    standard=imagenet("I-JEPA's evaluation"),
+    default_transform=imagenet("I-JEPA's evaluation"),
     ignored=IGNORED,
 )
 
@@ -166,10 +166,10 @@ FLAVA = Family(
     title="transformers FLAVA, image tower",
     names=NAMES,
     signature=SIGNATURE,
-    accepts=_named("flava_image_model"),
+    accepts=_has_model_type("flava_image_model"),
     model_types=model_types("flava_image_model"),
     facts=vit_facts,
-    standard=DefaultTransform(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
+    default_transform=DefaultTransform(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
     ignored=IGNORED,
     outside=dict.fromkeys(
         (
