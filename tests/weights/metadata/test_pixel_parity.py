@@ -158,7 +158,7 @@ def test_every_entry_that_an_image_processor_saves_is_accounted_for(name: str, t
         getattr(transformers, name)(**values).save_pretrained(tmp_path)
         sidecars = Sidecars.read(tmp_path)
         read_preprocessing(sidecars, 224, 224, UNUSED, (16, 16))
-        assert sidecars.preprocessor.check_whole() == []
+        assert sidecars.preprocessor.check_unread() == []
 
 
 def test_every_entry_of_timms_configurations_is_accounted_for() -> None:
@@ -166,7 +166,10 @@ def test_every_entry_of_timms_configurations_is_accounted_for() -> None:
         sidecars = Sidecars({"pretrained_cfg": config})
         if config["crop_mode"] != "border":
             read_preprocessing(sidecars, 224, 224, UNUSED, (16, 16))
-            assert set(sidecars.config.part("pretrained_cfg").unread()) <= {"label_names", "label_descriptions"}
+            assert set(sidecars.config.inner_or_empty("pretrained_cfg").unread()) <= {
+                "label_names",
+                "label_descriptions",
+            }
 
 
 @pytest.mark.parametrize("backend", ["", "Pil"])

@@ -203,7 +203,7 @@ def prepare(package: str, values: dict[str, Any], channels: int, size: tuple[int
     for part in ("config", "preprocessor", "open_clip"):
         # The entries of networks and classes are others' to read.
         getattr(sidecars, part).skip(("architecture", "model_cfg"))
-        getattr(sidecars, part).check_whole()
+        getattr(sidecars, part).check_unread()
     return preprocessing.prepare(image, side, side).pixels
 
 

@@ -28,20 +28,20 @@ def settings(**values: Any) -> Settings:
 def test_what_nobody_read_is_refused_by_name_and_value() -> None:
     config = settings(depth=2, hat="red", inside={"known": 1, "unknown": [1, 2]})
     assert config.get("depth") == 2
-    assert config.part("inside").get("known") == 1
+    assert config.inner_or_empty("inside").get("known") == 1
     with pytest.raises(CheckpointError) as caught:
-        config.check_whole()
+        config.check_unread()
     assert str(caught.value) == (
         "config.json: hat = 'red', inside.unknown = [1, 2]: vitviz does not know what these change; "
         "where it is nothing, say ignore=['config.json:hat', 'config.json:inside.unknown']"
     )
-    assert config.check_whole(["config.json:hat", "config.json:inside.*"]) == [
+    assert config.check_unread(["config.json:hat", "config.json:inside.*"]) == [
         "config.json:hat",
         "config.json:inside.unknown",
     ]
     config.skip(["hat"])
-    config.part("inside").skip(["unk*"])
-    assert config.check_whole() == []
+    config.inner_or_empty("inside").skip(["unk*"])
+    assert config.check_unread() == []
 
 
 def test_null_and_looking_whether_an_entry_is_there_account_for_nothing() -> None:
@@ -54,7 +54,7 @@ def test_null_and_looking_whether_an_entry_is_there_account_for_nothing() -> Non
 def test_an_object_that_is_read_as_one_value_is_read_whole() -> None:
     config = settings(names={"a": 1})
     assert config.get("names") == {"a": 1}
-    assert config.check_whole() == []
+    assert config.check_unread() == []
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "1", [1], 2**63])

@@ -1,1 +1,1 @@
-"""What stands beside the tensors: configurations, preprocessing and labels, each read whole or refused."""
+"""Configurations, preprocessing and labels in the files beside the tensors; every entry is read or refused."""

@@ -1,4 +1,4 @@
-"""What the classes of a checkpoint are called."""
+"""The names of a checkpoint's classes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from vitviz.weights.metadata.sidecars import Sidecars
 def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str, bool]:
     """The names of the classes, a sentence that says where they come from, and whether they are assumed.
 
-    Names that are numbers of WordNet's synsets, such as ``n01440764``, are read as the synsets' lemmas. Without names,
-    as many classes as a version of ImageNet has are taken to be ImageNet's, and others are numbered.
+    WordNet's numbers of synsets, such as ``n01440764``, become the synsets' lemmas. Without names, the classes are
+    assumed to be those of the version of ImageNet with the same number of classes; without such a version, they are
+    numbered.
 
     Args:
-        sidecars: what lies beside the checkpoint.
-        classes: how many the network has; 0 for one without a classifier.
+        sidecars: the JSON files beside the checkpoint.
+        classes: number of classes; 0 for a network without a classifier.
 
     Raises:
-        CheckpointError: ``config.json`` names other classes than 0 to ``classes`` - 1, or by what is no text.
+        CheckpointError: ``config.json`` names other classes than 0 to ``classes`` - 1, or a name is no text.
     """
     if classes == 0:
         return (), "no classifier", False
@@ -29,23 +30,23 @@ def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str,
     if stated is not None:
         return (*stated, False)
     count = "1 class" if classes == 1 else f"{classes:,} classes"
-    known = label_names(classes)
-    if known is not None:
-        return known, f"{count} without names: those of {dataset_name(classes)}", True
+    imagenet_names = label_names(classes)
+    if imagenet_names is not None:
+        return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
     return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered", False
 
 
-def _stated_labels(whole: Settings, classes: int) -> tuple[tuple[str, ...], str] | None:
-    """The names in ``config.json``, and where they stand in it; None where it has none."""
-    timm = whole.part("pretrained_cfg")
-    for section, name in ((whole, "label_names"), (timm, "label_names"), (whole, "labels"), (whole, "id2label")):
+def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str] | None:
+    """The names in ``config.json`` and their place in it; None if it has none."""
+    timm = config.inner_or_empty("pretrained_cfg")
+    for section, name in ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label")):
         names = section.texts(name)
-        # What transformers writes for classes that were never named.
+        # Names that transformers writes for unnamed classes.
         if not all(re.fullmatch(r"LABEL_\d+", text) for text in names.values()):
             break
     else:
         return None
-    # Only a dictionary of timm's may leave classes without a name.
+    # Only timm's dictionaries may omit classes.
     complete = name == "id2label" or isinstance(section[name], list)
     numbers = set(range(classes))
     wrong = sorted(names.keys() ^ numbers if complete else names.keys() - numbers)
@@ -53,7 +54,7 @@ def _stated_labels(whole: Settings, classes: int) -> tuple[tuple[str, ...], str]
         problem = f"{wrong[0]:,} is {'surplus' if wrong[0] in names else 'missing'}"
         expected = f"expected those of the classes 0 to {classes - 1:,}"
         raise CheckpointError(f"{section.place}: {name} has {len(names):,} names, {problem}; {expected}")
-    descriptions = whole.get("label_descriptions", timm.get("label_descriptions", {}))
+    descriptions = config.get("label_descriptions", timm.get("label_descriptions", {}))
     if not isinstance(descriptions, dict) or not all(isinstance(text, str) for text in descriptions.values()):
         raise CheckpointError(f"{section.place}: label_descriptions: expected a text for every name")
     texts = [names.get(index, f"class {index}") for index in range(classes)]

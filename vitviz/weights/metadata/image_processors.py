@@ -1,6 +1,6 @@
 """The image processors of transformers, as ``AutoImageProcessor`` builds them from ``preprocessor_config.json``.
 
-Where torchvision is installed, that is the class that resizes tensors with it, whatever class wrote the file.
+With torchvision installed, that is a class that resizes tensors with torchvision, whatever class wrote the file.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from vitviz.weights.metadata.sidecars import Sidecars
 
 @dataclass(frozen=True)
 class ImageProcessor:
-    """What an image processor of transformers does where its file is silent.
+    """The defaults of an image processor of transformers.
 
     Args:
-        moments: mean and deviation.
+        moments: mean and standard deviation.
         resample: Pillow's number of the interpolation.
-        size: as the file has it; None for the one that keeps the aspect ratio.
-        crops: whether it cuts out the centre.
-        crop_size: as the file has it; None for a class that has no default.
-        square: whether a size of one number is a square's; else it is the shorter side's.
-        to_rgb: whether it makes three channels of a grey picture.
+        size: as in a file; None for the processor that keeps the aspect ratio.
+        crops: whether it crops to the centre.
+        crop_size: as in a file; None for a class without a default.
+        square: whether a size of one number means a square; else it means the shorter side.
+        to_rgb: whether it converts a grey picture to three channels.
         rescales_first: whether it rescales before it resizes, and so does not round to whole levels.
-        square_switch: an entry that puts a square of the default size in the place of the file's size.
-        unused: entries of its own that change no pixel, those that are switched off included.
-        off: switches that have to be false: of its own, or such as it does not heed.
+        square_switch: an entry that replaces the size by a square of the default size.
+        unused: entries of the class that change no pixel, or only together with a switch in ``off``.
+        off: entries that must be false.
     """
 
     moments: tuple[tuple[float, ...], tuple[float, ...]]
@@ -56,7 +56,7 @@ _CLIP = ImageProcessor(CLIP, 3, SHORTER, crops=True, crop_size=SQUARE, square=Fa
 PROCESSORS = {
     "ViTImageProcessor": ImageProcessor(HALVES, 2, SQUARE),
     "DeiTImageProcessor": ImageProcessor(HALVES, 3, {"height": 256, "width": 256}, crops=True, crop_size=SQUARE),
-    # Labels of segmentation maps are no pixels.
+    # These change segmentation maps, not pixels.
     "BeitImageProcessor": ImageProcessor(
         HALVES, 3, SQUARE, crop_size=SQUARE, unused=("do_reduce_labels", "reduce_labels")
     ),
@@ -70,7 +70,7 @@ PROCESSORS = {
         SQUARE,
         crops=True,
         crop_size=SQUARE,
-        # Masks and the codebook's pixels are for training.
+        # Masks and pixels for the codebook are for training.
         unused=(
             *("codebook_*", "mask_group_*", "return_image_mask", "return_codebook_pixels"),
             *("input_size_patches", "total_mask_patches"),
@@ -83,7 +83,7 @@ PROCESSORS = {
     ),
     "DINOv3ViTImageProcessor": ImageProcessor(IMAGENET, 2, SQUARE, rescales_first=True),
 }
-# Whose processor it is where the file does not say, by the model_type in config.json.
+# Processors of files that name none, by the model_type in config.json.
 MODEL_TYPES = {
     "vit": "ViTImageProcessor",
     "vit_mae": "ViTImageProcessor",
@@ -107,12 +107,12 @@ MODEL_TYPES = {
     "gemma3": "Gemma3ImageProcessor",
     "dinov3_vit": "DINOv3ViTImageProcessor",
 }
-# Names of classes, the form of what is returned, and what is overwritten for a picture that is no array.
+# Entries that change no pixel: names of classes, the form of the result, and what a call overrides for PIL images.
 UNUSED_ENTRIES = (
     *("processor_class", "auto_map", "_valid_processor_keys", "model_input_names", "image_seq_length"),
     *("data_format", "input_data_format", "return_tensors", "device", "disable_grouping"),
 )
-# Pillow's numbers, in which transformers names interpolations. torchvision resizes tensors with these only.
+# Names of interpolations by Pillow's numbers, which transformers uses; the ones that torchvision has for tensors.
 RESAMPLINGS = dict(
     sorted((int(number), name) for name, number in INTERPOLATIONS.items() if name in BACKENDS["torchvision"])
 )
@@ -132,7 +132,7 @@ def read_image_processor(sidecars: Sidecars, channels: int) -> PreprocessingRule
     if not section.flag("do_resize", True):
         raise section.refuse("do_resize", "true: vitviz does not make inputs of every picture's own size")
     if processor.size is None:
-        # It pads patches, not pixels.
+        # This processor pads patches, not pixels.
         section.skip(("size", "default_to_square", "crop_size", "do_pad", "pad_size"))
         patch, size = _read_patches(section)
         return PreprocessingRule(section.place, {**arguments, "fit": "native"}, size, patch)
@@ -148,20 +148,20 @@ def _find_processor(section: Settings, model_type: object) -> ImageProcessor:
     for name in ("image_processor_type", "feature_extractor_type"):
         stated = section.get(name)
         if stated is not None:
-            # One class under the names of several years.
-            known = re.sub("FeatureExtractor$", "ImageProcessor", re.sub("(Fast|Pil)$", "", str(stated)))
-            if known not in PROCESSORS:
+            # The same class has had several names.
+            class_name = re.sub("FeatureExtractor$", "ImageProcessor", re.sub("(Fast|Pil)$", "", str(stated)))
+            if class_name not in PROCESSORS:
                 file = section.place.rpartition(" ")[2]
                 instead = f"ignore=['{file}:*'] prepares pictures by the convention of the family"
                 raise section.refuse(name, f"{choices(PROCESSORS)}; {instead}")
-            return PROCESSORS[known]
+            return PROCESSORS[class_name]
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise CheckpointError(f"{section.place}: no image_processor_type; expected {choices(PROCESSORS)}")
     return PROCESSORS[MODEL_TYPES[model_type]]
 
 
 def _read_values(section: Settings, processor: ImageProcessor, channels: int) -> dict[str, Any]:
-    """Interpolation, backend, mean and deviation: those that for values in [0, 1] do what the processor does."""
+    """Interpolation, backend, mean and deviation that have the effect of the processor on values in [0, 1]."""
     resample = section.get("resample", processor.resample)
     if not isinstance(resample, int) or isinstance(resample, bool) or resample not in RESAMPLINGS:
         numbers = ", ".join(f"{number} ({name})" for number, name in RESAMPLINGS.items())
@@ -170,7 +170,7 @@ def _read_values(section: Settings, processor: ImageProcessor, channels: int) ->
     factor = section.positive("rescale_factor", 1 / 255)
     if isinstance(section.get("rescale_factor"), int) and (processor.rescales_first or not normalises):
         raise section.refuse("rescale_factor", "a number with a decimal point: levels times a whole number overflow")
-    # What white is before it is normalised.
+    # The value of white before normalisation.
     white = factor * 255 if rescales else 255.0
     means, deviations = (0.0,) * channels, (1.0,) * channels
     if normalises:
@@ -194,7 +194,7 @@ def _read_values(section: Settings, processor: ImageProcessor, channels: int) ->
 
 
 def _read_size(section: Settings, processor: ImageProcessor) -> tuple[dict[str, Any], tuple[int, int]]:
-    """The fit and its fraction, and the size of the input."""
+    """The fit with its fraction, and height and width of the input."""
     square = section.flag("default_to_square", processor.square)
     size = _read_sides(section, "size", processor.size, square)
     if processor.square_switch is not None and section.flag(processor.square_switch, False):
@@ -216,7 +216,7 @@ def _read_size(section: Settings, processor: ImageProcessor) -> tuple[dict[str, 
 
 
 def _read_patches(section: Settings) -> tuple[int, tuple[int, int]]:
-    """The patch of NaFlex, and the size of as many patches in the form that is nearest to a square."""
+    """NaFlex's patch, and the size of the image with its number of patches that is closest to a square."""
     for name in ("patch_size", "max_num_patches"):
         if not is_side(section.get(name, 1)):
             raise section.refuse(name, "a whole number above 0")
@@ -226,7 +226,7 @@ def _read_patches(section: Settings) -> tuple[int, tuple[int, int]]:
 
 
 def _read_sides(section: Settings, name: str, default: object, square: bool) -> tuple[int, int] | int:
-    """Height and width, or the shorter side alone."""
+    """Height and width, or only the shorter side."""
     value = section.get(name, default)
     if is_side(value):
         return (value, value) if square else value

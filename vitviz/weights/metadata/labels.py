@@ -1,4 +1,4 @@
-"""Names of the classes of ImageNet, for checkpoints that number their classes and name none."""
+"""Names of ImageNet's classes, for checkpoints without names of classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 DATA = Path(__file__).parents[1] / "data" / "imagenet.tsv.gz"
 
-# A number of classes, the data set that has it, and the letter of its classes in the file.
+# By number of classes: the data set, and the letter of its classes in the file.
 ORDERS = {
     1000: ("ImageNet-1k in the usual order", "a"),
     10450: ("ImageNet-21k-P of winter 2021", "b"),
@@ -23,35 +23,35 @@ ORDERS = {
 
 @cache
 def label_names(classes: int) -> tuple[str, ...] | None:
-    """The names of ImageNet's classes, in the order of a classifier with so many; None where no such order is known.
+    """The names of ImageNet's classes, in the order of a classifier with so many; None for an unknown number.
 
     A name is the first one to three of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
 
     Args:
-        classes: how many there are; known are 1,000, 10,450, 11,221, 11,821, 21,841, 21,842 and 21,843.
+        classes: number of classes; known are 1,000, 10,450, 11,221, 11,821, 21,841, 21,842 and 21,843.
     """
     if classes not in ORDERS:
         return None
     letter = ORDERS[classes][1]
-    rows = _read()
-    # Every order is that of the synsets' numbers but one, which has the thousand classes of ImageNet-1k in front.
+    rows = _read_rows()
+    # All orders sort by the synset's number, but this one has the thousand classes of ImageNet-1k first.
     if letter == "f":
         rows = sorted(rows, key=lambda row: "a" not in row[1])
     return tuple(lemmas for _, letters, lemmas in rows if letter in letters)
 
 
 def dataset_name(classes: int) -> str | None:
-    """The data set that :func:`label_names` takes so many classes to be; None where it knows none."""
+    """The data set whose names :func:`label_names` returns; None for an unknown number of classes."""
     return ORDERS[classes][0] if classes in ORDERS else None
 
 
 @cache
 def synset_names() -> Mapping[str, str]:
-    """The names of ImageNet's synsets by their number in WordNet, such as ``"n01440764"``."""
-    return {synset: lemmas for synset, _, lemmas in _read()}
+    """Lemmas of ImageNet's synsets by WordNet's number, such as ``"n01440764"``."""
+    return {synset: lemmas for synset, _, lemmas in _read_rows()}
 
 
-def _read() -> list[tuple[str, str, str]]:
-    """A synset's number, the letters of the orders that it is in, and its lemmas; sorted by the number."""
+def _read_rows() -> list[tuple[str, str, str]]:
+    """For each synset, its number, the letters of its orders, and its lemmas; sorted by number."""
     rows = gzip.decompress(DATA.read_bytes()).decode().splitlines()
     return [(synset, letters, lemmas) for synset, letters, lemmas in (row.split("\t") for row in rows)]

@@ -6,18 +6,18 @@ from vitviz.weights.metadata.rules import CLIP, PreprocessingRule, read_moments
 from vitviz.weights.metadata.settings import is_pair, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 
-# open_clip prepares pictures at the size in vision_cfg, and fills borders only where resize_mode is "longest".
+# open_clip reads the size from vision_cfg, and fills borders only if resize_mode is "longest".
 UNUSED_ENTRIES = ("size", "fill_color")
-# What it evaluates with; "random" is for training.
+# Interpolations in evaluation; "random" is for training.
 INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}
 
 
 def read_open_clip_transform(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
     if not sidecars.open_clip:
         return None
-    whole = sidecars.open_clip
-    section = whole.part("preprocess_cfg")
-    vision = whole.part("model_cfg").part("vision_cfg")
+    config = sidecars.open_clip
+    section = config.inner_or_empty("preprocess_cfg")
+    vision = config.inner_or_empty("model_cfg").inner_or_empty("vision_cfg")
     section.skip(UNUSED_ENTRIES)
     section.only("mode", "RGB")
     size = vision.get("image_size")
@@ -32,6 +32,6 @@ def read_open_clip_transform(sidecars: Sidecars, channels: int) -> Preprocessing
         "interpolation": section.choice("interpolation", INTERPOLATIONS, "bicubic"),
     }
     if arguments["fit"] == "crop" and size is not None and size[0] != size[1]:
-        # Whatever the file says: image_transform does not pass it on.
+        # image_transform ignores the file's interpolation here.
         arguments["interpolation"] = "bicubic"
-    return PreprocessingRule(whole.place, arguments, None if size is None else (size[0], size[1]))
+    return PreprocessingRule(config.place, arguments, None if size is None else (size[0], size[1]))

@@ -1,4 +1,4 @@
-"""What a file says of the preprocessing, before the network's size is known."""
+"""The preprocessing that a file states, without the size of the network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.settings import Settings
 
-# Means and deviations.
+# Means and standard deviations.
 HALVES = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -19,13 +19,13 @@ CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711
 
 @dataclass(frozen=True)
 class PreprocessingRule:
-    """What a file says of the preprocessing, before the network's size is known.
+    """The preprocessing that a file states, without the size of the network.
 
     Args:
-        source: where it says so.
-        arguments: those of :class:`Preprocessing`, without the size.
-        size: the height and width of the input that it speaks of, if any.
-        patch: side of the patches that it speaks of, if any; the size is then that of their number.
+        source: where it is stated.
+        arguments: of :class:`Preprocessing`, without the size.
+        size: height and width of the input in the file, if any.
+        patch: side of the patches in the file, if any; the size then follows from the number of patches.
     """
 
     source: str
@@ -45,11 +45,11 @@ class PreprocessingRule:
             raise CheckpointError(f"{self.source}: {error}") from None
 
     def fit_network(self, height: int, width: int, patch: tuple[int, int], any_size: bool) -> tuple[Preprocessing, str]:
-        """The preprocessing of a network trained at this size, and where it comes from.
+        """The preprocessing of a network trained at this size, and a sentence with its source.
 
-        The package prepares pictures at the size in its file. So it is done here where the network reads as many
-        patches of that size as it was trained at, or takes any number, as it does where the file states a number of
-        patches; another size is not the network's, and the sentence says so.
+        The size in the file is used, as the package does, if it has as many patches as the trained size, if the network
+        takes any size, or if the file states a number of patches. Otherwise the trained size is used, and the sentence
+        says so.
 
         Raises:
             CheckpointError: a value is out of range, or the network has other patches.
@@ -63,21 +63,21 @@ class PreprocessingRule:
         grid = self.size[0] // patch[0], self.size[1] // patch[1]
         if grid == (height // patch[0], width // patch[1]) or ((any_size or self.patch) and min(grid)):
             return self.at(*self.size), self.source
-        other = f"not at its {self.size[0]}×{self.size[1]} pixels but at the {height}×{width}"
-        return self.at(height, width), f"{self.source}; {other} that the network was trained at"
+        size_note = f"not at its {self.size[0]}×{self.size[1]} pixels but at the {height}×{width}"
+        return self.at(height, width), f"{self.source}; {size_note} that the network was trained at"
 
 
 def read_moments(
     section: Settings, default: tuple[tuple[float, ...], tuple[float, ...]], channels: int
 ) -> dict[str, tuple[float, ...]]:
-    """Mean and deviation as timm and open_clip read them: those that are 0 or empty count as not stated."""
+    """Mean and deviation as timm and open_clip read them: 0 and empty values count as missing."""
     stated = Settings({name: section.get(name) or None for name in ("mean", "std")}, section.place)
     return {name: stated.numbers(name, usual, channels) for name, usual in zip(stated, default, strict=True)}
 
 
-def fraction_of(part: int, whole: int) -> float:
-    """The largest fraction of which a whole is cut off to exactly this many pixels: ``floor(part / fraction)``."""
-    fraction = part / whole
-    while math.floor(part / fraction) < whole:
+def fraction_of(pixels: int, total: int) -> float:
+    """The largest fraction with ``floor(pixels / fraction) == total``."""
+    fraction = pixels / total
+    while math.floor(pixels / fraction) < total:
         fraction = math.nextafter(fraction, 0)
     return fraction

@@ -1,4 +1,4 @@
-"""A JSON object of which every entry has to be accounted for: used, known not to matter, or refused by name."""
+"""A JSON object whose every entry must be used, skipped as harmless, or refused by name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ MAX_SIDE = 1_000_000
 
 
 class Settings(Mapping[str, Any]):
-    """A JSON object, read with messages that say where it stands, what was found and what is legal.
+    """A JSON object that records which entries were read, and whose errors name the place, the value and legal ones.
 
-    It remembers which entries were read. An unread entry may be one that changes numbers:
-    :meth:`check_whole` refuses it.
+    An unread entry may be one that changes numbers, so :meth:`check_unread` refuses it.
 
     Args:
         values: the entries.
@@ -49,25 +48,25 @@ class Settings(Mapping[str, Any]):
 
     @property
     def was_read(self) -> bool:
-        """Whether an entry was read."""
+        """Whether any entry was read."""
         return bool(self._read or self._inner)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A value; null is as good as none."""
+        """A value; null counts as a missing entry."""
         value = self[name] if name in self._values else None
         return default if value is None else value
 
-    def extended(self, more: Mapping[str, Any]) -> Settings:
-        """The same object with entries that stand elsewhere; what is read of it counts as read here, too."""
-        longer = Settings({**self._values, **more}, self.place)
-        longer._read, longer._inner = self._read, self._inner
-        return longer
+    def extended(self, entries: Mapping[str, Any]) -> Settings:
+        """The same object with more entries; what is read from it counts as read here, too."""
+        settings = Settings({**self._values, **entries}, self.place)
+        settings._read, settings._inner = self._read, self._inner
+        return settings
 
     def inner(self, name: str) -> Settings | None:
-        """The object under a name, whose own entries then have to be accounted for; None where there is none.
+        """The object under a name, whose own entries must then be read, too; None if there is no such entry.
 
         Raises:
-            CheckpointError: there is something else.
+            CheckpointError: the entry is not an object.
         """
         if name not in self._inner:
             value = self._values.get(name)
@@ -78,38 +77,38 @@ class Settings(Mapping[str, Any]):
             self._inner[name] = Settings(value, f"{name} in {self.place}")
         return self._inner[name]
 
-    def part(self, name: str) -> Settings:
-        """As :meth:`inner`, and an empty object where there is none."""
+    def inner_or_empty(self, name: str) -> Settings:
+        """The same as :meth:`inner`, with an empty object in place of None."""
         return self.inner(name) or Settings({}, f"{name} in {self.place}")
 
     def skip(self, names: Collection[str]) -> None:
-        """Account for entries that are known to change no number, wherever they are; names may have ``*``."""
+        """Mark entries that change no number as read; names may contain ``*``."""
         patterns = [name for name in names if "*" in name]
         for name in self._values:
             if name in names or any(fnmatchcase(name, pattern) for pattern in patterns):
                 self._read.add(name)
 
     def unread(self) -> dict[str, Any]:
-        """The entries that are not accounted for, those of inner objects as ``"outer.inner"``; null counts as none."""
-        found: dict[str, Any] = {}
+        """The entries that were not read, those of inner objects as ``"outer.inner"``, except null ones."""
+        unread: dict[str, Any] = {}
         for name, value in self._values.items():
             if name in self._inner:
-                found |= {f"{name}.{rest}": value for rest, value in self._inner[name].unread().items()}
+                unread |= {f"{name}.{rest}": value for rest, value in self._inner[name].unread().items()}
             elif value is not None and name not in self._read:
-                found[name] = value
-        return found
+                unread[name] = value
+        return unread
 
-    def check_whole(self, ignore: Collection[str] = ()) -> list[str]:
-        """Refuse entries that are not accounted for, but for those that the user leaves out.
+    def check_unread(self, ignore: Collection[str] = ()) -> list[str]:
+        """Refuse entries that were not read, except those that the user ignores.
 
         Args:
             ignore: patterns, ``"config.json:model_args.*"``.
 
         Returns:
-            The entries that were left out, as such a pattern names them.
+            The ignored entries, written like such a pattern.
 
         Raises:
-            CheckpointError: an entry is neither used nor known not to matter.
+            CheckpointError: an entry was neither used nor skipped.
         """
         unread = {f"{self.place}:{name}": f"{name} = {reprlib.repr(value)}" for name, value in self.unread().items()}
         left_out = [name for name in unread if any(fnmatchcase(name, pattern) for pattern in ignore)]
@@ -139,7 +138,7 @@ class Settings(Mapping[str, Any]):
         return options[value]
 
     def only(self, name: str, *legal: object) -> None:
-        """Refuse every value of an entry but these; the first is what a missing one means."""
+        """Refuse all values of an entry except these; the first is the default of a missing entry."""
         value = self.get(name, legal[0])
         if not any(type(value) is type(option) and value == option for option in legal):
             raise self.refuse(name, choices(legal))
@@ -149,27 +148,27 @@ class Settings(Mapping[str, Any]):
 
         Args:
             name: of the entry.
-            default: what a missing one means.
-            value: as the weights are.
+            default: of a missing entry.
+            value: that the weights have.
 
         Raises:
-            CheckpointError: it is something else.
+            CheckpointError: the entry has another value.
         """
         stated = self.get(name, default)
         if stated != value or isinstance(stated, bool) != isinstance(value, bool):
             left_out = f"; left out, it is {default!r}" if self.get(name) is None else ""
             raise self.refuse(name, f"{value!r}, as its weights are{left_out}")
 
-    def count(self, name: str, default: int | None = None, least: int = 1) -> int | None:
-        """A whole number of at least ``least``.
+    def count(self, name: str, default: int | None = None, minimum: int = 1) -> int | None:
+        """A whole number of at least ``minimum``.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: the entry is something else.
         """
         value = self.get(name, default)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63):
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**63):
             return value
-        raise self.refuse(name, f"a whole number of at least {least}")
+        raise self.refuse(name, f"a whole number of at least {minimum}")
 
     def positive(self, name: str, default: float) -> float:
         """A number above 0."""
@@ -179,7 +178,7 @@ class Settings(Mapping[str, Any]):
         return float(value)
 
     def size(self, name: str) -> tuple[int, int] | None:
-        """A number or a pair as height and width."""
+        """A number or a pair, as height and width."""
         value = self.get(name)
         if value is None:
             return None
@@ -189,7 +188,7 @@ class Settings(Mapping[str, Any]):
         raise self.refuse(name, "one or two whole numbers above 0")
 
     def numbers(self, name: str, default: tuple[float, ...], count: int) -> tuple[float, ...]:
-        """One number for every channel; a single one is that of all."""
+        """One number for each channel; a single number is repeated."""
         value = self.get(name, list(default))
         if is_number(value):
             value = [value] * count
@@ -198,7 +197,7 @@ class Settings(Mapping[str, Any]):
         return tuple(value)
 
     def texts(self, name: str) -> dict[int, str]:
-        """Texts by number, from a list or from an object with numbers for names; none where there is no such value."""
+        """Texts by number, from a list or from an object whose names are numbers; empty if the entry is missing."""
         value = self.get(name, [])
         if isinstance(value, list):
             value = dict(enumerate(value))
@@ -210,8 +209,8 @@ class Settings(Mapping[str, Any]):
 
 
 def is_number(value: object) -> bool:
-    """Whether a JSON value is a number that can be calculated with."""
-    # Not by math.isfinite: JSON has whole numbers that are too large for a float.
+    """Whether a JSON value is a number that fits into a float."""
+    # math.isfinite fails for whole numbers that are too large for a float.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 

@@ -19,13 +19,13 @@ SIZE_LIMIT = 8 << 20
 
 @dataclass(frozen=True)
 class Sidecars:
-    """The JSON files that timm, transformers and open_clip put beside a checkpoint; empty where there is none.
+    """The JSON files that timm, transformers and open_clip write beside a checkpoint; missing ones are empty.
 
     Args:
         config: ``config.json``, timm's or transformers'.
-        preprocessor: ``preprocessor_config.json``, or what ``processor_config.json`` has under ``image_processor``.
+        preprocessor: ``preprocessor_config.json``, or ``image_processor`` in ``processor_config.json``.
         open_clip: ``open_clip_config.json``.
-        preprocessor_file: the name of the file that the preprocessor is from.
+        preprocessor_file: name of the file with the preprocessor.
     """
 
     config: Settings = field(default_factory=lambda: Settings({}, "config.json"))
@@ -34,7 +34,7 @@ class Sidecars:
     preprocessor_file: str = "preprocessor_config.json"
 
     def __post_init__(self) -> None:
-        # Plain dicts are accepted, too.
+        # Callers may also pass plain dicts.
         places = {"config": "config.json", "preprocessor": self.preprocessor_file, "open_clip": "open_clip_config.json"}
         for name, place in places.items():
             values = getattr(self, name)
@@ -42,24 +42,24 @@ class Sidecars:
 
     @classmethod
     def beside(cls, weights: Path) -> Sidecars:
-        """Those that speak of a file of weights: of two checkpoints in one folder, open_clip's has its own name."""
-        found = cls.read(weights.parent)
+        """The files that describe a file of weights. A folder may hold a checkpoint of open_clip beside another one."""
+        sidecars = cls.read(weights.parent)
         if weights.name.startswith("open_clip_"):
-            return cls(open_clip=found.open_clip)
-        return replace(found, open_clip=Settings({}, found.open_clip.place)) if found.config else found
+            return cls(open_clip=sidecars.open_clip)
+        return replace(sidecars, open_clip=Settings({}, sidecars.open_clip.place)) if sidecars.config else sidecars
 
     def without(self, patterns: Collection[str]) -> tuple[Sidecars, list[str]]:
-        """These files without the one of the image processor, where ``"FILE:*"`` is among the patterns; and those."""
-        whole = f"{self.preprocessor_file}:*"
-        if whole not in patterns or not self.preprocessor:
+        """Drop the image processor's file if the patterns contain ``"FILE:*"``; also returns that pattern in a list."""
+        pattern = f"{self.preprocessor_file}:*"
+        if pattern not in patterns or not self.preprocessor:
             return self, []
-        return replace(self, preprocessor=Settings({}, self.preprocessor.place)), [whole]
+        return replace(self, preprocessor=Settings({}, self.preprocessor.place)), [pattern]
 
-    def check_whole(self, ignore: Collection[str] = ()) -> list[str]:
-        """As :meth:`Settings.check_whole`, of every file that speaks of the network or was read for its pictures."""
-        networks = self.config or self.open_clip
-        read = [networks] + [self.preprocessor] * self.preprocessor.was_read
-        left_out = [entry for settings in read for entry in settings.check_whole(ignore)]
+    def check_unread(self, ignore: Collection[str] = ()) -> list[str]:
+        """As :meth:`Settings.check_unread`, for the files that describe the network or were read for preprocessing."""
+        network = self.config or self.open_clip
+        used = [network] + [self.preprocessor] * self.preprocessor.was_read
+        left_out = [entry for settings in used for entry in settings.check_unread(ignore)]
         for pattern in ignore:
             if ":" in pattern and not any(fnmatchcase(entry, pattern) for entry in left_out):
                 raise CheckpointError(f"ignore: no setting like {pattern!r} that vitviz does not know")
@@ -67,14 +67,14 @@ class Sidecars:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Sidecars:
-        """What there is of them in a folder.
+        """Read those that a folder has.
 
         Raises:
             CheckpointError: a file cannot be read, is over 8 MiB, is not one JSON object or is nested too deeply.
         """
         folder = Path(folder)
         config, open_clip = read_json(folder / "config.json"), read_json(folder / "open_clip_config.json")
-        # As transformers does: one file for all processors, where it has the image's, comes before the older one.
+        # Like transformers, prefer the file for all processors to the older one if it has an image processor.
         file = "processor_config.json"
         nested = Settings(read_json(folder / file), file).inner("image_processor")
         if nested is not None:
@@ -86,7 +86,7 @@ class Sidecars:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is no such file.
+    """The object in a JSON file; empty if there is no such file.
 
     Raises:
         CheckpointError: as :meth:`Sidecars.read`.
