@@ -13,7 +13,7 @@ from vitviz.weights.architectures import ARCHITECTURES, architecture_of_module
 from vitviz.weights.formats.files import tensors_in_memory
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.recognize import READ, recognize
+from vitviz.weights.recognize import SCOPE, recognize
 
 pytestmark = pytest.mark.parity
 # Names of timm, and how vitviz calls what they are, which may be several that have the same keys.
@@ -63,8 +63,8 @@ def test_a_file_is_refused_by_the_name_of_its_architecture(name: str, title: str
     with pytest.raises(CheckpointError) as refused:
         recognize(tensors_in_memory("a.pth", state), Sidecars(), None, {})
     architecture = next(each for each in ARCHITECTURES if each.title == title)
-    assert str(refused.value).startswith(f"a.pth: this is {architecture.sentence}; {READ}")
-    assert ("a module of it in memory opens" in str(refused.value)) == architecture.opens
+    assert str(refused.value).startswith(f"a.pth: this is {architecture.sentence}; {SCOPE}")
+    assert ("a module of it in memory opens" in str(refused.value)) == architecture.module_opens
     assert "keys that" not in str(refused.value) and "most of its keys" not in str(refused.value)
 
 

@@ -1,6 +1,6 @@
-"""Architectures that are no Vision Transformer of vitviz's families, and what they are, in words.
+"""Architectures outside of vitviz's families, with a short description for messages.
 
-A refusal names them: by the keys of a checkpoint, by its ``model_type``, or by where a module's class is defined.
+They are recognised by the keys of a checkpoint, by its ``model_type``, or by the file that defines a module's class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 HIERARCHICAL = "hierarchical"
 WINDOWS = f"{HIERARCHICAL}, windows"
 COARSE_KEYS = f"{HIERARCHICAL}, keys of a coarser grid than the queries'"
-MIXED = f"{HIERARCHICAL}, convolutions that mix patches between its layers"
+CONVOLUTIONS = f"{HIERARCHICAL}, convolutions that mix patches between its layers"
 NO_ATTENTION = "no attention"
 VIDEO = "attention over space and over time in turns"
 MASKS = "a decoder of masks or boxes behind another network"
@@ -23,27 +23,27 @@ MASKS = "a decoder of masks or boxes behind another network"
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a message says of an architecture.
+    """An architecture that messages can name.
 
     Args:
         title: its name.
-        what: it is, which a plain Vision Transformer is not.
-        modules: names of the files that define it in timm and transformers (there behind ``modeling_``), which are
-            transformers' ``model_type``, too.
-        keys: patterns of keys that it alone has in a checkpoint, without unbounded repeats but of digits.
-        opens: whether a module of it in memory opens, as a rule.
+        description: how it differs from a plain Vision Transformer.
+        modules: names of the files that define it in timm, and in transformers (without ``modeling_``), where they are
+            also its ``model_type``.
+        keys: patterns of keys that only this architecture has; only digits may repeat without bound.
+        module_opens: whether vitviz can usually open a module of it in memory.
     """
 
     title: str
-    what: str
+    description: str
     modules: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    opens: bool = False
+    module_opens: bool = False
 
     @property
     def sentence(self) -> str:
         """Such as ``"Swin: hierarchical, windows"``."""
-        return f"{self.title}: {self.what}"
+        return f"{self.title}: {self.description}"
 
 
 _ATTENTION = r"att(?:entio)?n\.(?:self\.)?"
@@ -60,18 +60,20 @@ ARCHITECTURES = (
         WINDOWS,
         ("swinv2", "swin_transformer_v2", "swin_transformer_v2_cr"),
         (r"\.cpb_mlp\.", r"continuous_position_bias_mlp", r"\.meta_mlp\."),
-        opens=True,
+        module_opens=True,
     ),
     Architecture(
         "Swin",
         WINDOWS,
         ("swin", "swin_transformer", "maskformer_swin", "donut_swin"),
         (rf"layers\.\d+\.blocks\.\d+\.{_ATTENTION}relative_position_bias_table",),
-        opens=True,
+        module_opens=True,
     ),
     Architecture("Swin2SR", "windows, on a picture that it makes larger", ("swin2sr",)),
     Architecture("MViT", COARSE_KEYS, ("mvitv2",), (r"\.pool_q\.",)),
-    Architecture("NaFlexViT", "patches of pictures of any shape", ("naflexvit",), (r"^embeds\.proj\.",), opens=True),
+    Architecture(
+        "NaFlexViT", "patches of pictures of any shape", ("naflexvit",), (r"^embeds\.proj\.",), module_opens=True
+    ),
     Architecture(
         "CaiT",
         "talking heads, which mix the scores of all heads before the softmax and the weights behind it, so that no "
@@ -113,16 +115,16 @@ ARCHITECTURES = (
         WINDOWS,
         ("hieradet_sam2", "sam2"),
         ("pos_embed_window",),
-        opens=True,
+        module_opens=True,
     ),
-    Architecture("Hiera", WINDOWS, ("hiera",), (r"(?:^|\.)blocks\.\d+\.proj\.",), opens=True),
-    Architecture("PiT", HIERARCHICAL, ("pit",), (r"transformers\.\d+\.blocks\.\d+\.",), opens=True),
+    Architecture("Hiera", WINDOWS, ("hiera",), (r"(?:^|\.)blocks\.\d+\.proj\.",), module_opens=True),
+    Architecture("PiT", HIERARCHICAL, ("pit",), (r"transformers\.\d+\.blocks\.\d+\.",), module_opens=True),
     Architecture(
         "NesT",
         WINDOWS,
         ("nest",),
         (r"levels\.\d+\.transformer_encoder\.",),
-        opens=True,
+        module_opens=True,
     ),
     Architecture(
         "GCViT",
@@ -130,15 +132,15 @@ ARCHITECTURES = (
         ("gcvit",),
         (r"stem\.down\.reduction\.", "global_block"),
     ),
-    Architecture("Visformer", MIXED, ("visformer",), (r"(?:^|\.)stage3\.\d+\.norm2\.",)),
-    Architecture("ViTamin", MIXED, (VITAMIN,), (r"mlp\.w0\.",)),
+    Architecture("Visformer", CONVOLUTIONS, ("visformer",), (r"(?:^|\.)stage3\.\d+\.norm2\.",)),
+    Architecture("ViTamin", CONVOLUTIONS, (VITAMIN,), (r"mlp\.w0\.",)),
     Architecture(
         "LeViT, TinyViT or EfficientFormer",
-        MIXED,
+        CONVOLUTIONS,
         ("levit", "tiny_vit", "efficientformer", "efficientformer_v2"),
         ("attention_biases",),
     ),
-    Architecture("MobileViT", MIXED, ("mobilevit", "mobilevitv2"), (r"conv_fusion\.", r"attn\.qkv_proj\.")),
+    Architecture("MobileViT", CONVOLUTIONS, ("mobilevit", "mobilevitv2"), (r"conv_fusion\.", r"attn\.qkv_proj\.")),
     Architecture("MaxViT or CoAtNet", f"{WINDOWS}, convolutions between its layers", ("maxxvit",), (r"attn_block\.",)),
     Architecture("EdgeNeXt", "attention between channels", ("edgenext",), (r"\.xca\.",)),
     HYBRID,
@@ -147,14 +149,14 @@ ARCHITECTURES = (
         "attention with relative position biases",
         ("beit", "data2vec_vision", "data2vec"),
         ("relative_position_bias_table", r"relative_position_bias\.", r"\.rel_pos\.mlp\.", r"shared_rel_pos\."),
-        opens=True,
+        module_opens=True,
     ),
     Architecture(
         "SAM or MViT",
         "attention with relative position biases, in windows",
         ("sam", "vision_transformer_sam"),
         ("rel_pos_h",),
-        opens=True,
+        module_opens=True,
     ),
     Architecture("GroupViT", "groups that patches are assigned to, on several levels", ("groupvit",)),
     Architecture(
@@ -175,39 +177,41 @@ ARCHITECTURES = (
     Architecture("a ConvNeXt", NO_ATTENTION, ("convnext", "convnextv2"), (r"downsample_layers\.0\.0\.", "conv_dw")),
     Architecture("a ResNet", NO_ATTENTION, ("resnet",), (r"layer1\.0\.conv1\.",)),
     Architecture(
-        "FastViT, RepViT, Next-ViT or EfficientViT", MIXED, ("fastvit", "repvit", "nextvit"), (r"stem\.\d+\.",)
+        "FastViT, RepViT, Next-ViT or EfficientViT", CONVOLUTIONS, ("fastvit", "repvit", "nextvit"), (r"stem\.\d+\.",)
     ),
 )
 
 
 def architecture_of_keys(keys: Iterable[str]) -> Architecture | None:
-    """The architecture that has such keys; None where none of those that vitviz knows by name has."""
-    listed = list(keys)
+    """The architecture with such keys; None if :data:`ARCHITECTURES` has none."""
+    all_keys = list(keys)
     for architecture in ARCHITECTURES:
         search = _pattern(architecture.keys)
-        if search is not None and any(search.search(key) for key in listed):
+        if search is not None and any(search.search(key) for key in all_keys):
             return architecture
     return None
 
 
-def architecture_named(name: object) -> Architecture | None:
+def architecture_by_name(name: object) -> Architecture | None:
     """The architecture of a file of timm or transformers, or of a ``model_type``."""
     return next((each for each in ARCHITECTURES if name in each.modules), None)
 
 
 def architecture_of_module(module: nn.Module) -> Architecture | None:
-    """The architecture of a module, by where its class or one that it inherits from is defined; of timm's hybrids, by
-    the network whose features their patches are."""
+    """The architecture of a module, by the file that defines its class or a base class; None for an unknown one.
+
+    A hybrid of timm is recognised by the network whose features are its patches.
+    """
     backbone = getattr(getattr(module, "patch_embed", None), "backbone", None)
     if isinstance(backbone, nn.Module):
-        return architecture_named(_defined_in(backbone)) if _defined_in(backbone) == VITAMIN else HYBRID
-    return architecture_named(_defined_in(module))
+        return architecture_by_name(_defining_file(backbone)) if _defining_file(backbone) == VITAMIN else HYBRID
+    return architecture_by_name(_defining_file(module))
 
 
-def _defined_in(module: nn.Module) -> str | None:
-    """The file of timm or transformers that defines a module's class, or the next that it inherits from."""
-    for kind in type(module).__mro__:
-        package, _, path = kind.__module__.partition(".")
+def _defining_file(module: nn.Module) -> str | None:
+    """The file of timm or transformers that defines a module's class or its next base class; None without one."""
+    for cls in type(module).__mro__:
+        package, _, path = cls.__module__.partition(".")
         if package in ("timm", "transformers"):
             return path.rpartition(".")[2].removeprefix("modeling_")
     return None

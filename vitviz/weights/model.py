@@ -1,4 +1,4 @@
-"""A network together with what belongs to it: its name, preprocessing, labels and card."""
+"""A network with its name, preprocessing, labels and card."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Origin:
     """Where a checkpoint comes from.
 
     Args:
-        folder: that its file stands in.
-        repository, commit: of the Hugging Face hub, where it was downloaded.
+        folder: of its file.
+        repository, commit: on the Hugging Face hub, if it was downloaded.
     """
 
     folder: Path
@@ -37,7 +37,7 @@ class Snapshots:
     """States of a model during its training.
 
     Args:
-        files: the checkpoint of each, by the number of training steps before it, in ascending order.
+        files: the checkpoint of each state by its training step, in ascending order.
     """
 
     files: Mapping[int, Path]
@@ -52,22 +52,21 @@ class Model:
     """A checkpoint, ready to use.
 
     Args:
-        name: what the user calls it.
-        network: the Vision Transformer, in evaluation mode: vitviz's own, of which those that :func:`vitviz.load` gives
-            are frozen, or the user's module, captured.
-        preprocessing: how its images are prepared.
+        name: the user's name for it.
+        network: in evaluation mode: vitviz's own Vision Transformer (frozen if :func:`vitviz.load` made it), or the
+            user's module, captured.
+        preprocessing: of its images.
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
-        origin: where its checkpoint comes from; None for a network that was not opened from one.
+        origin: of its checkpoint; None for a network that was not opened from one.
         ood_threshold: a picture with a lower :attr:`vitviz.Analysis.energy_score` is out of the distribution of the
-            training images; None where that was not measured.
+            training images; None if it was not measured.
         snapshots: of its training; None for a model that was opened without them.
-        step: which of its snapshots it is.
-        assumptions: what nothing in its checkpoint says and was taken from published ones: ``"heads 12"``.
+        step: training step of its own snapshot.
+        assumptions: facts that its checkpoint does not state and that published ones have: ``"heads 12"``.
 
     Raises:
-        ConfigError: labels, channels or image size of the parts contradict each other, or the threshold is no
-            number.
+        ConfigError: labels, channels or image size contradict each other, or the threshold is no number.
     """
 
     name: str
@@ -88,9 +87,9 @@ class Model:
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
-        least = self.ood_threshold
-        if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
-            raise ConfigError(f"{self.name}: ood_threshold = {quote(least)}: expected a number, of a classifier")
+        threshold = self.ood_threshold
+        if threshold is not None and not (type(threshold) in (int, float) and math.isfinite(threshold) and self.labels):
+            raise ConfigError(f"{self.name}: ood_threshold = {quote(threshold)}: expected a number, of a classifier")
 
     def __repr__(self) -> str:
         config = self.network.config
@@ -112,7 +111,7 @@ class Model:
 
     @property
     def engine(self) -> str:
-        """Which network computes, ``"own"`` for vitviz's and ``"module"`` for the user's module, captured."""
+        """``"own"`` for vitviz's own network, ``"module"`` for the user's module, captured."""
         return "own" if isinstance(self.network, VisionTransformer) else "module"
 
     @property
@@ -122,5 +121,5 @@ class Model:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its weights take in memory."""
+        """Size of its weights in bytes."""
         return sum(parameter.nbytes for parameter in self.network.parameters())

@@ -1,4 +1,4 @@
-"""vitviz's own checkpoint: one safetensors file with the configuration, preprocessing and labels in its header."""
+"""vitviz's own format: one safetensors file with the configuration, preprocessing and labels in its header."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from vitviz.weights.model import Model
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
-WRITTEN = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-DTYPES = tuple(WRITTEN.values())
-# What a header may ask for before a single tensor of it has been seen.
-MOST = {"depth": MAX_DEPTH, "register_tokens": 1000}
+DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES = tuple(DTYPE_NAMES.values())
+# Limits of a header's values, checked before any tensor.
+MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
 
 def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model as one safetensors file, whole or not at all.
+    """Write a model as one safetensors file. If this fails, an existing file stays as it was.
 
     Raises:
-        ConfigError: the model is no model.
+        ConfigError: ``model`` is not a :class:`Model`.
     """
     instance("model", model, Model, "vitviz.load()")
     with atomic_write(Path(path)) as stream:
@@ -46,9 +46,9 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def write_checkpoint(stream: BinaryIO, model: Model) -> None:
-    """Write the same to an open file. Beside the model it needs the memory of one tensor, not of all once more."""
+    """Write a model to an open file, with extra memory for one tensor only."""
     network = require_vit(model.network, f"{model.name} as a checkpoint")
-    texts = {
+    metadata = {
         "format": FORMAT,
         "config": json.dumps(asdict(network.config)),
         "preprocessing": json.dumps(model.preprocessing.to_dict()),
@@ -56,22 +56,22 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
         "card": json.dumps(model.card),
     }
     if model.ood_threshold is not None:
-        texts["ood_threshold"] = json.dumps(model.ood_threshold)
+        metadata["ood_threshold"] = json.dumps(model.ood_threshold)
     tensors = network.state_dict()
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".
-    header: dict[str, Any] = {"__metadata__": texts}
+    header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.nbytes
         header[name] = {
-            "dtype": WRITTEN[tensor.dtype],
+            "dtype": DTYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [start, end],
         }
-    content = json.dumps(header).encode()
-    # Mapped into memory, the tensors are then aligned as those that torch makes.
-    content += b" " * (-(len(content) + 8) % 64)
-    stream.write(len(content).to_bytes(8, "little") + content)
+    header_bytes = json.dumps(header).encode()
+    # Padding aligns memory-mapped tensors like those that torch allocates.
+    header_bytes += b" " * (-(len(header_bytes) + 8) % 64)
+    stream.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
     for tensor in tensors.values():
         stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
@@ -81,12 +81,12 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
 
     Args:
         path: the safetensors file.
-        name: what the model is called; the file's name where it is not given.
-        max_bytes: memory that its network may take; where it is not given, what a file of its size may take.
+        name: of the model; by default, the name of the file.
+        max_bytes: memory that its network may take; by default, what a file of its size may take.
 
     Raises:
-        CheckpointError: there is no such file, it is no vitviz checkpoint or a damaged one, or its tensors are not
-            exactly those of its configuration.
+        CheckpointError: the file does not exist, is not a checkpoint in vitviz's format or is damaged, or its tensors
+            are not exactly those of its configuration.
         LimitError: the network takes more memory than is allowed or free.
     """
     path = existing_path(path, "a vitviz checkpoint (.safetensors)")
@@ -96,18 +96,20 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
-                found = reprlib.repr(header["format"]) if "format" in header else "none"
-                raise CheckpointError(f"{path.name}: format {found} in its header; expected {FORMAT!r}")
+                stated = reprlib.repr(header["format"]) if "format" in header else "none"
+                raise CheckpointError(f"{path.name}: format {stated} in its header; expected {FORMAT!r}")
             model = _read_header(header, name or path.stem, path.name)
             network = require_vit(model.network, path.name)
-            # Shapes are compared before anything of the size that the header claims is built.
-            parts = {key: file.get_slice(key) for key in list(file.keys())}
-            kinds = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in parts.items()}
-            _check_tensors(kinds, network.state_dict(), path.name)
+            # Compare shapes before allocating anything of the size that the header claims.
+            slices = {key: file.get_slice(key) for key in list(file.keys())}
+            layouts = {
+                key: (tuple(tensor_slice.get_shape()), tensor_slice.get_dtype()) for key, tensor_slice in slices.items()
+            }
+            _check_tensors(layouts, network.state_dict(), path.name)
             needed = needed_bytes(network)
             check_bytes(path.name, needed, path.stat().st_size, max_bytes)
             with memory_for(path.name, needed) as tensors:
-                for key in kinds:
+                for key in layouts:
                     tensors[key] = file.get_tensor(key).float()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
@@ -120,23 +122,23 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
 
 
 def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
-    """The model that a header describes, its tensors without memory."""
+    """The model that a header describes, with tensors on the meta device."""
     try:
-        parts: dict[str, Any] = {part: json.loads(header[part]) for part in HEADER if part != "format"}
-        config, labels, card = _read_config(parts["config"]), parts["labels"], parts["card"]
+        entries: dict[str, Any] = {entry: json.loads(header[entry]) for entry in HEADER if entry != "format"}
+        config, labels, card = _read_config(entries["config"]), entries["labels"], entries["card"]
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise ConfigError(f"labels = {reprlib.repr(labels)}: expected a list of names")
-        if not isinstance(card, dict) or not all(isinstance(fact, str) for fact in card.values()):
+        if not isinstance(card, dict) or not all(isinstance(text, str) for text in card.values()):
             raise ConfigError(f"card = {reprlib.repr(card)}: expected texts by name")
-        preprocessing = Preprocessing.from_dict(parts["preprocessing"])
+        preprocessing = Preprocessing.from_dict(entries["preprocessing"])
         with torch.device("meta"):
             network = VisionTransformer(config).eval()
-        # Not in every checkpoint.
-        least = json.loads(header.get("ood_threshold", "null"))
-        return Model(name, network, preprocessing, tuple(labels), card, ood_threshold=least)
+        # Optional entry.
+        threshold = json.loads(header.get("ood_threshold", "null"))
+        return Model(name, network, preprocessing, tuple(labels), card, ood_threshold=threshold)
     except KeyError as error:
         raise CheckpointError(f"{file}: no {error} in its header; expected {', '.join(HEADER)}") from None
-    # The last two: JSON nested too deeply, and sizes that no tensor can have.
+    # The last two: JSON that is nested too deeply, and sizes that no tensor can have.
     except (TypeError, ValueError, AttributeError, ConfigError, RuntimeError, OverflowError) as error:
         reason = textwrap.shorten(str(error), 400, placeholder=" …")
         raise CheckpointError(f"{file}: its header does not describe a model ({reason})") from None
@@ -145,14 +147,14 @@ def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
 def _read_config(values: Any) -> ViTConfig:
     if not isinstance(values, dict):
         raise ConfigError(f"config = {reprlib.repr(values)}: expected its fields by name")
-    known = [field.name for field in fields(ViTConfig)]
-    unknown = [key for key in values if key not in known]
+    names = [field.name for field in fields(ViTConfig)]
+    unknown = [key for key in values if key not in names]
     if unknown:
-        raise ConfigError(f"config: unknown field {reprlib.repr(unknown[0])}; expected {', '.join(known)}")
-    # Before a configuration is made, which counts its register tokens.
-    for key, most in MOST.items():
-        if isinstance(values.get(key), int) and values[key] > most:
-            raise ConfigError(f"{key} = {values[key]}: expected at most {most}")
+        raise ConfigError(f"config: unknown field {reprlib.repr(unknown[0])}; expected {', '.join(names)}")
+    # ViTConfig lists the names of its register tokens, so check their number first.
+    for key, maximum in MAX_VALUES.items():
+        if isinstance(values.get(key), int) and values[key] > maximum:
+            raise ConfigError(f"{key} = {values[key]}: expected at most {maximum}")
     return ViTConfig(**values)
 
 

@@ -1,4 +1,4 @@
-"""What a user may say of a checkpoint that its file leaves open."""
+"""Facts that a user may state about a checkpoint because its file does not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture")
 
 
 def check_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user says, as far as it can be checked before anything is known; sizes as height and width.
+    """The user's facts, checked as far as possible without the checkpoint; sizes become (height, width).
 
     Raises:
-        CheckpointError: there is no such fact, or it cannot have this value.
+        CheckpointError: there is no such fact, or the value is illegal.
     """
     checked = dict(overrides)
     for fact, value in overrides.items():
@@ -56,10 +56,10 @@ def check_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Patterns of what is left out of a checkpoint.
+    """Patterns of keys and settings to ignore, checked.
 
     Raises:
-        CheckpointError: they are no texts, or an empty one.
+        CheckpointError: a pattern is no text, or empty.
     """
     if isinstance(patterns, str) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
         raise CheckpointError(f"ignore = {quote(patterns)}: expected a list of patterns of keys, such as ['head.*']")
@@ -67,27 +67,27 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Facts as one writes them: ``"heads=6"``, ``"image_size=224"``, ``"image_size=224x448"``, ``"pooling=mean"``.
+    """Facts from texts such as ``"heads=6"``, ``"image_size=224"``, ``"image_size=224x448"``, ``"pooling=mean"``.
 
-    ``"ignore=head.*"`` leaves out keys and settings, as often as it is said.
+    ``"ignore=head.*"``, which may be repeated, leaves out keys and settings.
 
     Raises:
-        CheckpointError: a text is not of this form, or :func:`check_overrides` refuses it.
+        CheckpointError: a text does not have this form, or :func:`check_overrides` refuses it.
     """
     overrides: dict[str, Any] = {}
     patterns: list[str] = []
     for text in texts:
-        fact, equals, value = (part.strip() for part in text.partition("="))
+        fact, equals, value = (side.strip() for side in text.partition("="))
         if not (fact and equals and value):
             raise CheckpointError(f"{quote(text)}: expected NAME=VALUE, such as heads=6")
         if fact == "ignore":
             patterns.append(value)
         else:
-            overrides[fact] = _parsed(fact, value)
+            overrides[fact] = _parse_value(fact, value)
     return {**check_overrides(overrides), **({"ignore": check_patterns(patterns)} if patterns else {})}
 
 
-def _parsed(fact: str, value: str) -> Any:
+def _parse_value(fact: str, value: str) -> Any:
     try:
         if fact == "heads":
             return int(value)

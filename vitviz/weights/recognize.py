@@ -10,7 +10,7 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listing, quote
-from vitviz.weights.architectures import Architecture, architecture_named, architecture_of_keys
+from vitviz.weights.architectures import Architecture, architecture_by_name, architecture_of_keys
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm
@@ -18,14 +18,14 @@ from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
 
 LANGUAGE_MODEL = "a language model"
-READ = "vitviz reads checkpoints of Vision Transformers with global attention"
-# Keys of what is no network for pictures, and what it is.
-STRANGERS = {
+SCOPE = "vitviz reads checkpoints of Vision Transformers with global attention"
+# Fragments of keys of models that are no vision networks.
+OTHER_MODELS = {
     "unet.": "a diffusion model",
     "lm_head.weight": LANGUAGE_MODEL,
     "lora_A": "a LoRA adapter, which vitviz.load opens by its folder, with its adapter_config.json and its base model",
 }
-# What training leaves in a state dict beside the network, wherever it stands.
+# Keys of training state beside the network, under any prefix.
 TRAINING = dict.fromkeys(
     (
         *("criterion", "criterion.*", "loss", "loss.*", "loss_fn.*", "*_loss", "*_loss.*", "losses.*"),
@@ -34,32 +34,32 @@ TRAINING = dict.fromkeys(
     ),
     "what training leaves beside the network",
 )
-# How transformers ends the model_type of a part.
-PARTS = ("_vision_model", "_vision", "_image_model")
-# How many places of a file are looked at for a family that it nearly is.
-NEAREST = 4
-# Parts of the longest prefix of an encoder's keys: each of them is tried for the heads.
-NESTED = 16
-# The order among several state dicts in one file: teacher or averaged weights first, student last.
+# Endings of transformers' model_type for a tower inside another model.
+TOWER_SUFFIXES = ("_vision_model", "_vision", "_image_model")
+# Prefixes that are searched for a family that a file nearly matches.
+MAX_PLACES = 4
+# Longest prefix of an encoder, in dotted parts; each part is tried as the prefix of heads.
+MAX_PREFIX_PARTS = 16
+# Of several encoders in a file, teacher and averaged weights are preferred, and the student comes last.
 PREFERRED, LAST = ("teacher", "ema"), ("student",)
 
 
 def recognize(
     file: WeightFile, sidecars: Sidecars, family: str | None, overrides: Mapping[str, Any]
 ) -> MatchedCheckpoint:
-    """Tell a checkpoint's family from its keys, and its keys apart.
+    """Find a checkpoint's family, and the canonical key of each of its keys.
 
     Args:
         file: the checkpoint.
-        sidecars: the JSON beside it.
-        family: its family's name, where the user says it.
-        overrides: facts that the user says.
+        sidecars: the JSON files beside it.
+        family: name of its family, if the user states it.
+        overrides: facts that the user states.
 
     Raises:
-        UnknownFamilyError: no family has such keys, or the family has fewer.
-        CheckpointError: the family has more keys than the file, or there is none of that name.
+        UnknownFamilyError: no family has such keys, or the family lacks some of them.
+        CheckpointError: the file lacks keys of the family, or there is no family of that name.
     """
-    families = _possible(file, sidecars, family, overrides)
+    families = _possible_families(file, sidecars, family, overrides)
     candidates = list(_candidates(file, sidecars, families))
     if not candidates and "architecture" in overrides:
         keys = listing(key for tensors in file.groups.values() for key in tensors)
@@ -68,12 +68,12 @@ def recognize(
             f"and its keys are not: {keys}"
         )
     if not candidates:
-        raise UnknownFamilyError(_unknown(file, families))
-    chosen, candidate = min(candidates, key=_rank)
+        raise UnknownFamilyError(_refusal(file, families))
+    matched_family, candidate = min(candidates, key=_rank)
     checkpoint = MatchedCheckpoint(
         file,
         candidate.group,
-        chosen,
+        matched_family,
         candidate.prefix,
         keys={},
         ignored={},
@@ -83,7 +83,7 @@ def recognize(
         overrides=overrides,
         checks=[],
     )
-    checkpoint.record("family", chosen.title, "its keys" if family is None else "said")
+    checkpoint.record("family", matched_family.title, "its keys" if family is None else "said")
     if candidate.group or candidate.prefix:
         where = " in ".join(quote(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
         others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
@@ -93,18 +93,18 @@ def recognize(
         else:
             checkpoint.record("encoder", where, "where its keys stand")
     beside = [other for _, other in candidates if other.group == candidate.group and other.prefix != candidate.prefix]
-    _leave_others(checkpoint, [other.prefix for other in beside])
+    _ignore_other_encoders(checkpoint, [other.prefix for other in beside])
     find_head(checkpoint, _ancestors(checkpoint.prefix))
-    _tell_apart(checkpoint)
-    _same_in_every_layer(checkpoint)
-    _belong_together(checkpoint)
+    _assign_keys(checkpoint)
+    _check_layers(checkpoint)
+    _check_tensors(checkpoint)
     return checkpoint
 
 
-def _possible(
+def _possible_families(
     file: WeightFile, sidecars: Sidecars, name: str | None, overrides: Mapping[str, Any]
 ) -> tuple[Family, ...]:
-    """The families that the user and the configuration leave possible."""
+    """The families that the user's options and the configuration allow."""
     if name is not None:
         named = tuple(family for family in FAMILIES if family.name == name)
         if not named:
@@ -116,22 +116,22 @@ def _possible(
     # transformers wraps timm's models and keeps their keys.
     if model_type is None or model_type == "timm_wrapper":
         return FAMILIES
-    meant = tuple(family for family in FAMILIES if model_type in family.model_types)
-    if not meant:
-        known = architecture_named(model_type)
-        if known is not None:
-            raise UnknownFamilyError(f"{file.name}: this is {_in_words(known)}")
-        every = {kind for family in FAMILIES for kind in family.model_types}
-        whole = sorted(kind for kind in every if not kind.endswith(PARTS))
+    matching = tuple(family for family in FAMILIES if model_type in family.model_types)
+    if not matching:
+        architecture = architecture_by_name(model_type)
+        if architecture is not None:
+            raise UnknownFamilyError(f"{file.name}: this is {_describe(architecture)}")
+        all_types = {kind for family in FAMILIES for kind in family.model_types}
+        types = sorted(kind for kind in all_types if not kind.endswith(TOWER_SUFFIXES))
         raise UnknownFamilyError(
-            f"{file.name}: model_type {quote(model_type)} in its config.json; expected {choices(whole)}, or that of "
+            f"{file.name}: model_type {quote(model_type)} in its config.json; expected {choices(types)}, or that of "
             "their vision part"
         )
-    return meant
+    return matching
 
 
 def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]) -> Iterator[tuple[Family, Candidate]]:
-    """Every state dict that has the signature of a family; of several families, the first."""
+    """Every state dict that has the signature of a family, with the first such family."""
     for group, tensors in file.groups.items():
         prefixes: set[str] = set()
         ordered = sorted(tensors)
@@ -139,9 +139,9 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
             for prefix in _prefixes(tensors, signature[0]):
                 if prefix in prefixes or not all(prefix + key in tensors for key in signature):
                     continue
-                # Keys that begin alike stand together: a file of many small encoders takes no longer than another.
+                # Sorted keys with the same prefix are adjacent, so many small encoders take no longer than one.
                 first = bisect_left(ordered, prefix)
-                shapes = {key[len(prefix) :]: tensors[key].shape for key in _run(ordered, first, prefix)}
+                shapes = {key[len(prefix) :]: tensors[key].shape for key in _keys_from(ordered, first, prefix)}
                 candidate = Candidate(group, prefix, shapes, sidecars.config)
                 if shapes.keys().isdisjoint(family.excluded_keys) and family.accepts(candidate):
                     prefixes.add(prefix)
@@ -149,17 +149,17 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
 
 
 def _prefixes(keys: Mapping[str, object], anchor: str) -> list[str]:
-    """What stands before a key wherever it occurs."""
+    """Every prefix that a key has in a file."""
     prefixes = (key[: -len(anchor)] for key in keys if key.endswith(anchor))
     return [
         prefix
         for prefix in prefixes
-        if prefix == "" or (prefix[-1] in "./" and prefix.count(".") + prefix.count("/") <= NESTED)
+        if prefix == "" or (prefix[-1] in "./" and prefix.count(".") + prefix.count("/") <= MAX_PREFIX_PARTS)
     ]
 
 
-def _run(ordered: Sequence[str], first: int, prefix: str) -> Iterator[str]:
-    """Keys from a place on, as long as they begin so."""
+def _keys_from(ordered: Sequence[str], first: int, prefix: str) -> Iterator[str]:
+    """Sorted keys from an index on, while they begin with the prefix."""
     for index in range(first, len(ordered)):
         if not ordered[index].startswith(prefix):
             return
@@ -173,38 +173,44 @@ def _place(candidate: Candidate) -> str:
 def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
     place = _place(pair[1])
     words = place.replace("_", ".").split(".")
-    liked = 0 if set(words) & set(PREFERRED) else 2 if set(words) & set(LAST) else 1
-    return liked, len(place), place
+    preference = 0 if set(words) & set(PREFERRED) else 2 if set(words) & set(LAST) else 1
+    return preference, len(place), place
 
 
-def _leave_others(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
-    """Leave out what stands under other encoders' names: a student beside its teacher, an average beside its model."""
-    own, places = checkpoint.prefix.split("."), set()
+def _ignore_other_encoders(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
+    """Ignore keys of other encoders, such as a student beside its teacher or a model beside its average."""
+    own_parts, places = checkpoint.prefix.split("."), set()
     for prefix in prefixes:
         parts = prefix.split(".")
-        shared = next((index for index, pair in enumerate(zip(own, parts, strict=False)) if pair[0] != pair[1]), None)
-        # An encoder inside of the other may be a part of it.
-        if shared is not None and "" not in (own[shared], parts[shared]):
-            places.add(".".join(parts[: shared + 1]))
+        fork = next(
+            (index for index, pair in enumerate(zip(own_parts, parts, strict=False)) if pair[0] != pair[1]), None
+        )
+        # An encoder nested inside this one may be a part of it.
+        if fork is not None and "" not in (own_parts[fork], parts[fork]):
+            places.add(".".join(parts[: fork + 1]))
     for key in checkpoint.file.groups[checkpoint.group] if places else ():
-        parts = key.split(".")[: NESTED + 1]
+        parts = key.split(".")[: MAX_PREFIX_PARTS + 1]
         place = next((start for start in accumulate(parts, "{}.{}".format) if start in places), None)
         if place is not None:
             checkpoint.ignored[key] = f"of another encoder, {quote(place)}"
 
 
-def _tell_apart(checkpoint: MatchedCheckpoint) -> None:
-    """Every key with its canonical key, or as something that is not needed."""
-    ancestors, placed = _ancestors(checkpoint.prefix), set(checkpoint.keys.values())
+def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
+    """Match each key to its canonical key, or ignore it with a reason.
+
+    Raises:
+        UnknownFamilyError: the family has no such key.
+    """
+    ancestors, assigned = _ancestors(checkpoint.prefix), set(checkpoint.keys.values())
     surplus = [
         key
         for key in checkpoint.file.groups[checkpoint.group]
-        if key not in placed and key not in checkpoint.ignored and not _place_key(checkpoint, key, ancestors)
+        if key not in assigned and key not in checkpoint.ignored and not _place_key(checkpoint, key, ancestors)
     ]
     if surplus:
-        stranger = _stranger(surplus)
-        if stranger:
-            raise UnknownFamilyError(f"{checkpoint.name}: this is {stranger}")
+        foreign_kind = _foreign_kind(surplus)
+        if foreign_kind:
+            raise UnknownFamilyError(f"{checkpoint.name}: this is {foreign_kind}")
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
             f"surplus {listing(surplus)}; ignore=[…] leaves out what you know not to matter"
@@ -219,7 +225,7 @@ def _place_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]
         name, inside = key[len(ancestor) :], ancestor == checkpoint.prefix
         matched = family.match(name)
         if matched and (inside or matched[1].split(".")[0] in OUTER):
-            _put(checkpoint, matched, key)
+            _add_key(checkpoint, matched, key)
             return True
         needless = family.ignored if inside else {**family.ignored, **family.outside}
         reason = next((why for pattern, why in {**needless, **TRAINING}.items() if fnmatchcase(name, pattern)), None)
@@ -239,7 +245,7 @@ def _ancestors(prefix: str) -> list[str]:
     return steps
 
 
-def _put(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
+def _add_key(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
     if canonical_key in checkpoint.keys:
         raise CheckpointError(
             f"{checkpoint.name}: {quote(checkpoint.keys[canonical_key])} and {quote(key)} are two keys of the "
@@ -248,89 +254,93 @@ def _put(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
     checkpoint.keys[canonical_key] = key
 
 
-def _same_in_every_layer(checkpoint: MatchedCheckpoint) -> None:
-    """All layers have the same canonical keys, and no layer is left out."""
+def _check_layers(checkpoint: MatchedCheckpoint) -> None:
+    """Require the same canonical keys in every layer, without gaps between layers."""
     keys_by_layer: dict[int, set[str]] = {}
     for layer, canonical_key in checkpoint.keys:
         if layer is not None:
             keys_by_layer.setdefault(layer, set()).add(canonical_key)
-    every = set().union(*keys_by_layer.values()) if keys_by_layer else set()
-    # A key may name any layer: missing keys are counted, and only those in the message are spelt.
-    count = checkpoint.depth * len(every) - sum(map(len, keys_by_layer.values()))
+    all_keys = set().union(*keys_by_layer.values()) if keys_by_layer else set()
+    # Layer numbers may be huge, so missing keys are counted and only those in the message are built.
+    count = checkpoint.depth * len(all_keys) - sum(map(len, keys_by_layer.values()))
     if count:
         missing = (
             checkpoint.expected_key(canonical_key, layer)
             for layer in range(checkpoint.depth)
-            for canonical_key in sorted(every - keys_by_layer.get(layer, set()))
+            for canonical_key in sorted(all_keys - keys_by_layer.get(layer, set()))
         )
         listed_keys = list(islice(missing, 4))
         more = f" and {count - len(listed_keys):,} more" * (count > len(listed_keys))
         raise CheckpointError(f"{checkpoint.name}: missing {listing(listed_keys)}{more}")
 
 
-def _belong_together(checkpoint: MatchedCheckpoint) -> None:
-    """No bias without its weight, no attention pooling without its query, no shape that no model has."""
+def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
+    """Require a weight for each bias, a query for attention pooling, and shapes that a model can have."""
     for layer, canonical_key in checkpoint.keys:
-        stem, _, part = canonical_key.rpartition(".")
-        # BEiT's biases of queries and values stand beside one weight of all three.
-        beside = part == "bias" and not (stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys)
-        if beside and (layer, f"{stem}.weight") not in checkpoint.keys:
+        stem, _, suffix = canonical_key.rpartition(".")
+        # BEiT has separate biases of queries and values, and one weight of queries, keys and values.
+        needs_weight = suffix == "bias" and not (
+            stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys
+        )
+        if needs_weight and (layer, f"{stem}.weight") not in checkpoint.keys:
             raise checkpoint.missing_key(f"{stem}.weight", layer)
         if canonical_key.startswith("pool.") and (None, "pool.probe") not in checkpoint.keys:
             raise checkpoint.missing_key("pool.probe")
     for (_, canonical_key), key in checkpoint.keys.items():
-        stem, _, part = canonical_key.rpartition(".")
+        stem, _, suffix = canonical_key.rpartition(".")
         shape = checkpoint.file.groups[checkpoint.group][key].shape
-        least = 2 if part == "weight" and stem in MAPS else 1
+        min_ndim = 2 if suffix == "weight" and stem in MAPS else 1
         if (
-            len(shape) < least
+            len(shape) < min_ndim
             or ("norm" in stem and len(shape) > 1)
             or (0 in shape and canonical_key not in TOKENS[:3])
         ):
-            expected = "one dimension" if "norm" in stem else f"at least {least} dimension{'s' * (least > 1)}"
+            expected = "one dimension" if "norm" in stem else f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}"
             expected += ", not empty"
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 
 
-def _stranger(keys: Sequence[str]) -> str | None:
-    """What is no Vision Transformer with global attention alone, in words."""
-    known = architecture_of_keys(keys)
-    if known is not None:
-        return _in_words(known)
-    return next((what for part, what in STRANGERS.items() if any(part in key for key in keys)), None)
+def _foreign_kind(keys: Sequence[str]) -> str | None:
+    """A description of a model that is no Vision Transformer with global attention only; None if unknown."""
+    architecture = architecture_of_keys(keys)
+    if architecture is not None:
+        return _describe(architecture)
+    return next((kind for fragment, kind in OTHER_MODELS.items() if any(fragment in key for key in keys)), None)
 
 
-def _in_words(architecture: Architecture) -> str:
-    instead = "; a module of it in memory opens: vitviz.load(module); and a folder of safetensors with its config.json"
-    return f"{architecture.sentence}; {READ}{instead * architecture.opens}"
+def _describe(architecture: Architecture) -> str:
+    hint = "; a module of it in memory opens: vitviz.load(module); and a folder of safetensors with its config.json"
+    return f"{architecture.sentence}; {SCOPE}{hint * architecture.module_opens}"
 
 
-def _unknown(file: WeightFile, families: Sequence[Family]) -> str:
+def _refusal(file: WeightFile, families: Sequence[Family]) -> str:
     keys = [key for tensors in file.groups.values() for key in tensors]
-    stranger, near = _stranger(keys), _nearest(file, families)
-    # A language model may have a tower.
-    if stranger and not (near and stranger == LANGUAGE_MODEL):
-        return f"{file.name}: this is {stranger}"
-    if near:
-        each = " or ".join(f"{family.title}, missing {listing(missing)}" for family, missing in near)
-        return f"{file.name}: most of its keys are those of {each}"
+    foreign_kind, nearest = _foreign_kind(keys), _nearest_families(file, families)
+    # A language model may contain a vision tower.
+    if foreign_kind and not (nearest and foreign_kind == LANGUAGE_MODEL):
+        return f"{file.name}: this is {foreign_kind}"
+    if nearest:
+        candidates = " or ".join(f"{family.title}, missing {listing(missing)}" for family, missing in nearest)
+        return f"{file.name}: most of its keys are those of {candidates}"
     expected = "of a family that vitviz reads" if len(families) > 1 else f"of the family {families[0].name!r}"
     return f"{file.name}: not a Vision Transformer {expected}: its keys are {listing(keys) if keys else 'no tensors'}"
 
 
-def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family, list[str]]]:
-    """Families that have most of a file's keys, at most three, and those of their signatures that are missing."""
-    near: list[tuple[int, int, Family, list[str]]] = []
+def _nearest_families(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family, list[str]]]:
+    """At most three families that have most of a file's keys, with the missing keys of their signatures."""
+    matches: list[tuple[int, int, Family, list[str]]] = []
     for tensors in file.groups.values():
         for family in families:
             prefixes = {prefix for anchor in family.signature for prefix in _prefixes(tensors, anchor)}
-            for prefix in sorted(prefixes, key=len)[:NEAREST]:
+            for prefix in sorted(prefixes, key=len)[:MAX_PLACES]:
                 inner = [key for key in tensors if key.startswith(prefix)]
-                known = sum(bool(family.match(key[len(prefix) :])) for key in inner)
-                lacking = ([prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures)
-                missing = min(lacking, key=len)
-                foreign = any(prefix + key in tensors for key in family.excluded_keys)
-                if missing and not foreign and 2 * known > len(inner):
-                    near.append((-known, len(missing), family, missing))
-    near.sort(key=lambda entry: entry[:2])
-    return [entry[2:] for entry in near if entry[0] == near[0][0]][:3]
+                matched_keys = sum(bool(family.match(key[len(prefix) :])) for key in inner)
+                missing_keys = (
+                    [prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures
+                )
+                missing = min(missing_keys, key=len)
+                is_excluded = any(prefix + key in tensors for key in family.excluded_keys)
+                if missing and not is_excluded and 2 * matched_keys > len(inner):
+                    matches.append((-matched_keys, len(missing), family, missing))
+    matches.sort(key=lambda entry: entry[:2])
+    return [entry[2:] for entry in matches if entry[0] == matches[0][0]][:3]

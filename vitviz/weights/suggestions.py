@@ -1,4 +1,4 @@
-"""What was probably meant by a checkpoint that is not there."""
+"""Suggestions for the name of a checkpoint that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitviz.errors.messages import describe, nearest
 
 HUB = "hf:"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
-# A repository as other packages and browsers write it, or by its name alone.
+# A repository as other packages and browsers write it, or only its name.
 HUB_ADDRESS = re.compile(
     r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",
     re.ASCII | re.IGNORECASE,
@@ -19,20 +19,20 @@ HUB_ADDRESS = re.compile(
 
 
 def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
-    """The sentence about a source that is neither a checkpoint's name nor a path.
+    """The message for a source that is neither a checkpoint's name nor a path.
 
     Args:
         source: of any type.
-        names: of the checkpoints that have one.
-        bundled: the name of the one that is always there.
+        names: of the named checkpoints.
+        bundled: the name of the bundled one.
     """
-    meant, found = "", str(source) if isinstance(source, os.PathLike) else source
-    if isinstance(found, str):
-        near, repository = nearest(found, names), HUB_ADDRESS.fullmatch(found)
-        meant = "" if near is None else f"did you mean {near!r}? "
-        if repository is not None and Path(found).suffix not in SUFFIXES:
-            meant += f"of the hub, write {HUB + repository[1]!r}; "
+    suggestion, text = "", str(source) if isinstance(source, os.PathLike) else source
+    if isinstance(text, str):
+        closest, repository = nearest(text, names), HUB_ADDRESS.fullmatch(text)
+        suggestion = "" if closest is None else f"did you mean {closest!r}? "
+        if repository is not None and Path(text).suffix not in SUFFIXES:
+            suggestion += f"of the hub, write {HUB + repository[1]!r}; "
     return (
-        f"{describe(found)}: neither a checkpoint's name nor a file or folder; {meant}"
+        f"{describe(text)}: neither a checkpoint's name nor a file or folder; {suggestion}"
         f"`vitviz models` lists the names, {bundled!r} is bundled"
     )
