@@ -25,7 +25,7 @@ from vitviz.weights.load import load
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import load_checkpoint, write_checkpoint
 from vitviz.weights.read import read_checkpoint
-from vitviz.weights.text_tower import tower_of
+from vitviz.weights.text_tower import tower_from_origin
 
 Answer = dict[str, Any]
 """A JSON object."""
@@ -171,12 +171,12 @@ class TextJob:
     """The text tower of a checkpoint, for any number of texts.
 
     Args:
-        name, origin, config: as for :func:`vitviz.weights.text_tower.tower_of`.
+        name, origin, config: as for :func:`vitviz.weights.text_tower.tower_from_origin`.
     """
 
     def __init__(self, name: str, origin: Origin, config: ViTConfig) -> None:
         _go_offline()
-        self.tower = tower_of(name, origin, config)
+        self.tower = tower_from_origin(name, origin, config)
 
     def logit(self, stream: BinaryIO) -> Answer:
         """The scale and bias that turn a cosine into a logit."""

@@ -28,7 +28,7 @@ from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import load_checkpoint
-from vitviz.weights.text_tower import TextTower, fetch_words
+from vitviz.weights.text_tower import TextTower, fetch_tokenizer
 
 GIB = 2**30
 # Time limit of a job without one.
@@ -225,7 +225,7 @@ class IsolatedTower:
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
         origin, config = model.origin, require_vit_config(model.network.config, f"texts for {model.name}")
         if origin is not None:
-            fetch_words(origin)
+            fetch_tokenizer(origin)
             # The working folder of the other process may differ.
             origin = replace(origin, folder=origin.folder.absolute())
         limits = Limits(

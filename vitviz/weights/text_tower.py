@@ -1,4 +1,4 @@
-"""Texts as targets: what in an image speaks for a sentence, by the text tower of a CLIP-type checkpoint.
+"""Texts as targets: the text tower of a CLIP-type checkpoint scores how well an image fits a sentence.
 
 Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision"; SigLIP: Zhai et al. 2023,
 "Sigmoid Loss for Language Image Pre-Training". The towers are those of transformers and open_clip: extra ``text``.
@@ -24,19 +24,19 @@ from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
 from vitviz.weights.model import Model, Origin
 
-# Neither code of a repository nor anything that is not there.
-AS_DATA = {"local_files_only": True, "trust_remote_code": False}
-# A tower cuts off what it cannot read of a shorter text.
+# Read local files only, and run no code of a repository.
+LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}
+# Towers truncate shorter texts to the tokens that they read.
 MAX_TEXT_CHARS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class TextTower:
-    """What gives a text its place among the features of images.
+    """A text encoder whose features are compared with those of images.
 
     Args:
         features: of a text, ``"feature"``.
-        scale, bias: what makes a logit of a cosine: ``scale * cosine + bias``.
+        scale, bias: of the logit, ``scale * cosine + bias``.
     """
 
     features: Callable[[str], torch.Tensor]
@@ -62,7 +62,7 @@ class TextTower:
 
 @dataclass(frozen=True, eq=False)
 class TextScore:
-    """The logit of an image for a text, from the image's features. A function of its own could not be pickled.
+    """The logit of an image for a text, from the image's features. A class, since closures cannot be pickled.
 
     Args:
         features: of the text, ``"feature"``, of length 1.
@@ -74,22 +74,22 @@ class TextScore:
     bias: float
 
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
-        found = F.normalize(features.float(), dim=-1) @ self.features.to(features.device)
-        return self.scale * found + self.bias
+        cosine = F.normalize(features.float(), dim=-1) @ self.features.to(features.device)
+        return self.scale * cosine + self.bias
 
 
 @dataclass(frozen=True)
 class TextPrompt:
-    """A text that is not a target yet, since its tower is not open."""
+    """A text whose tower is not open yet, so that it cannot be a target."""
 
     text: str
 
 
 def reads_text(model: Model) -> bool:
-    """Whether a text can be a target of this model: it gives features, and its checkpoint says what reads texts."""
+    """Whether a text can be a target: the model returns features, and its checkpoint describes a text tower."""
     if model.origin is None or model.network.config.classes:
         return False
-    name = _configuration(model.origin)
+    name = _configuration_name(model.origin)
     return (
         name is not None
         and find_spec(PACKAGES[name]) is not None
@@ -100,70 +100,72 @@ def reads_text(model: Model) -> bool:
 def open_text_tower(model: Model) -> TextTower:
     """The text tower of the checkpoint that a model was opened from.
 
-    Nothing in it is ever executed, and nothing is downloaded, except the files of its tokenizer into a snapshot of the
-    hub's cache that was made without them.
+    Nothing in it is ever executed. Nothing is downloaded, except the files of its tokenizer if a snapshot in the hub's
+    cache lacks them.
 
     Raises:
-        CheckpointError: the checkpoint has none, it cannot be opened, its tokenizer is missing, or its features are not
-            those of the model.
+        CheckpointError: the checkpoint has no text tower, it cannot be opened, its tokenizer is missing, or its
+            features are not those of the model.
         ConfigError: the package that opens it is not installed.
     """
     instance("model", model, Model, "vitviz.load()")
-    return tower_of(model.name, model.origin, require_vit_config(model.network.config, f"texts for {model.name}"))
+    return tower_from_origin(
+        model.name, model.origin, require_vit_config(model.network.config, f"texts for {model.name}")
+    )
 
 
-def tower_of(called: str, origin: Origin | None, config: ViTConfig) -> TextTower:
-    """The same of a model by its name, where it comes from and its configuration.
+def tower_from_origin(model_name: str, origin: Origin | None, config: ViTConfig) -> TextTower:
+    """The text tower of a model, given by its name, the origin of its checkpoint and its configuration.
 
     Raises:
         CheckpointError, ConfigError: as :func:`open_text_tower`.
     """
     if origin is None or config.classes:
-        raise CheckpointError(f"{called}: {_no_tower(config)}")
-    name = _configuration(origin)
+        raise CheckpointError(f"{model_name}: {_why_no_tower(config)}")
+    name = _configuration_name(origin)
     if name is None:
-        raise CheckpointError(f"{called}: no text tower; expected {' or '.join(TOWERS)} beside its file")
+        raise CheckpointError(f"{model_name}: no text tower; expected {' or '.join(TOWERS)} beside its file")
     try:
         tower = TOWERS[name](origin)
     except CheckpointError:
         raise
-    # The packages raise whatever goes wrong inside of them.
+    # The packages may raise anything.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
             raise ConfigError(f"a text as target needs {error.name}: pip install 'vitviz[text]'") from None
         message = str(error).strip().partition("\n")[0] or type(error).__name__
-        # The name of a folder in a cache means nothing to a reader.
-        message = message.replace(str(origin.folder), called)
-        raise CheckpointError(f"{called}: its text tower cannot be opened ({message})") from None
+        # The path of a folder in the cache means nothing to a user.
+        message = message.replace(str(origin.folder), model_name)
+        raise CheckpointError(f"{model_name}: its text tower cannot be opened ({message})") from None
     width = len(tower.features("a"))
     if width != config.features:
-        found = f"features of {width} numbers from the text, {config.features} from the image"
-        raise CheckpointError(f"{called}: {found}; expected the projections of one checkpoint")
+        widths = f"features of {width} numbers from the text, {config.features} from the image"
+        raise CheckpointError(f"{model_name}: {widths}; expected the projections of one checkpoint")
     return tower
 
 
-def fetch_words(origin: Origin) -> None:
-    """Have the files of its tokenizer beside a checkpoint of the hub, so that its tower opens without a network.
+def fetch_tokenizer(origin: Origin) -> None:
+    """Download the tokenizer of a checkpoint of the hub if it is missing, so that its tower opens offline.
 
     Raises:
         CheckpointError: they cannot be downloaded.
     """
-    configuration = text_tower_config(origin.folder) if _configuration(origin) is not None else None
+    configuration = text_tower_config(origin.folder) if _configuration_name(origin) is not None else None
     if configuration is None or origin.repository is None or origin.commit is None or has_vocabulary(origin.folder):
         return
-    # open_clip brings a tokenizer of its own, which most of its checkpoints use.
-    if _configuration(origin) == "config.json" or configuration["text_cfg"].get("hf_tokenizer_name"):
+    # Most checkpoints of open_clip use the tokenizer that comes with the package.
+    if _configuration_name(origin) == "config.json" or configuration["text_cfg"].get("hf_tokenizer_name"):
         download_tokenizer(origin.repository, origin.commit)
 
 
-def _no_tower(config: ViTConfig) -> str:
+def _why_no_tower(config: ViTConfig) -> str:
     if config.classes:
         return "a model with a classifier gives classes, not the features that a text could be compared with"
     return "no text tower is known for it"
 
 
-def _configuration(origin: Origin) -> str | None:
-    """The name of the file that says what a checkpoint is."""
+def _configuration_name(origin: Origin) -> str | None:
+    """The name of the configuration file of a checkpoint; None without one."""
     return next((name for name in TOWERS if (origin.folder / name).is_file()), None)
 
 
@@ -174,69 +176,69 @@ def _text_configuration(origin: Origin) -> dict[str, Any]:
     return configuration
 
 
-def _have_words(origin: Origin) -> None:
-    """Without a vocabulary, a tokenizer would make the same tokens of every text."""
+def _ensure_vocabulary(origin: Origin) -> None:
+    """Download a missing vocabulary. Without it, a tokenizer would map every text to the same tokens."""
     if not has_vocabulary(origin.folder):
         if origin.repository is None or origin.commit is None:
             raise ValueError(f"no tokenizer beside its weights; expected {expected_vocabulary()}")
         download_tokenizer(origin.repository, origin.commit)
 
 
-def _transformers(origin: Origin) -> TextTower:
+def _open_transformers(origin: Origin) -> TextTower:
     from transformers import AutoModel, AutoTokenizer
 
     _text_configuration(origin)
-    _have_words(origin)
-    model = AutoModel.from_pretrained(origin.folder, **AS_DATA).eval()
+    _ensure_vocabulary(origin)
+    model = AutoModel.from_pretrained(origin.folder, **LOCAL_ONLY).eval()
     if not hasattr(model, "get_text_features"):
         raise ValueError(f"{type(model).__name__} has none")
-    tokenizer = AutoTokenizer.from_pretrained(origin.folder, **AS_DATA)
-    longest = model.config.text_config.max_position_embeddings
+    tokenizer = AutoTokenizer.from_pretrained(origin.folder, **LOCAL_ONLY)
+    max_tokens = model.config.text_config.max_position_embeddings
 
     def features(text: str) -> torch.Tensor:
-        tokens = tokenizer([text], padding="max_length", max_length=longest, truncation=True, return_tensors="pt")
+        tokens = tokenizer([text], padding="max_length", max_length=max_tokens, truncation=True, return_tensors="pt")
         with torch.no_grad():
-            found = model.get_text_features(**tokens)
-        pooled: torch.Tensor = found if isinstance(found, torch.Tensor) else found.pooler_output
+            output = model.get_text_features(**tokens)
+        pooled: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
         return pooled[0]
 
-    return TextTower(features, *_of_the_logit(model))
+    return TextTower(features, *_logit_scale_and_bias(model))
 
 
-def _open_clip(origin: Origin) -> TextTower:
+def _open_open_clip(origin: Origin) -> TextTower:
     import open_clip
 
     configuration, source = _text_configuration(origin), f"local-dir:{origin.folder}"
     text, trunk = configuration["text_cfg"], configuration.get("vision_cfg", {}).get("timm_model_name") or ""
-    # A plain name of a trunk is one of timm's architectures; one with a colon says where else it is.
-    elsewhere = text.get("hf_model_name") or (trunk if ":" in trunk else None)
-    if elsewhere is not None:
-        raise ValueError(f"it is built after {quote(elsewhere)}, which would have to be fetched")
+    # A plain name of a trunk is an architecture of timm; one with a colon refers to another source.
+    external = text.get("hf_model_name") or (trunk if ":" in trunk else None)
+    if external is not None:
+        raise ValueError(f"it is built after {quote(external)}, which would have to be fetched")
     if text.get("hf_tokenizer_name"):
-        _have_words(origin)
-        # These have the last word over settings of the tokenizer in the configuration.
-        tokenizer = open_clip.get_tokenizer(source, **AS_DATA)
+        _ensure_vocabulary(origin)
+        # These override settings of the tokenizer in the configuration.
+        tokenizer = open_clip.get_tokenizer(source, **LOCAL_ONLY)
     else:
         tokenizer = open_clip.get_tokenizer(source)
     model = open_clip.create_model(source, require_pretrained=True, pretrained_text=False).eval()
 
     def features(text: str) -> torch.Tensor:
         with torch.no_grad():
-            found: torch.Tensor = model.encode_text(tokenizer([text]))
-        return found[0]
+            output: torch.Tensor = model.encode_text(tokenizer([text]))
+        return output[0]
 
-    return TextTower(features, *_of_the_logit(model))
+    return TextTower(features, *_logit_scale_and_bias(model))
 
 
-def _of_the_logit(model: Any) -> tuple[float, float]:
-    """Scale and bias."""
+def _logit_scale_and_bias(model: Any) -> tuple[float, float]:
+    """Scale and bias of the logit."""
     bias = getattr(model, "logit_bias", None)
     return float(model.logit_scale.detach().exp()), 0.0 if bias is None else float(bias.detach())
 
 
 TOWERS: dict[str, Callable[[Origin], TextTower]] = {
-    "open_clip_config.json": _open_clip,
-    "config.json": _transformers,
+    "open_clip_config.json": _open_open_clip,
+    "config.json": _open_transformers,
 }
-"""How a text tower is opened, by the file that says what a checkpoint is."""
+"""Functions that open a text tower, by the name of the configuration file."""
 PACKAGES = {"open_clip_config.json": "open_clip", "config.json": "transformers"}

@@ -1,4 +1,4 @@
-"""Checkpoints by name: where they are, what they weigh, and what their attention is known for."""
+"""Checkpoints by name, with their repository, size, licence and what their attention is known for."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class NamedModel:
 
     Args:
         name: what ``load`` takes.
-        family: the group that it stands in.
-        title: architecture, as people call it.
+        family: the group that lists show it in.
+        title: common name of its architecture.
         repository: on the Hugging Face hub.
-        megabytes: to download, in millions of bytes.
+        megabytes: size of the download in millions of bytes.
         licence: of the weights.
         input_size: side of its input in pixels.
         known_for: one line about its attention.
-        overrides: what its file leaves open.
+        overrides: facts that its file does not state.
     """
 
     name: str
@@ -34,7 +34,7 @@ class NamedModel:
 
     @property
     def card(self) -> dict[str, str]:
-        """What is known of it besides its file."""
+        """Facts about it that are not in its file."""
         return {"known for": self.known_for, "licence": self.licence, "from": f"huggingface.co/{self.repository}"}
 
 
@@ -202,4 +202,4 @@ TABLE = (
 )
 
 ZOO = {row[0]: NamedModel(*row) for row in TABLE}
-"""Named checkpoints, those of a family together, small ones first."""
+"""Named checkpoints, grouped by family, small ones first."""
