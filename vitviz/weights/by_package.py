@@ -1,7 +1,7 @@
-"""Checkpoints that vitviz has no network of its own for, opened by the package that they come from, and captured.
+"""Checkpoints that vitviz has no network for: their package opens them, and the model is captured.
 
-The package sees a folder that is made for it: a configuration that was looked through, and the weights that vitviz's
-own checks have accepted, as safetensors. So it finds no program, no pickle and no other checkpoint.
+The package reads a temporary folder with a checked configuration and, as safetensors, the weights that vitviz has
+checked. So it finds no code, no pickle and no other checkpoint.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from vitviz.weights.read import Reading, describe
 if TYPE_CHECKING:
     from vitviz.weights.adapters import Adapter
 
-# What may be said of a checkpoint that its package opens.
-FACTS = ("normalisation", "image_size", "patch_size", "architecture")
-SAFE = ("safetensors", "sharded safetensors", "merged safetensors", "merged sharded safetensors")
+# Overrides for a checkpoint that its package opens.
+ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture")
+SAFE_KINDS = ("safetensors", "sharded safetensors", "merged safetensors", "merged sharded safetensors")
 
 
 def open_by_package(
@@ -57,26 +57,26 @@ def open_by_package(
     adapter: Adapter | None = None,
     **overrides: Any,
 ) -> Reading:
-    """A checkpoint by the package that the files beside it name: its own model, captured.
+    """Open a checkpoint with the package that the files beside it name, and capture the model.
 
     Args:
         path: a file with a usual name, or a folder; with ``architecture``, any file.
-        name, ignore, max_bytes: as :func:`vitviz.weights.read_checkpoint` takes them.
+        name, ignore, max_bytes: as in :func:`vitviz.weights.read_checkpoint`.
         device: where the model runs.
-        adapter: that is merged into it.
+        adapter: to merge into it.
         overrides: those of :data:`FACTS`, checked.
 
     Raises:
-        CheckpointError: no package is named, or it is not installed; the file is none of safetensors, or asks for more
-            than its own weights; or the package cannot open it.
+        CheckpointError: no package is named, or it is not installed; the weights are not safetensors, or the
+            configuration asks for more than they hold; or the package cannot open it.
         ConfigError: the package's model cannot be captured exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
-    unknown = [fact for fact in overrides if fact not in FACTS]
+    unknown = [fact for fact in overrides if fact not in ALLOWED_OVERRIDES]
     if unknown:
         raise CheckpointError(
             f"{', '.join(unknown)}: of vitviz's own network alone; of one that a package opens you can say "
-            f"{', '.join(FACTS)}"
+            f"{', '.join(ALLOWED_OVERRIDES)}"
         )
     file = open_weights(path)
     sidecars = _sidecars(file, path)
@@ -86,18 +86,18 @@ def open_by_package(
     if architecture is not None:
         config = {**sidecars.config, "architecture": architecture}
         sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
-    package = timm.PACKAGE if architecture is not None else _package(sidecars)
+    package = timm.PACKAGE if architecture is not None else _find_package(sidecars)
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
     import_package(package, f"{file.name}: opening it by its package", package.extra)
-    if file.kind not in SAFE:
+    if file.kind not in SAFE_KINDS:
         raise CheckpointError(
             f"{file.name}: {file.kind}, which a package is not given to read; expected its weights as safetensors"
         )
-    reference = _opened(package, file, sidecars, ignore, max_bytes)
+    reference = _open_in_folder(package, file, sidecars, ignore, max_bytes)
     module = reference.module.to(usable_device(device))
     try:
-        rule = _rule(sidecars, module, overrides.get("normalisation"))
+        rule = _find_rule(sidecars, module, overrides.get("normalisation"))
         model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **overrides)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
@@ -113,59 +113,59 @@ def open_by_package(
 
 
 def names_package(path: Path) -> bool:
-    """Whether the files beside a checkpoint name a package that could open it."""
-    return _package(_sidecars(open_weights(path), path)) is not None
+    """Whether the files beside a checkpoint name one of :data:`PACKAGES`."""
+    return _find_package(_sidecars(open_weights(path), path)) is not None
 
 
 def _sidecars(file: WeightFile, path: Path) -> Sidecars:
     return Sidecars.beside(file.path) if path.is_dir() or path.name in WEIGHT_FILE_NAMES else Sidecars()
 
 
-def _package(sidecars: Sidecars) -> Package | None:
+def _find_package(sidecars: Sidecars) -> Package | None:
     return next((package for package in PACKAGES if package.names(sidecars) is not None), None)
 
 
-def _opened(
+def _open_in_folder(
     package: Package, file: WeightFile, sidecars: Sidecars, ignore: Sequence[str], max_bytes: int | None
 ) -> ReferenceModel:
-    """The package's model, from a folder with nothing but its configuration and its weights."""
+    """The package's model, opened from a folder with only its configuration and its weights."""
     stated: Mapping[str, Any] = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
     check_numbers(stated, file.name, package.files[0])
     config = package.checked(stated, file.name)
-    # A package takes what is no number for one.
+    # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():
         for key in tensors:
             file.read(group, key)
-    with _folder(package, file, config) as folder:
+    with _package_folder(package, file, config) as folder:
         with package_errors(package.name, f"cannot build {file.name}"), torch.device("meta"):
-            most = default_bytes(file.file_bytes) if max_bytes is None else max_bytes
-            with BuildingAllowance(file.name, most):
-                needed = _bytes(package.build(folder))
+            limit = default_bytes(file.file_bytes) if max_bytes is None else max_bytes
+            with BuildingAllowance(file.name, limit):
+                needed = _float32_bytes(package.build(folder))
         check_bytes(file.name, needed, file.file_bytes, max_bytes)
         with memory_for(file.name, needed), package_errors(package.name, f"cannot open {file.name}"):
             return package.load(folder, ignore)
 
 
-def _bytes(module: nn.Module) -> int:
+def _float32_bytes(module: nn.Module) -> int:
     return 4 * sum(each.numel() for each in (*module.parameters(), *module.buffers()))
 
 
 @contextmanager
-def _folder(package: Package, file: WeightFile, config: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder for a package's loader, under the checkpoint's name."""
+def _package_folder(package: Package, file: WeightFile, config: Mapping[str, Any]) -> Iterator[Path]:
+    """A temporary folder for a package's loader, named after the checkpoint."""
     config_name, weights_name = package.files
     with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
         folder = Path(parent) / (Path(file.name).stem or "checkpoint")
         folder.mkdir()
         (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
         if file.kind.startswith("merged"):
-            tensors = {key: file.read(group, key) for group, parts in file.groups.items() for key in parts}
+            tensors = {key: file.read(group, key) for group, infos in file.groups.items() for key in infos}
             save_file(tensors, folder / weights_name, {"format": "pt"})
             yield folder
             return
         if file.path.name.endswith(INDEX_SUFFIX):
-            beside = {each.name for each in file.folder.iterdir()}
-            for shard in list_shards(file.name, file.path, beside):
+            file_names = {each.name for each in file.folder.iterdir()}
+            for shard in list_shards(file.name, file.path, file_names):
                 _link(file.folder / shard, folder / shard)
             weights_name += INDEX_SUFFIX
         _link(file.path, folder / weights_name)
@@ -179,11 +179,11 @@ def _link(file: Path, target: Path) -> None:
         shutil.copyfile(file, target)
 
 
-def _rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
-    """How the files beside a checkpoint prepare pictures; None where they do not say it."""
+def _find_rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
+    """The preprocessing in the files beside a checkpoint; None if they do not state it."""
     channels = find_channels(module)
-    for read in (read_timm_transform, read_image_processor, read_open_clip_transform):
-        rule = read(sidecars, channels)
+    for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):
+        rule = read_rule(sidecars, channels)
         if rule is not None and normalisation is not None:
             mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
             return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std})

@@ -1,4 +1,4 @@
-"""One door to every checkpoint: by the name of a published one, by hub id, or by path."""
+"""Opens every kind of model: a checkpoint by name, hub id or path, or a module in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitviz.errors.messages import quote
 from vitviz.models.devices import usable_device
 from vitviz.models.require import require_vit
 from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
-from vitviz.weights.by_package import FACTS, names_package, open_by_package
+from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package, open_by_package
 from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
@@ -32,7 +32,7 @@ from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.verify import PHOTO
-from vitviz.weights.verify import verify as hold_to_package
+from vitviz.weights.verify import verify as verify_against_package
 from vitviz.weights.zoo import ZOO
 
 BUNDLED = ("vitviz-photos",)
@@ -66,69 +66,69 @@ def load(
     engine: str | None = None,
     base: str | os.PathLike[str] | None = None,
 ) -> Model:
-    """Open a checkpoint of any family that vitviz reads, or a module that is in memory already.
+    """Open a checkpoint of any family that vitviz reads, or a module in memory.
 
-    Nothing in a checkpoint's file is ever executed. Where vitviz has no network of its own for its family, the package
-    opens it that its files name, if that is installed: from safetensors, without code of the checkpoint's own.
+    Nothing in a checkpoint's file is ever executed. If vitviz has no network for its family, the package that its files
+    name opens it, provided that the package is installed: from safetensors, without running code of the checkpoint.
 
-    Its weights are frozen: a loaded model is to be looked at, training builds its own. What its file leaves open and
-    changes numbers is asked for; what was taken from published checkpoints of the same shapes instead stands in
-    ``model.assumptions``.
+    The weights are frozen, since a loaded model is for analysis; training builds its own. If the file does not state
+    something that changes numbers, an error asks for it, or the value of published checkpoints of the same shapes is
+    used and listed in ``model.assumptions``.
 
-    A module (timm, transformers, torchvision, open_clip, a class of one's own) stays exactly as it is. Its attention is
-    captured while its own forward pass runs, and held to what the module computes; or its weights are copied into
-    vitviz's own network (``engine``). What it does not say of itself is asked for by name. Of a module, only
-    ``device``, ``normalisation``, ``image_size``, ``patch_size`` and the last five parameters can be said.
+    A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is captured
+    during its own forward pass and checked against what the module computes, or its weights are copied into vitviz's
+    own network (``engine``). If the module does not state something, an error asks for it by name. For a module, only
+    ``device``, ``normalisation``, ``image_size``, ``patch_size`` and ``preprocessing`` to ``engine`` apply.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
-            id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
-            folder with a file and its configuration, or with the snapshots of a training run, of which it opens the
-            last (:func:`open_snapshot` the others), or with a LoRA adapter of peft's; or a module in evaluation mode.
-        family: the name of its family, where its keys do not tell.
-        device: where the model runs, such as ``"cuda"``; images are brought to it. The processor where it is not given;
-            a module stays where it is.
-        precision: in what its layers compute: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module
-            computes in its own.
-        report: receives how far a download is.
+            id (``"hf:facebook/dinov2-small"``, optionally followed by ``@revision``), a path, or a module in evaluation
+            mode. The path is that of a file, or of a folder with a file and its configuration, with the snapshots of a
+            training run (it opens the last, :func:`open_snapshot` the others), or with a LoRA adapter of peft.
+        family: name of its family, if its keys do not determine it.
+        device: where the model runs, such as ``"cuda"``; images are moved to it. The default is the CPU, or for a
+            module the device that it is on.
+        precision: of its layers: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module keeps its own.
+        report: receives the progress of a download.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
-        max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
-            whichever is more. A file may let many layers share a tensor, which then takes the memory of as many.
-        architecture: timm's name of the model that the file has weights of, such as ``"vit_base_patch16_224"``: tells
-            everything that timm's weights leave open.
+        max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file, whichever is
+            more. Layers that share a tensor in the file take memory for a tensor each.
+        architecture: timm's name of the architecture, such as ``"vit_base_patch16_224"``; it implies everything that
+            timm's weights do not state.
         heads: attention heads of a layer.
         activation: of the MLP, a name in :data:`vitviz.models.activations.ACTIVATIONS`.
-        pooling: what is classified, a name in :data:`vitviz.models.pooling.POOLINGS`.
+        pooling: input of the classifier, a name in :data:`vitviz.models.pooling.POOLINGS`.
         final_norm: ``"before pooling"``, ``"after pooling"`` or ``"none"``.
         norm_epsilon: added to the variance in every layer norm.
-        position_rule: how positions are carried to another grid, a name in
+        position_rule: how positions are resized to another grid, a name in
             :data:`vitviz.models.positions.POSITION_RULES`.
         normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
         image_size, patch_size: in pixels, one number or height and width.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
-            checkpoint where a number differs; see :func:`vitviz.weights.verify.verify`.
-        preprocessing: how images are prepared for a module: a :class:`vitviz.Preprocessing`, an image processor of
+            checkpoint if a number differs; see :func:`vitviz.weights.verify.verify`.
+        preprocessing: of images for a module: a :class:`vitviz.Preprocessing`, an image processor of
             transformers, the ``transforms()`` of torchvision's weights, a transform of timm or open_clip, or timm's
             ``data_config``.
-        labels: of a module's classes, from 0 on; ``()`` where its outputs are features.
-        prefix: names of a module's tokens that are no patches, in their order: ``["cls", "register 1"]``.
-        forward: how a module is called: takes it and pixels ``"batch channel height width"``, and returns logits
+        labels: of a module's classes, from 0 on; ``()`` if its outputs are features.
+        prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``.
+        forward: calls a module: takes it and pixels ``"batch channel height width"``, and returns logits
             ``"batch class"``, or features ``"batch feature"``.
-        engine: of a module: ``"own"`` for vitviz's own network with a copy of its weights, which is faster, once both
-            agree within 1e-5; ``"module"`` for the module, captured. Where it is not given, the own one if vitviz has
-            one of the family and nothing that a copy would lack is in the module, such as hooks and adapters;
-            ``model.engine`` says which. Of a checkpoint: ``"own"`` for vitviz's own network alone, ``"module"`` for the
-            model of timm, transformers or open_clip that the files beside it name, captured. Where it is not given,
-            that model if the family is none of vitviz's.
-        base: of an adapter, the model that it is merged into: whatever ``source`` may be of a checkpoint. Where it is
-            not given, what the adapter's configuration names. What else is said is said of both as one checkpoint.
+        engine: for a module: ``"own"`` copies its weights into vitviz's own network, which is faster, if both agree
+            within 1e-5; ``"module"`` captures the module. The default is the own network, if vitviz has one for the
+            family and the module has nothing that a copy would lack, such as hooks and adapters; ``model.engine`` tells
+            the choice. For a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` captures the model of
+            timm, transformers or open_clip that the files beside it name. The default is that model only if vitviz has
+            no network for the family.
+        base: for an adapter, its base model: any ``source`` of a checkpoint. By default, the one that the adapter's
+            configuration names. All other arguments apply to the merged checkpoint.
 
     Raises:
-        CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
-            to be verified and differs from its package, or cannot be held to it.
+        CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or
+            ``verify`` finds a difference, or nothing to compare with.
         ConfigError: there is no such precision, or no such device on this machine; or the module is in a state in
-            which it cannot be captured, does not say what has to be known, or its attention cannot be seen exactly.
-        ImageError: the module cannot be run on an image of its size.
+            which it cannot be captured, does not state something necessary, or its attention cannot be captured
+            exactly.
+        ImageError: the module cannot run on an image of its size.
         LimitError: its network takes more memory than is allowed or free.
     """
     overrides = {
@@ -176,10 +176,10 @@ def load(
 
 
 def _refuse(arguments: Mapping[str, Any], reason: str) -> None:
-    """Refuse arguments that do not belong to what is loaded."""
-    given = [name for name, value in arguments.items() if value is not None]
-    if given:
-        raise ConfigError(f"{', '.join(given)}: {reason}")
+    """Refuse arguments that do not apply to the kind of source."""
+    names = [name for name, value in arguments.items() if value is not None]
+    if names:
+        raise ConfigError(f"{', '.join(names)}: {reason}")
 
 
 def read(
@@ -196,58 +196,58 @@ def read(
     base: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Reading:
-    """As :func:`load`, with everything that was found out about the checkpoint."""
-    # Said before anything is downloaded.
-    place = usable_device(device)
+    """The same as :func:`load`, for a checkpoint, with the facts about it."""
+    # Refuse wrong options before downloading anything.
+    target_device = usable_device(device)
     dtype = type_of(precision)
     if engine is not None:
         word("engine", engine, ENGINES, ConfigError)
-    open_file = partial(_open, engine=engine, device=place)
+    open_file = partial(_open, engine=engine, device=target_device)
     options = {"ignore": ignore, "max_bytes": max_bytes, **overrides}
     folder = find_adapter(source)
     if folder is None:
         if base is not None:
             raise ConfigError(f"base = {quote(base)}: of an adapter alone, a folder with adapter_config.json")
-        reading = _read(source, family, report, options, open_file)
+        reading = _read_source(source, family, report, options, open_file)
     else:
         reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)
     if verify:
-        found = hold_to_package(reading, resources("assets") / PHOTO)
-        if not found.exact:
-            raise CheckpointError(found.sentence)
+        verification = verify_against_package(reading, resources("assets") / PHOTO)
+        if not verification.exact:
+            raise CheckpointError(verification.sentence)
     if reading.model.engine == "module":
         if dtype != reading.model.network.precision:
-            computes = "a package's model, which computes in the float32 in which it is opened"
-            raise ConfigError(f"precision {precision!r}: {reading.model.name} is {computes}")
+            reason = "a package's model, which computes in the float32 in which it is opened"
+            raise ConfigError(f"precision {precision!r}: {reading.model.name} is {reason}")
         return reading
     network = require_vit(reading.model.network, reading.model.name)
     with memory_for(reading.model.name, needed_bytes(network)):
-        network.to(place).set_precision(precision)
+        network.to(target_device).set_precision(precision)
     return reading
 
 
 def fetch(source: str, report: Callable[[DownloadProgress], None] | None = None) -> Origin | None:
-    """Have the files of a published checkpoint in the hub's cache, so that :func:`load` opens it without a network.
+    """Download a published checkpoint into the hub's cache, so that :func:`load` opens it offline.
 
     Args:
-        source, report: as :func:`load` takes them.
+        source, report: as in :func:`load`.
 
     Returns:
-        Where its files are; None of what is no checkpoint of the hub.
+        The origin of its files; None if ``source`` is no checkpoint of the hub.
 
     Raises:
         CheckpointError: it cannot be downloaded.
     """
-    named = ZOO.get(source)
-    if named is None and not source.startswith(HUB):
+    named_model = ZOO.get(source)
+    if named_model is None and not source.startswith(HUB):
         return None
-    name = source.removeprefix(HUB) if named is None else named.repository
+    name = source.removeprefix(HUB) if named_model is None else named_model.repository
     repository, _, revision = name.partition("@")
     folder = download(repository, revision or None, report=report)
     return Origin(folder, repository, folder.name)
 
 
-def _read(
+def _read_source(
     source: str | os.PathLike[str],
     family: str | None,
     report: Callable[[DownloadProgress], None] | None,
@@ -257,12 +257,12 @@ def _read(
     if source in BUNDLED:
         return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **overrides)
     if isinstance(source, str):
-        named = ZOO.get(source)
-        if named is not None:
-            folder = download(named.repository, report=report)
-            overrides = {**named.overrides, **overrides}
-            reading = _read_download(folder, source, family, overrides, named.repository, open_file)
-            return replace(reading, model=replace(reading.model, card={**named.card, **reading.model.card}))
+        named_model = ZOO.get(source)
+        if named_model is not None:
+            folder = download(named_model.repository, report=report)
+            overrides = {**named_model.overrides, **overrides}
+            reading = _read_download(folder, source, family, overrides, named_model.repository, open_file)
+            return replace(reading, model=replace(reading.model, card={**named_model.card, **reading.model.card}))
         if source.startswith(HUB):
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
@@ -280,16 +280,16 @@ def _read_adapter(
     overrides: dict[str, Any],
     open_file: Callable[..., Reading],
 ) -> Reading:
-    """An adapter merged into its base model, under the adapter's name and with none of the base model's files."""
+    """An adapter merged into its base model, with the adapter's name and without the base model's sidecars."""
     source = adapter.base() if base is None else base
     if source in BUNDLED:
         raise CheckpointError(f"{adapter.name}: base {source!r} is vitviz's own; expected a model of another package")
-    reading = _read(source, family, report, overrides, partial(open_file, adapter=adapter))
-    merged = Check("adapter", f"{len(adapter.file.groups[''])} tensors of LoRA", f"merged into {source}")
-    card = {**reading.model.card, merged.fact: merged.text}
+    reading = _read_source(source, family, report, overrides, partial(open_file, adapter=adapter))
+    check = Check("adapter", f"{len(adapter.file.groups[''])} tensors of LoRA", f"merged into {source}")
+    card = {**reading.model.card, check.fact: check.text}
     model = replace(reading.model, name=adapter.name, card=card, origin=Origin(adapter.folder))
-    # No package opens the two together: there is nothing that it could be held to.
-    return Reading(model, (merged, *reading.checks), reading.ignored)
+    # No package opens a merged adapter, so there is no reference to verify against.
+    return Reading(model, (check, *reading.checks), reading.ignored)
 
 
 def _read_download(
@@ -303,7 +303,7 @@ def _read_download(
     try:
         reading = open_file(folder, name, family, **overrides)
     except (CheckpointError, ConfigError, LimitError) as error:
-        # A folder in the cache is named by its commit, which means nothing to a reader.
+        # The name of a folder in the cache is a commit, which means nothing to a user.
         raise type(error)(str(error).replace(folder.name, name)) from None
     return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
 
@@ -311,27 +311,27 @@ def _read_download(
 def _open(
     path: Path, name: str | None, family: str | None, engine: str | None, device: torch.device, **overrides: Any
 ) -> Reading:
-    """A checkpoint by vitviz's own network; where it has none of the family, by the package that its files name."""
+    """Open a checkpoint with vitviz's own network or, if it has none, with the package that its files name."""
     if engine == "module":
         if family is not None:
             raise CheckpointError(f"family {family!r}: of vitviz's own network alone, and engine = 'module'")
-        return _by_package(path, name, device, overrides)
+        return _open_by_package(path, name, device, overrides)
     try:
         return read_checkpoint(path, name, family, **overrides)
     except UnknownFamilyError as error:
         facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
         is_named = "architecture" in facts or names_package(path)
-        if engine == "own" or family is not None or not facts <= set(FACTS) or not is_named:
+        if engine == "own" or family is not None or not facts <= set(ALLOWED_OVERRIDES) or not is_named:
             raise
         refusal = str(error)
     try:
-        return _by_package(path, name, device, overrides)
+        return _open_by_package(path, name, device, overrides)
     except VitvizError as error:
-        kind = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
-        raise kind(f"{refusal}; {error}") from None
+        error_type = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
+        raise error_type(f"{refusal}; {error}") from None
 
 
-def _by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
+def _open_by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
     options = dict(overrides)
     ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
     adapter = options.pop("adapter", None)

@@ -1,4 +1,4 @@
-"""A checkpoint of any family as a :class:`Model`, with everything that was found out about it."""
+"""Opens a checkpoint of any family as a :class:`Model`, with all facts about it and their sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels
-from vitviz.weights.metadata.preparation import NORMALISATIONS, UNSAID, read_preprocessing
+from vitviz.weights.metadata.preparation import NORMALISATIONS, NOT_STATED, read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import FORMAT, load_checkpoint
@@ -37,13 +37,13 @@ LEFT_OUT = "left out by hand"
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A checkpoint and what was found out about it.
+    """A checkpoint and the facts about it.
 
     Args:
         model: ready to use.
-        checks: in the order in which they were made.
+        checks: the facts with their sources, in the order in which they were recorded.
         ignored: keys of the file that are not needed, with the reason.
-        sidecars: the JSON files beside it that were read.
+        sidecars: the JSON files beside it.
     """
 
     model: Model
@@ -65,30 +65,32 @@ def read_checkpoint(
 
     Args:
         path: a file, a folder with a file and its configuration, or a folder with the snapshots of a training run.
-        name: what the model is called; the file's name where it is not given.
-        family: the name of its family, where its keys do not tell.
-        ignore: patterns of keys and settings that are left out: ``"head.*"``, ``"config.json:model_args.*"``.
-        max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
+        name: of the model; by default, the name of the file.
+        family: name of its family, if its keys do not determine it.
+        ignore: patterns of keys and settings to leave out: ``"head.*"``, ``"config.json:model_args.*"``.
+        max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file,
             whichever is more.
-        adapter: that is merged into it.
-        overrides: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
-            ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and ``architecture``, timm's name of
-            one, which tells all of these.
+        adapter: to merge into it.
+        overrides: facts that its file does not state: ``heads``, ``activation``, ``pooling``, ``final_norm``,
+            ``norm_epsilon``, ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and
+            ``architecture``, timm's name of one, which implies all of these.
 
     Raises:
-        CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
+        CheckpointError: it cannot be loaded exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
     if max_bytes is not None:
         integer("max_bytes", max_bytes, 0, CheckpointError)
     overrides, ignore = check_overrides(overrides), check_patterns(ignore)
-    left = {"ignore": ignore} if ignore else {}
+    ignored = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(existing_path(path, EXPECTED))
     if snapshots is not None and adapter is None:
-        return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **left})
+        return _native_reading(
+            Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **ignored}
+        )
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
-        return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **left})
+        return _native_reading(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **ignored})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in WEIGHT_FILE_NAMES else Sidecars()
     newest = file.folder.name if Path(path).is_dir() and file.folder != Path(path) else None
     if adapter is not None:
@@ -106,53 +108,55 @@ def read_weights(
     newest: str | None = None,
     **overrides: Any,
 ) -> Reading:
-    """As :func:`read_checkpoint`, of a file that is open, or of tensors in memory.
+    """The same as :func:`read_checkpoint`, for an open file or tensors in memory.
 
     Args:
         file: with the tensors.
         sidecars: the JSON files beside it.
-        name, family, ignore, max_bytes, overrides: as :func:`read_checkpoint` takes them, and checked.
-        newest: the folder of the state that was chosen among those of a training run; None where nothing was chosen.
+        name, family, ignore, max_bytes, overrides: as in :func:`read_checkpoint`, already checked.
+        newest: name of the folder that was picked as the newest state of a training run; None if none was picked.
 
     Raises:
         CheckpointError, LimitError: as :func:`read_checkpoint`.
     """
-    sidecars, files = sidecars.without(ignore)
-    file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
+    sidecars, ignored_files = sidecars.without(ignore)
+    file, ignored_keys = file.without([pattern for pattern in ignore if ":" not in pattern])
     checkpoint = recognize(file, sidecars, family, overrides)
     if newest is not None:
         checkpoint.assume("folder", newest, "the newest state in it; another one opens by its own path")
-    checkpoint.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
-    known = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
+    checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
+    facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():
         checkpoint.record(fact, value, "said")
-    config = infer_config(checkpoint, known)
-    default, patch = _default(checkpoint, config), (config.patch_height, config.patch_width)
-    size, any_size = _input_size(known.get("image_size"), config), bool(known.get("any_size"))
+    config = infer_config(checkpoint, facts)
+    default, patch = _default_preprocessing(checkpoint, config), (config.patch_height, config.patch_width)
+    size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
     preprocessing, source = read_preprocessing(sidecars, *size, default, patch, any_size)
-    unsaid, normalisation = source == UNSAID, known.get("normalisation")
-    if unsaid:
+    is_default, normalisation = source == NOT_STATED, facts.get("normalisation")
+    if is_default:
         source = checkpoint.family.default_transform.source
-    if normalisation is not None and (unsaid or "normalisation" in overrides):
+    if normalisation is not None and (is_default or "normalisation" in overrides):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
-    if unsaid and "normalisation" not in overrides:
+    if is_default and "normalisation" not in overrides:
         source += "; no file beside the checkpoint says it; say normalisation=… where yours differs"
         checkpoint.assume("preprocessing", _summary(preprocessing), source)
     else:
         checkpoint.record("preprocessing", _summary(preprocessing), source)
-    labels, origin, assumed = read_labels(sidecars, config.classes)
-    (checkpoint.assume if assumed else checkpoint.record)("labels", f"{len(labels):,}" if labels else "none", origin)
-    for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in files]):
+    labels, label_source, labels_assumed = read_labels(sidecars, config.classes)
+    (checkpoint.assume if labels_assumed else checkpoint.record)(
+        "labels", f"{len(labels):,}" if labels else "none", label_source
+    )
+    for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in ignored_files]):
         checkpoint.ignored[entry] = LEFT_OUT
-    network = assemble(checkpoint, known, config, max_bytes)
+    network = assemble(checkpoint, facts, config, max_bytes)
     for key, reason in checkpoint.ignored.items():
         checkpoint.record("not needed", key, reason)
     card = {check.fact: check.text for check in checkpoint.checks if check.fact != "not needed"}
-    first = next(index for index, check in enumerate(checkpoint.checks) if check.fact == "preprocessing")
-    known_better = {check.fact for check in checkpoint.checks}
-    described = [check for check in describe(config) if check.fact not in known_better]
-    checks = (*checkpoint.checks[:first], *described, *checkpoint.checks[first:])
+    position = next(index for index, check in enumerate(checkpoint.checks) if check.fact == "preprocessing")
+    recorded = {check.fact for check in checkpoint.checks}
+    described = [check for check in describe(config) if check.fact not in recorded]
+    checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:])
     try:
         model = Model(
             name or Path(file.name).stem,
@@ -168,7 +172,7 @@ def read_weights(
     return Reading(model, checks, dict(checkpoint.ignored), sidecars)
 
 
-def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
+def _native_reading(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
     if family is not None or overrides:
         options = ", ".join(["family"] * (family is not None) + list(overrides))
         raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {options}")
@@ -188,53 +192,59 @@ def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[st
 def describe(
     config: NetworkConfig, shapes: str = "shapes of its weights", family: str = "its family or its configuration"
 ) -> list[Check]:
-    """A configuration in words.
+    """A configuration as facts with sources.
 
     Args:
         config: of the network.
-        shapes: how that is known which the shapes of the weights tell.
-        family: how the rest is known.
+        shapes: source of facts that the shapes of the weights determine.
+        family: source of the other facts.
     """
     trained = config.layout(config.image_height, config.image_width)
-    own = config if isinstance(config, ViTConfig) else None
+    vit_config = config if isinstance(config, ViTConfig) else None
     width = Check("width", f"{config.width}", shapes)
     checks = [
         Check("layers", str(config.depth), shapes),
         Check("heads", f"{config.heads}, each with {config.head_width} features", family),
-        width if own is None else Check("width, MLP width", f"{own.width}, {own.mlp_width}", shapes),
+        width
+        if vit_config is None
+        else Check("width, MLP width", f"{vit_config.width}, {vit_config.mlp_width}", shapes),
         Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
         Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes),
         Check("prefix tokens", ", ".join(config.prefix) or "none", shapes),
         Check("classes", f"{config.classes:,}" if config.classes else "no classifier", shapes),
     ]
-    if own is None:
+    if vit_config is None:
         return [*checks, Check("pooling", config.pooling, family)]
     return [
         *checks,
-        Check("pooling", f"{own.pooling}, final norm {own.final_norm}", family),
-        Check("activation", f"{own.activation}, gated" if own.gated_mlp else own.activation, family),
-        Check("positions", "rotary" if own.rotary else f"learned; other grids: {own.position_rule}", family),
+        Check("pooling", f"{vit_config.pooling}, final norm {vit_config.final_norm}", family),
+        Check(
+            "activation", f"{vit_config.activation}, gated" if vit_config.gated_mlp else vit_config.activation, family
+        ),
+        Check(
+            "positions", "rotary" if vit_config.rotary else f"learned; other grids: {vit_config.position_rule}", family
+        ),
     ]
 
 
-def _default(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
-    """The convention of its family."""
+def _default_preprocessing(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
+    """The preprocessing by the convention of the family."""
     if config.channels not in (1, 3):
         raise CheckpointError(
             f"{checkpoint.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, "
             "green and blue, or of 1, grey"
         )
-    standard = checkpoint.family.default_transform
-    pair = (standard.mean, standard.std)
-    mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in pair)
+    transform = checkpoint.family.default_transform
+    moments = (transform.mean, transform.std)
+    mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in moments)
     size = config.image_height, config.image_width
-    return Preprocessing(*size, mean, std, standard.fit, standard.crop_fraction, standard.interpolation)
+    return Preprocessing(*size, mean, std, transform.fit, transform.crop_fraction, transform.interpolation)
 
 
 def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int, int]:
-    """Height and width in pixels of the pictures that the network was trained at.
+    """Height and width in pixels of the network's training images.
 
-    A configuration may state sides that the patch does not divide, of which the network reads the whole patches.
+    A configuration may state sides that are no multiple of the patch; the network then reads the whole patches only.
     """
     trained = config.layout(config.image_height, config.image_width)
     if stated is not None:
@@ -247,9 +257,9 @@ def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int,
 def _summary(preprocessing: Preprocessing) -> str:
     fractions = {"crop": preprocessing.crop_fraction, "squash": preprocessing.squash_fraction}
     fraction = fractions.get(preprocessing.fit, 1)
-    # A crop to 1 still cuts the longer side.
-    part = f" to {fraction:.3g}" if preprocessing.fit == "crop" or fraction < 1 else ""
+    # A crop with fraction 1 still cuts the longer side.
+    fraction_text = f" to {fraction:.3g}" if preprocessing.fit == "crop" or fraction < 1 else ""
     size = f"{preprocessing.height}×{preprocessing.width}"
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
-    resized = f"{preprocessing.interpolation} by {preprocessing.backend}"
-    return f"{size}, {preprocessing.fit}{part}, {resized}, mean {mean}, std {std}"
+    resizing = f"{preprocessing.interpolation} by {preprocessing.backend}"
+    return f"{size}, {preprocessing.fit}{fraction_text}, {resizing}, mean {mean}, std {std}"

@@ -11,12 +11,12 @@ from vitviz.weights.metadata.rules import CLIP, HALVES, IMAGENET
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import read_timm_transform
 
-__all__ = ["CLIP", "HALVES", "IMAGENET", "NORMALISATIONS", "UNSAID", "read_preprocessing"]
+__all__ = ["CLIP", "HALVES", "IMAGENET", "NORMALISATIONS", "NOT_STATED", "read_preprocessing"]
 
 NORMALISATIONS = {"imagenet": IMAGENET, "half": HALVES, "clip": CLIP, "none": ((0.0,) * 3, (1.0,) * 3)}
 """Means and standard deviations of red, green and blue, by the names that a user may state."""
 
-UNSAID = "the family's convention: no file beside the checkpoint says how its pictures are prepared"
+NOT_STATED = "the family's convention: no file beside the checkpoint says how its pictures are prepared"
 """The sentence for a preprocessing that no file states."""
 
 
@@ -47,4 +47,4 @@ def read_preprocessing(
         rule = read_rule(sidecars, len(default.mean))
         if rule is not None:
             return rule.fit_network(image_height, image_width, patch, any_size)
-    return replace(default, height=image_height, width=image_width), UNSAID
+    return replace(default, height=image_height, width=image_width), NOT_STATED
