@@ -25,7 +25,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.packages import Answer, ReferenceModel
-from vitviz.weights.packages.reference import undisturbed
+from vitviz.weights.packages.reference import restore_state
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.verify import Comparison, compare, expected_output, whole_patches
 
@@ -118,7 +118,7 @@ class Drawn:
 @contextmanager
 def silent() -> Iterator[None]:
     """What packages say is not vitviz's."""
-    with undisturbed(), warnings.catch_warnings():
+    with restore_state(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

@@ -121,7 +121,7 @@ def test_a_class_of_one_s_own_is_known_by_what_it_inherits_from() -> None:
 
 def test_every_architecture_is_said_in_words() -> None:
     for architecture in ARCHITECTURES:
-        assert architecture.title and architecture.what and architecture.modules
-        assert architecture.sentence == f"{architecture.title}: {architecture.what}"
+        assert architecture.title and architecture.description and architecture.modules
+        assert architecture.sentence == f"{architecture.title}: {architecture.description}"
     files = [name for architecture in ARCHITECTURES for name in architecture.modules]
     assert len(set(files)) == len(files)

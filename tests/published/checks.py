@@ -92,7 +92,7 @@ def check(folder: Path, photos: Sequence[Path] = PHOTOS) -> Figures:
         with package_errors(package.name, f"cannot run on {photo.name}"), torch.inference_mode():
             compared = _beside(reading, reference, photo)
         for what, each in compared.items():
-            if what not in found or each.part > found[what].part:
+            if what not in found or each.ratio > found[what].ratio:
                 found[what] = each
     if (folder / REFERENCE).exists():
         found["kept numbers"] = _kept_numbers(reading.model.network, folder / REFERENCE)
@@ -115,7 +115,7 @@ def _beside(reading: Reading, reference: ReferenceModel, photo: Path) -> dict[st
         pairs = zip(weights, answer.attention, strict=True)
         what = f"attention for {photo.name}, layer {{}}"
         layers = [compare(what.format(layer), *pair, attention_bound(pair[1])) for layer, pair in enumerate(pairs)]
-        found["attention"] = max(layers, key=lambda each: each.part)
+        found["attention"] = max(layers, key=lambda each: each.ratio)
     sums = torch.stack([layer.double().sum(-1).flatten() for layer in weights])
     found["rows"] = compare(f"sums of attention rows for {photo.name}", sums, torch.ones_like(sums))
     return found

@@ -22,7 +22,7 @@ from tests.support.package_checkpoints import EXACT, change, edit, write
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.packages import PACKAGES
-from vitviz.weights.packages.reference import package_errors, undisturbed
+from vitviz.weights.packages.reference import package_errors, restore_state
 from vitviz.weights.read import read_checkpoint
 from vitviz.weights.verify import TOLERANCE, Comparison, Verification, attention_bound, compare, verify
 
@@ -100,7 +100,7 @@ def test_a_folder_of_every_row_of_the_parity_table_is_found_exact(case: Case, tm
         return
     found = verify(reading, PHOTO)
     assert found.exact, found.sentence
-    layers = [each for each in found.comparisons if each.what.startswith("attention")]
+    layers = [each for each in found.comparisons if each.quantity.startswith("attention")]
     assert len(layers) == reading.model.network.config.depth
 
 
@@ -115,7 +115,7 @@ def test_a_weight_that_only_the_package_reads_is_seen_in_its_layer(
     change(folder, "blocks.1.attn.qkv.weight", 0.1)
     found = verify(reading, PHOTO)
     assert not found.exact
-    wrong = {each.what for each in found.comparisons if not each.exact}
+    wrong = {each.quantity for each in found.comparisons if not each.exact}
     assert wrong == {"output for noise of 32×32", "output for chelsea.jpg", "attention, layer 1"}
     assert found.sentence.startswith("small: not the numbers of VisionTransformer of timm")
     assert "attention, layer 1 differs by " in found.sentence and "layer 0" not in found.sentence
@@ -143,8 +143,8 @@ def test_pixels_that_differ_are_seen(tmp_path: Path) -> None:
     reading = read_checkpoint(folder)
     edit(folder, lambda values: values.update(image_mean=[0.4, 0.5, 0.5]), "preprocessor_config.json")
     found = verify(reading, PHOTO)
-    assert {each.what for each in found.comparisons if not each.exact} >= {"pixels of chelsea.jpg"}
-    assert all(each.exact for each in found.comparisons if "noise" in each.what)
+    assert {each.quantity for each in found.comparisons if not each.exact} >= {"pixels of chelsea.jpg"}
+    assert all(each.exact for each in found.comparisons if "noise" in each.quantity)
 
 
 # Nothing to compare with.
@@ -297,7 +297,7 @@ def test_the_hub_is_out_of_reach_while_a_package_works() -> None:
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = False
     try:
-        with undisturbed():
+        with restore_state():
             assert constants.HF_HUB_OFFLINE
         assert not constants.HF_HUB_OFFLINE
     finally:

@@ -286,7 +286,7 @@ def _run_verify(
     verification = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
     print(f"{verification.name} beside {verification.reference}\n")
     _print_table(verification.rows)
-    for subject in verification.without:
+    for subject in verification.not_compared:
         print(f"not compared: {subject}")
     print(f"\n{'Every number is' if verification.exact else 'Not every number is'} the package's.")
     return 0 if verification.exact else 1

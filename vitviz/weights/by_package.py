@@ -104,7 +104,7 @@ def open_by_package(
     card = {**model.card, "engine": f"{reference.title}, captured"}
     model = replace(model, card=card, origin=Origin(file.folder))
     checks = [
-        Check("opened by", reference.title, str(package.names(sidecars))),
+        Check("opened by", reference.title, str(package.find_mention(sidecars))),
         *describe(model.network.config, "its calls of attention", "the module"),
         Check("preprocessing", card["preprocessing"], "the files beside it"),
         Check("labels", f"{len(model.labels):,}" if model.labels else "none", card["labels"]),
@@ -122,7 +122,7 @@ def _sidecars(file: WeightFile, path: Path) -> Sidecars:
 
 
 def _find_package(sidecars: Sidecars) -> Package | None:
-    return next((package for package in PACKAGES if package.names(sidecars) is not None), None)
+    return next((package for package in PACKAGES if package.find_mention(sidecars) is not None), None)
 
 
 def _open_in_folder(
@@ -131,7 +131,7 @@ def _open_in_folder(
     """The package's model, opened from a folder with only its configuration and its weights."""
     stated: Mapping[str, Any] = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
     check_numbers(stated, file.name, package.files[0])
-    config = package.checked(stated, file.name)
+    config = package.check_config(stated, file.name)
     # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():
         for key in tensors:

@@ -1,4 +1,4 @@
-"""vitviz held to the package that a checkpoint comes from: pixels, outputs and attention weights side by side."""
+"""Compares vitviz with the package that a checkpoint comes from: pixels, outputs and attention weights."""
 
 from __future__ import annotations
 
@@ -24,66 +24,66 @@ from vitviz.weights.packages.reference import Size, package_errors
 from vitviz.weights.read import Reading
 
 TOLERANCE = 1e-5
-"""What float32 may differ by: this part of the reference, or of 1 where the reference is smaller."""
+"""Allowed difference in float32, relative to the absolute reference, or to 1 if that is smaller."""
 PHOTO = "chelsea.jpg"
-"""The bundled photograph, which both prepare by default."""
+"""The bundled photograph, the default image."""
 SEED = 0
 NOISE_IMAGES = 2
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest difference of one thing that both computed.
+    """The largest difference of one quantity that both networks computed.
 
     Args:
-        what: such as ``"output for noise"``.
-        difference: the largest absolute difference; infinite where shapes or values cannot be compared.
-        bound: how large it may be there.
+        quantity: its name, such as ``"output for noise"``.
+        difference: the absolute difference at the worst element; infinite if shapes or values cannot be compared.
+        bound: the allowed difference at that element.
         exact: whether every difference is within its bound.
-        note: what else is to be said, such as two shapes that differ.
+        note: replaces the numbers in texts, such as two different shapes.
     """
 
-    what: str
+    quantity: str
     difference: float
     bound: float
     exact: bool
     note: str = ""
 
     @property
-    def part(self) -> float:
-        """The difference as a part of what is allowed."""
+    def ratio(self) -> float:
+        """The difference divided by its bound."""
         return self.difference / self.bound
 
     @property
     def text(self) -> str:
-        """In one line."""
-        return f"{self.what} {self.note or f'differs by {self.difference:.2g} (allowed {self.bound:.1g})'}"
+        """The comparison in one line."""
+        return f"{self.quantity} {self.note or f'differs by {self.difference:.2g} (allowed {self.bound:.1g})'}"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A checkpoint held to the package that it comes from.
+    """A comparison of a checkpoint with the package that it comes from.
 
     Args:
         name: of the checkpoint.
         reference: the package's model.
         comparisons: of pixels, outputs and attention weights.
-        without: what could not be compared, in words.
+        not_compared: quantities that could not be compared, with the reason.
     """
 
     name: str
     reference: str
     comparisons: tuple[Comparison, ...]
-    without: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Whether every number is the package's."""
+        """Whether every comparison is within its bounds."""
         return all(each.exact for each in self.comparisons)
 
     @property
     def sentence(self) -> str:
-        """What is not exact, in one line."""
+        """The comparisons that are not exact, in one line."""
         wrong = [each.text for each in self.comparisons if not each.exact]
         if not wrong:
             return f"{self.name}: exactly the numbers of {self.reference}"
@@ -95,20 +95,20 @@ class Verification:
         rows = [("compared", "largest difference", "exact")]
         for each in self.comparisons:
             difference = each.note or f"{each.difference:.1e}, allowed {each.bound:.1e}"
-            rows.append((each.what, difference, "yes" if each.exact else "no"))
+            rows.append((each.quantity, difference, "yes" if each.exact else "no"))
         return rows
 
 
 def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Size] = ()) -> Verification:
-    """Run the package's own model of a checkpoint's folder beside vitviz's, both on the processor, in float32.
+    """Compare vitviz's model with the package's own model of the same folder, both on the CPU in float32.
 
     Nothing is downloaded, and nothing in the folder is executed: the package builds one of its own classes from the
     folder's configuration and reads tensors.
 
     Args:
-        reading: the checkpoint as vitviz opened it, on the processor.
-        image: a photograph, which both prepare by themselves.
-        sizes: heights and widths in pixels at which noise is compared besides the trained size.
+        reading: the checkpoint as vitviz opened it, on the CPU.
+        image: a photograph, to which each model applies its own preprocessing.
+        sizes: heights and widths in pixels of noise to compare besides the trained size.
 
     Raises:
         CheckpointError: no file beside the checkpoint names a package, it is not installed, or it cannot open or run
@@ -119,28 +119,28 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     assert model.origin is not None, "files beside it were read"
     folder, network = model.origin.folder, model.network
     reference = open_reference(package, folder)
-    named = "the image" if isinstance(image, Image.Image) else Path(image).name
+    image_name = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     attention: dict[int, Comparison] = {}
-    without: dict[str, None] = {}
+    not_compared: dict[str, None] = {}
 
-    def run_both(what: str, peer: ReferenceModel, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def run_both(quantity: str, peer: ReferenceModel, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
-            with package_errors(package.name, f"cannot compute the {what}"):
+            with package_errors(package.name, f"cannot compute the {quantity}"):
                 expected = peer.answer(theirs)
-            output, pairs = _compared(network, ours, expected)
-        found.append(compare(what, *output))
+            output, pairs = _outputs_and_attention(network, ours, expected)
+        comparisons.append(compare(quantity, *output))
         if not pairs:
-            lacks = "does not give those of these layers" if expected.attention else "does not give them"
-            without[f"attention weights: {peer.title} {lacks}"] = None
-        for layer, (own, other) in enumerate(pairs):
-            each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
-            if layer not in attention or each.part > attention[layer].part:
+            reason = "does not give those of these layers" if expected.attention else "does not give them"
+            not_compared[f"attention weights: {peer.title} {reason}"] = None
+        for layer, (our_weights, their_weights) in enumerate(pairs):
+            each = compare(f"attention, layer {layer}", our_weights, their_weights, attention_bound(their_weights))
+            if layer not in attention or each.ratio > attention[layer].ratio:
                 attention[layer] = each
         if isinstance(network, VisionTransformer) and 0 < len(expected.attention) != network.config.depth:
             layers = f"of {network.config.depth} layers, the package's of {len(expected.attention)}"
-            found.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
+            comparisons.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
 
     config = network.config
     trained = reference.size or (config.image_height, config.image_width)
@@ -149,21 +149,21 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         noise = _noise(config.channels, size)
         run_both(f"output for noise of {size[0]}×{size[1]}", peer, whole_patches(noise, config), noise)
     try:
-        with package_errors(package.name, f"cannot prepare {named}"):
+        with package_errors(package.name, f"cannot prepare {image_name}"):
             theirs = reference.prepare(photo)
         ours = model.preprocessing.prepare(photo, config.patch_height, config.patch_width).pixels
     except VitvizError as error:
-        without[f"pixels: {error}"] = None
+        not_compared[f"pixels: {error}"] = None
     else:
-        found.insert(0, compare(f"pixels of {named}", ours, whole_patches(theirs, config)))
-        run_both(f"output for {named}", reference, ours, theirs)
-    return Verification(model.name, reference.title, (*found, *attention.values()), tuple(without))
+        comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
+        run_both(f"output for {image_name}", reference, ours, theirs)
+    return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
 
 
-def _compared(
+def _outputs_and_attention(
     network: Network, pixels: torch.Tensor, expected: Answer
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], Pairs]:
-    """The outputs for pixels, ours and theirs, and in the same way the attention of each layer that both have."""
+    """Our output and theirs, and our attention and theirs for each layer that both have."""
     if isinstance(network, CapturedNetwork):
         return captured_output(network, pixels, expected), captured_attention(network, pixels, expected)
     own = require_vit(network, "comparing")
@@ -172,49 +172,49 @@ def _compared(
     return (output, expected_output(expected, own, pixels)), tuple(pairs)
 
 
-def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
-    """The element that is furthest beyond, or nearest to, what it may differ by.
+def compare(quantity: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
+    """The comparison of two tensors by the element with the largest ratio of difference and bound.
 
     Args:
-        what: for the sentence.
-        ours, theirs: of one shape.
-        bound: what each element may differ by, of a shape that expands to theirs; :data:`TOLERANCE` of the reference,
-            or of 1 where that is smaller, where it is not given.
+        quantity: name of what is compared.
+        ours, theirs: tensors of the same shape; other shapes are not exact.
+        bound: allowed difference of each element, of a shape that expands to theirs; by default :data:`TOLERANCE`
+            times the absolute reference, or times 1 if that is smaller.
     """
     if ours.shape != theirs.shape:
         shapes = f"shape {tuple(ours.shape)}, the package {tuple(theirs.shape)}"
-        return Comparison(what, math.inf, TOLERANCE, False, shapes)
+        return Comparison(quantity, math.inf, TOLERANCE, False, shapes)
     ours, theirs = ours.double(), theirs.double()
     difference = (ours - theirs).abs()
     bound = TOLERANCE * theirs.abs().clamp(min=1) if bound is None else bound.double().expand_as(theirs)
-    part = difference / bound
-    # What is no number is not exact, whatever the package has there.
-    part[~(ours.isfinite() & theirs.isfinite())] = math.inf
-    worst = int(part.argmax())
-    figures = float(difference.flatten()[worst]), float(bound.flatten()[worst])
-    return Comparison(what, *figures, exact=bool(part.flatten()[worst] <= 1))
+    ratio = difference / bound
+    # Values that are not finite are never exact, even if both have them.
+    ratio[~(ours.isfinite() & theirs.isfinite())] = math.inf
+    worst = int(ratio.argmax())
+    numbers = float(difference.flatten()[worst]), float(bound.flatten()[worst])
+    return Comparison(quantity, *numbers, exact=bool(ratio.flatten()[worst] <= 1))
 
 
 def attention_bound(weights: torch.Tensor) -> torch.Tensor:
-    """What attention weights ``"... query key"`` may differ by, ``"... query 1"``.
+    """Allowed difference ``"... query 1"`` of attention weights ``"... query key"``.
 
-    The softmax of scores of which each is off by e is off by at most tanh(e/2). A score may be off by :data:`TOLERANCE`
-    of how far the scores of its row lie apart, as its weights tell; in trained networks that can be 40 and more.
+    If each score is off by e, the softmax is off by at most tanh(e/2). A score may be off by :data:`TOLERANCE` times
+    the spread of the scores in its row, which follows from the weights; in trained networks it can exceed 40.
     """
     lowest, highest = weights.double().aminmax(dim=-1, keepdim=True)
-    apart = (highest / lowest.clamp(min=torch.finfo(torch.float32).tiny)).log()
-    return TOLERANCE * (apart / 2).clamp(min=1)
+    spread = (highest / lowest.clamp(min=torch.finfo(torch.float32).tiny)).log()
+    return TOLERANCE * (spread / 2).clamp(min=1)
 
 
 def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
-    """Without the last rows and columns that are no whole patch, which a convolution does not see."""
+    """The pixels without the last rows and columns that fill no patch, which a convolution ignores."""
     height, width = pixels.shape[-2:]
     rows, columns = height // config.patch_height, width // config.patch_width
     return pixels[..., : rows * config.patch_height, : columns * config.patch_width]
 
 
 def expected_output(answer: Answer, network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:
-    """The package's output, or its tokens pooled as vitviz pools them where it has no output."""
+    """The package's output; if it has none, its tokens with vitviz's pooling."""
     if answer.output is not None:
         return answer.output
     pool = POOLINGS[network.config.pooling].pool

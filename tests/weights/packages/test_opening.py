@@ -72,7 +72,7 @@ def test_verify_sees_a_weight_that_is_another(tmp_path: Path) -> None:
     reading = read(folder)
     change(folder, "beit.encoder.layer.1.attention.attention.query.weight", torch.randn(16, 16))
     found = verify(reading, ASSETS / PHOTO)
-    wrong = {each.what for each in found.comparisons if not each.exact}
+    wrong = {each.quantity for each in found.comparisons if not each.exact}
     assert "attention, layer 1" in wrong and "attention, layer 0" not in wrong
 
 

@@ -1,4 +1,4 @@
-"""The packages that checkpoints come from, to hold vitviz's numbers to theirs where they are installed."""
+"""The packages that checkpoints come from: references for vitviz's numbers, and models to capture."""
 
 from vitviz.weights.packages import open_clip, timm, transformers
 from vitviz.weights.packages.reference import Answer, Package, ReferenceModel, find_package, open_reference
@@ -6,4 +6,4 @@ from vitviz.weights.packages.reference import Answer, Package, ReferenceModel, f
 __all__ = ["PACKAGES", "Answer", "Package", "ReferenceModel", "find_package", "open_reference"]
 
 PACKAGES = (timm.PACKAGE, transformers.PACKAGE, open_clip.PACKAGE)
-"""In the order in which the files of a folder are asked."""
+"""In the order in which the files of a folder are searched for a mention of them."""

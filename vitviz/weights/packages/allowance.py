@@ -1,4 +1,4 @@
-"""How large a network may become while a package builds it from a stranger's configuration."""
+"""Limits of a network that a package builds from an untrusted configuration."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.overrides import TorchFunctionMode
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import quote
 
-# The largest whole number of a configuration: of a side, a width, a vocabulary, a number of classes. A package makes
-# lists and tables of such lengths before a tensor is there.
+# Largest whole number in a configuration, such as a side, a width, a vocabulary or a number of classes. Packages
+# create lists of such lengths before any tensor.
 MAX_NUMBER = 2**20
-# Calls of torch while a network is built; the largest published ones take some 6,000.
+# Calls of torch while a network is built; the largest published ones need some 6,000.
 MAX_CALLS = 50_000
 
 
 def check_numbers(config: Mapping[str, Any], name: str, file: str) -> None:
-    """Refuse a configuration with numbers that no network has.
+    """Refuse a configuration with numbers that are too large for any network.
 
     Args:
         config: of a folder.
         name: of the checkpoint, for the message.
-        file: the configuration's.
+        file: name of the configuration's file, for the message.
 
     Raises:
-        CheckpointError: a whole number is beyond :data:`MAX_NUMBER`.
+        CheckpointError: a whole number exceeds :data:`MAX_NUMBER`.
     """
     places: list[tuple[str, Any]] = [("", config)]
     while places:
@@ -41,30 +41,30 @@ def check_numbers(config: Mapping[str, Any], name: str, file: str) -> None:
 
 
 class BuildingAllowance(TorchFunctionMode):
-    """Ends the building of a network on the meta device, where no number is stored, once it is too large.
+    """Stops the building of a network on the meta device once it is too large.
 
     Args:
         name: of the checkpoint, for the message.
-        most: bytes that its tensors may take, each and all that are made new together.
+        max_bytes: limit for each tensor, and for all new tensors together.
     """
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, max_bytes: int) -> None:
         super().__init__()
-        self._name, self._most = name, most
-        self._calls = self._made = 0
+        self._name, self._max_bytes = name, max_bytes
+        self._calls = self._new_bytes = 0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._calls += 1
         result = function(*args, **(kwargs or {}))
         sizes = [each.numel() * each.element_size() for each in _tensors(result)]
         if not _tensors(args) and not any(_tensors(each) for each in args):
-            self._made += sum(sizes)
-        if self._calls > MAX_CALLS or max([self._made, *sizes]) > self._most:
-            found = f"a network of more than {self._most:,} bytes or {MAX_CALLS:,} steps"
-            raise LimitError(f"{self._name}: its configuration makes {found}; allow more by max_bytes=…")
+            self._new_bytes += sum(sizes)
+        if self._calls > MAX_CALLS or max([self._new_bytes, *sizes]) > self._max_bytes:
+            problem = f"a network of more than {self._max_bytes:,} bytes or {MAX_CALLS:,} steps"
+            raise LimitError(f"{self._name}: its configuration makes {problem}; allow more by max_bytes=…")
         return result
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    found = value if isinstance(value, list | tuple) else [value]
-    return [each for each in found if isinstance(each, torch.Tensor)]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""A captured network beside the model of its package: what both give of the same pixels."""
+"""Output and attention of a captured network and of the model of its package, for the same pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pairs = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 def captured_output(
     network: CapturedNetwork, pixels: torch.Tensor, answer: Answer
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the captured network gives, and what the package's model does.
+    """The output of the captured network, and that of the package's model.
 
     Raises:
         CheckpointError: the package's model gives nothing to compare.
@@ -27,14 +27,14 @@ def captured_output(
 
 
 def captured_attention(network: CapturedNetwork, pixels: torch.Tensor, answer: Answer) -> Pairs:
-    """The attention of every layer as the trace has it and as the package gives it, ``"image window head query key"``.
+    """For each layer, the attention in the trace and that of the package, ``"image window head query key"``.
 
-    None of them where the package has no such matrices, or some that have other tokens than the layers.
+    Empty if the package returns no attention, or attention among other tokens.
 
     Args:
         network: of the module.
         pixels: ``"image channel height width"``.
-        answer: the package's, with matrices of all calls, or of the layers alone.
+        answer: of the package, with matrices of all calls of attention, or of the layers only.
     """
     verified, matrices = network.verified(pixels[:1]), answer.attention
     if len(matrices) == len(verified.shapes):
@@ -45,14 +45,14 @@ def captured_attention(network: CapturedNetwork, pixels: torch.Tensor, answer: A
     for layer, (places, theirs) in enumerate(zip(verified.places, matrices, strict=True)):
         ours = torch.stack([trace.weights(layer) for trace in traces])
         images, heads, tokens = ours.shape[:3]
-        count = theirs.shape[-1]
+        keys = theirs.shape[-1]
         theirs = theirs.transpose(1, 2) if places.has_heads_first else theirs
-        if places.windows * count != tokens or theirs.numel() != images * heads * tokens * count:
+        if places.windows * keys != tokens or theirs.numel() != images * heads * tokens * keys:
             return ()
         token = torch.empty(tokens, dtype=torch.long)
         token[places.index] = torch.arange(tokens)
         window = rearrange(token, "(window place) -> window place", window=places.windows)
         ours = ours[:, :, window[:, :, None], window[:, None, :]]
-        theirs = theirs.reshape(images, places.windows, heads, count, count)
+        theirs = theirs.reshape(images, places.windows, heads, keys, keys)
         pairs.append((rearrange(ours, "image head window q k -> image window head q k"), theirs))
     return tuple(pairs)

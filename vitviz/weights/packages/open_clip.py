@@ -15,11 +15,11 @@ from torch import nn
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.packages.reference import Answer, Package, Size, collected
+from vitviz.weights.packages.reference import Answer, Package, Size, collect_outputs
 from vitviz.weights.packages.timm import TimmModel
 
 
-def _names(sidecars: Sidecars) -> str | None:
+def _find_mention(sidecars: Sidecars) -> str | None:
     return "open_clip_config.json" if sidecars.open_clip else None
 
 
@@ -53,21 +53,26 @@ class OpenClipModel:
 
     def answer(self, pixels: torch.Tensor) -> Answer:
         if not hasattr(self.visual, "transformer"):
-            found = TimmModel(self.visual.trunk).answer(pixels)
-            return Answer(self.visual(pixels), found.attention)
+            trunk_answer = TimmModel(self.visual.trunk).answer(pixels)
+            return Answer(self.visual(pixels), trunk_answer.attention)
         blocks = list(self.visual.transformer.resblocks)
-        plain = [block.attn for block in blocks if isinstance(block.attn, nn.MultiheadAttention)]
-        hooks = [attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True) for attention in plain]
-        own = [block.attn.attn_drop for block in blocks if hasattr(block.attn, "attn_drop")]
+        torch_attention = [block.attn for block in blocks if isinstance(block.attn, nn.MultiheadAttention)]
+        hooks = [
+            attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True) for attention in torch_attention
+        ]
+        own_dropouts = [block.attn.attn_drop for block in blocks if hasattr(block.attn, "attn_drop")]
         try:
-            with collected(plain, lambda output: output[1]) as weights, collected(own, _by_head(len(pixels))) as others:
+            with (
+                collect_outputs(torch_attention, lambda output: output[1]) as weights,
+                collect_outputs(own_dropouts, _by_head(len(pixels))) as own_weights,
+            ):
                 output = self.visual(pixels)
         finally:
             for hook in hooks:
                 hook.remove()
         output = output[0] if isinstance(output, tuple) else output
-        every = weights or others
-        return Answer(output, tuple(every) if len(every) == len(blocks) else ())
+        matrices = weights or own_weights
+        return Answer(output, tuple(matrices) if len(matrices) == len(blocks) else ())
 
 
 def _ask_for_weights(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
@@ -75,7 +80,7 @@ def _ask_for_weights(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[st
 
 
 def _by_head(images: int) -> Any:
-    """The weights of open_clip's own attention, which folds images and heads into one axis."""
+    """A function that separates images and heads in weights of open_clip's own attention."""
 
     def pick(output: torch.Tensor) -> torch.Tensor:
         return output if output.ndim == 4 else output.unflatten(0, (images, -1))
@@ -90,22 +95,22 @@ def _open(folder: Path, size: Size | None) -> OpenClipModel:
     return OpenClipModel(model.visual.eval().requires_grad_(False))
 
 
-def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Towers by names of their packages alone, without weights of their own."""
+def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The configuration, with towers named only by their packages and without pretrained weights of their own."""
     model = config.get("model_cfg")
-    towers = [model.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(model, Mapping) else [None]
+    towers = [model.get(section) for section in ("vision_cfg", "text_cfg")] if isinstance(model, Mapping) else [None]
     if not all(isinstance(tower, Mapping) for tower in towers):
         raise CheckpointError(f"{name}: expected model_cfg with vision_cfg and text_cfg in its open_clip_config.json")
-    whole = deepcopy(dict(config))
-    for part in ("vision_cfg", "text_cfg"):
-        tower = whole["model_cfg"][part]
+    checked = deepcopy(dict(config))
+    for section in ("vision_cfg", "text_cfg"):
+        tower = checked["model_cfg"][section]
         for key, value in tower.items():
             if key.endswith("_model_pretrained"):
                 tower[key] = False
-            # A name may lead elsewhere: "hf-hub:owner/name", or to a folder.
+            # A name may also refer to a repository ("hf-hub:owner/name") or to a folder.
             elif key == "timm_model_name" and not (isinstance(value, str) and value.replace(".", "_").isidentifier()):
-                raise CheckpointError(f"{name}: {part}.{key} = {quote(value)}: expected timm's name of a model")
-    return whole
+                raise CheckpointError(f"{name}: {section}.{key} = {quote(value)}: expected timm's name of a model")
+    return checked
 
 
 def _build(folder: Path) -> nn.Module:
@@ -128,11 +133,11 @@ def _load(folder: Path, ignore: Sequence[str]) -> OpenClipModel:
 PACKAGE = Package(
     "open_clip",
     "open_clip_torch>=3.3,<4",
-    _names,
+    _find_mention,
     _open,
     "open_clip",
     ("open_clip_config.json", "open_clip_model.safetensors"),
-    _checked,
+    _check_config,
     _build,
     _load,
 )

@@ -1,4 +1,4 @@
-"""A checkpoint as the package computes it that wrote it: its model, its preprocessing, its attention weights."""
+"""The reference for a checkpoint, computed by its own package: model, preprocessing and attention weights."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EXTRA = "verify"
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a package's model gives for pixels.
+    """The result of a package's model for pixels.
 
     Args:
-        output: logits or features, ``"batch feature"``; None for a model that gives nothing but its last tokens.
-        attention: the weights of every layer, ``"batch head query key"``; empty where the package does not give them.
-        tokens: of the last layer, ``"batch token width"``, for a model without an output.
+        output: logits or features, ``"batch feature"``; None for a model that returns only its last tokens.
+        attention: the weights of every layer, ``"batch head query key"``; empty if the package does not return them.
+        tokens: of the last layer, ``"batch token width"``, for a model without output.
     """
 
     output: torch.Tensor | None
@@ -45,15 +45,15 @@ class ReferenceModel(Protocol):
 
     @property
     def title(self) -> str:
-        """Its class, as a table names it."""
+        """Its class and package, for tables."""
 
     @property
     def module(self) -> nn.Module:
-        """What takes pixels: the model, or the part of it that sees."""
+        """The module that takes pixels: the model or its vision tower."""
 
     @property
     def size(self) -> Size | None:
-        """Height and width in pixels that it was made for; None where it has no such size."""
+        """Height and width in pixels of its images; None if it has no such size."""
 
     def prepare(self, image: Image.Image) -> torch.Tensor:
         """The package's own preprocessing of an RGB image: ``"1 channel height width"``."""
@@ -67,26 +67,26 @@ class Package:
     """A package that checkpoints come from.
 
     Args:
-        name: as it is imported.
-        distribution: as it is installed.
-        names: the file that names it and what that says, such as ``"architecture in config.json"``; None where no file
-            beside the checkpoint does.
-        open: its own loader: the folder and the height and width in pixels, None for the trained ones.
-        extra: of vitviz, that installs it.
-        files: what its loader looks for in a folder: the configuration, and the weights.
-        checked: the configuration as the loader may have it, which then reads nothing but the folder's two files, runs
-            nothing of theirs and leaves no weight random.
-        build: the model of a folder without weights, made on whatever device is torch's default.
-        load: the model of a folder as it is captured; takes the patterns of keys that are left out.
+        name: as in ``import``.
+        distribution: as pip installs it.
+        find_mention: returns how the files beside a checkpoint name the package, such as
+            ``"architecture in config.json"``; None if they do not.
+        open: returns the reference model of a folder, at the trained size or at a height and width in pixels.
+        extra: of vitviz that installs it.
+        files: names of the configuration and of the weights that its loader reads from a folder.
+        check_config: takes a configuration and the name of the checkpoint; returns a configuration with which the
+            loader reads only these two files, runs no code of theirs and leaves no weight random.
+        build: returns the model of a folder without its weights, on torch's default device.
+        load: returns the model of a folder for capturing; takes patterns of keys that are ignored.
     """
 
     name: str
     distribution: str
-    names: Callable[[Sidecars], str | None]
+    find_mention: Callable[[Sidecars], str | None]
     open: Callable[[Path, Size | None], ReferenceModel]
     extra: str
     files: tuple[str, str]
-    checked: Callable[[Mapping[str, Any], str], dict[str, Any]]
+    check_config: Callable[[Mapping[str, Any], str], dict[str, Any]]
     build: Callable[[Path], nn.Module]
     load: Callable[[Path, Sequence[str]], ReferenceModel]
 
@@ -95,10 +95,10 @@ def find_package(packages: Sequence[Package], sidecars: Sidecars, name: str) -> 
     """The package that the files beside a checkpoint name.
 
     Raises:
-        CheckpointError: they name none.
+        CheckpointError: they name no package.
     """
     for package in packages:
-        if package.names(sidecars) is not None:
+        if package.find_mention(sidecars) is not None:
             return package
     raise CheckpointError(
         f"{name}: nothing to verify against: no file beside it names a package; expected a folder with timm's or "
@@ -117,31 +117,31 @@ def open_reference(package: Package, folder: Path, size: Size | None = None) -> 
         return package.open(folder, size)
 
 
-def import_package(package: Package, what: str, extra: str) -> None:
-    """Import it.
+def import_package(package: Package, purpose: str, extra: str) -> None:
+    """Import a package.
 
     Args:
-        package: that is meant.
-        what: needs it, as the message begins.
-        extra: that installs it.
+        package: to import.
+        purpose: what needs it, as the beginning of the message.
+        extra: of vitviz that installs it.
 
     Raises:
-        CheckpointError: it is not installed, or does not fit what is.
+        CheckpointError: it is not installed, or not compatible with other packages.
     """
     try:
         importlib.import_module(package.name)
-    # A package whose parts do not fit together fails in ways of its own.
+    # Incompatible packages may raise anything on import.
     except Exception as error:
         raise CheckpointError(
-            f"{what} needs {package.name} ({error}): pip install 'vitviz[{extra}]' or '{package.distribution}'"
+            f"{purpose} needs {package.name} ({error}): pip install 'vitviz[{extra}]' or '{package.distribution}'"
         ) from None
 
 
 @contextmanager
-def package_errors(name: str, what: str) -> Iterator[None]:
-    """What a package raises, in one sentence; its state and the process's are as they were before."""
+def package_errors(name: str, failure: str) -> Iterator[None]:
+    """Raise errors of a package as a CheckpointError of one sentence, and restore the state of the process."""
     try:
-        with undisturbed():
+        with restore_state():
             yield
     except VitvizError:
         raise
@@ -149,12 +149,12 @@ def package_errors(name: str, what: str) -> Iterator[None]:
     except Exception as error:
         first, *more = str(error).strip().splitlines() or [""]
         message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
-        raise CheckpointError(f"{name} {what} ({type(error).__name__}: {quote(message)[1:-1]})") from None
+        raise CheckpointError(f"{name} {failure} ({type(error).__name__}: {quote(message)[1:-1]})") from None
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Random numbers, warnings, logging and the hub's switch are afterwards as they were; nothing is downloaded."""
+def restore_state() -> Iterator[None]:
+    """Prevent downloads, and afterwards restore random numbers, warnings, logging and the hub's switch."""
     from huggingface_hub import constants
 
     states = random.getstate(), np.random.get_state()
@@ -171,7 +171,7 @@ def undisturbed() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         logging.disable(disabled)
-        # logging.warning() gives the root logger a handler where it has none.
+        # logging.warning() adds a handler to a root logger without one.
         root.handlers[:] = handlers
         root.setLevel(level)
         constants.HF_HUB_OFFLINE = offline
@@ -179,18 +179,20 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def collected(modules: Sequence[nn.Module], pick: Callable[[Any], torch.Tensor | None]) -> Iterator[list[torch.Tensor]]:
-    """What modules give while they run, picked from their outputs; None is left out."""
-    found: list[torch.Tensor] = []
+def collect_outputs(
+    modules: Sequence[nn.Module], pick: Callable[[Any], torch.Tensor | None]
+) -> Iterator[list[torch.Tensor]]:
+    """Collect what ``pick`` returns for each output of the modules while they run, without None."""
+    outputs: list[torch.Tensor] = []
 
-    def keep(module: nn.Module, arguments: Any, output: Any) -> None:
+    def collect(module: nn.Module, arguments: Any, output: Any) -> None:
         picked = pick(output)
         if picked is not None:
-            found.append(picked)
+            outputs.append(picked)
 
-    hooks = [module.register_forward_hook(keep) for module in modules]
+    hooks = [module.register_forward_hook(collect) for module in modules]
     try:
-        yield found
+        yield outputs
     finally:
         for hook in hooks:
             hook.remove()

@@ -16,10 +16,10 @@ from torch import nn
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collected
+from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collect_outputs
 
 
-def _names(sidecars: Sidecars) -> str | None:
+def _find_mention(sidecars: Sidecars) -> str | None:
     if "architecture" in sidecars.config and "model_type" not in sidecars.config:
         return "architecture in config.json"
     return None
@@ -53,7 +53,7 @@ class TimmModel:
         config = resolve_model_data_config(self.model)
         channels = config["input_size"][0]
         if self.size is not None and not getattr(self.model, "dynamic_img_size", False):
-            # A folder may still state the size of the model that it was made from, which this one does not take.
+            # A folder may state the size of an original model, which this one does not accept.
             config["input_size"] = (channels, *self.size)
         transform = create_transform(**config, is_training=False)
         return torch.as_tensor(transform(as_mode(image, channels)))[None]
@@ -61,23 +61,23 @@ class TimmModel:
     def answer(self, pixels: torch.Tensor) -> Answer:
         blocks = getattr(self.model, "blocks", None)
         attentions = [
-            part for part in self.model.modules() if hasattr(part, "attn_drop") and hasattr(part, "fused_attn")
+            module for module in self.model.modules() if hasattr(module, "attn_drop") and hasattr(module, "fused_attn")
         ]
         if blocks is not None:
-            every = [getattr(block, "attn", None) for block in blocks]
-            attentions = [attention for attention in every if hasattr(attention, "attn_drop")]
-        fused = [getattr(attention, "fused_attn", None) for attention in attentions]
+            block_attentions = [getattr(block, "attn", None) for block in blocks]
+            attentions = [attention for attention in block_attentions if hasattr(attention, "attn_drop")]
+        fused_flags = [getattr(attention, "fused_attn", None) for attention in attentions]
         for attention in attentions:
             attention.fused_attn = False
         try:
-            with collected([attention.attn_drop for attention in attentions], _weights) as weights:
+            with collect_outputs([attention.attn_drop for attention in attentions], _weights) as weights:
                 output = self.model(pixels)
         finally:
-            for attention, before in zip(attentions, fused, strict=True):
-                attention.fused_attn = before
-        whole = len(weights) == len(attentions if blocks is None else blocks)
-        # DeiT's distilled models return both heads when they are trained.
-        return Answer(output, tuple(weights) if whole else ())
+            for attention, flag in zip(attentions, fused_flags, strict=True):
+                attention.fused_attn = flag
+        is_complete = len(weights) == len(attentions if blocks is None else blocks)
+        # In training only, DeiT's distilled models return the outputs of both heads.
+        return Answer(output, tuple(weights) if is_complete else ())
 
 
 def _weights(output: torch.Tensor) -> torch.Tensor | None:
@@ -87,25 +87,25 @@ def _weights(output: torch.Tensor) -> torch.Tensor | None:
 def _open(folder: Path, size: Size | None) -> TimmModel:
     import timm
 
-    # Weights are unpickled by torch's own safe loader, and names of layers are looked up in timm's tables.
+    # torch's safe loader reads the weights, and timm looks up names of layers in its tables.
     model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
     model = model.eval().float().requires_grad_(False)
     if size is not None:
-        # The trained size stays that of the preprocessing.
+        # The preprocessing keeps the trained size.
         model.set_input_size(img_size=size)  # type: ignore[operator]
     return TimmModel(model)
 
 
-# Of a checkpoint, what its model reads: not where weights are, nor a classifier that would be left out or cut.
-SIZES_CFG = ("input_size", "fixed_input_size", "pool_size", "classifier", "first_conv", "num_classes")
-SHOWN_CFG = (
-    *SIZES_CFG,
+# Entries of pretrained_cfg that the loader may see: none about sources of weights, none that change the classifier.
+SIZE_ENTRIES = ("input_size", "fixed_input_size", "pool_size", "classifier", "first_conv", "num_classes")
+PRETRAINED_ENTRIES = (
+    *SIZE_ENTRIES,
     *("interpolation", "crop_pct", "crop_mode", "mean", "std", "label_names", "label_descriptions"),
 )
 
 
-def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What timm makes the same network of, with the number of classes and of channels that it is made for."""
+def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A configuration for the same network, with its number of classes and channels stated."""
     import timm
     from timm.models import build_model_with_cfg
 
@@ -117,25 +117,27 @@ def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(arguments, Mapping) or not isinstance(stated, Mapping):
         raise CheckpointError(f"{name}: model_args and pretrained_cfg in its config.json: expected objects")
     factories = (timm.create_model, build_model_with_cfg)
-    reserved = {each for factory in factories for each in inspect.signature(factory).parameters} & arguments.keys()
+    reserved = {
+        parameter for factory in factories for parameter in inspect.signature(factory).parameters
+    } & arguments.keys()
     if reserved:
-        found = f"model_args.{', '.join(sorted(reserved))} in its config.json"
-        raise CheckpointError(f"{name}: {found}: expected arguments of a network, and none of timm's loader")
+        problem = f"model_args.{', '.join(sorted(reserved))} in its config.json"
+        raise CheckpointError(f"{name}: {problem}: expected arguments of a network, and none of timm's loader")
     if config.keys() == {"architecture"}:
-        # No file says more than the name: its sizes are timm's, and how its pictures were prepared is not known.
+        # Only the name is known: use timm's sizes, but no preprocessing, which may have been another one.
         default = timm.get_pretrained_cfg(architecture, allow_unregistered=True)
         sizes = {} if default is None else default.to_dict()
-        stated = {key: sizes[key] for key in SIZES_CFG if sizes.get(key) is not None}
-    cfg = {key: stated[key] for key in SHOWN_CFG if key in stated}
+        stated = {key: sizes[key] for key in SIZE_ENTRIES if sizes.get(key) is not None}
+    pretrained_cfg = {key: stated[key] for key in PRETRAINED_ENTRIES if key in stated}
     classes = arguments.get("num_classes", config.get("num_classes", stated.get("num_classes")))
-    cfg |= {} if classes is None else {"num_classes": classes}
-    size, channels = cfg.get("input_size"), arguments.get("in_chans")
+    pretrained_cfg |= {} if classes is None else {"num_classes": classes}
+    size, channels = pretrained_cfg.get("input_size"), arguments.get("in_chans")
     if channels is not None and isinstance(size, list):
-        cfg["input_size"] = [channels, *size[1:]]
+        pretrained_cfg["input_size"] = [channels, *size[1:]]
     if "pretrained_cfg" in config:
-        cfg |= {key: config[key] for key in ("label_names", "label_descriptions") if key in config}
+        pretrained_cfg |= {key: config[key] for key in ("label_names", "label_descriptions") if key in config}
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    return {"architecture": architecture, "model_args": arguments, "pretrained_cfg": cfg}
+    return {"architecture": architecture, "model_args": arguments, "pretrained_cfg": pretrained_cfg}
 
 
 def _build(folder: Path) -> nn.Module:
@@ -150,21 +152,21 @@ def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
         raise CheckpointError(f"ignore = {listing(ignore)}: timm reads every key of a file; expected none")
     classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"].get("num_classes")
     loaded = _open(folder, None)
-    found = getattr(loaded.model, "num_classes", None)
-    # With another number than its weights have, timm would leave the classifier random.
-    if classes is not None and found != classes:
-        raise CheckpointError(f"{quote(found)} classes of timm's model; its config.json says {quote(classes)}")
+    model_classes = getattr(loaded.model, "num_classes", None)
+    # If the number of classes differs from that of the weights, timm leaves the classifier random.
+    if classes is not None and model_classes != classes:
+        raise CheckpointError(f"{quote(model_classes)} classes of timm's model; its config.json says {quote(classes)}")
     return loaded
 
 
 PACKAGE = Package(
     "timm",
     "timm>=1.0.31,<1.1",
-    _names,
+    _find_mention,
     _open,
     "timm",
     ("config.json", "model.safetensors"),
-    _checked,
+    _check_config,
     _build,
     _load,
 )

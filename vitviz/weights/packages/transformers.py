@@ -26,7 +26,7 @@ from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, import_package, package_errors
 
 
-def _names(sidecars: Sidecars) -> str | None:
+def _find_mention(sidecars: Sidecars) -> str | None:
     return "model_type in config.json" if "model_type" in sidecars.config else None
 
 
@@ -36,7 +36,7 @@ class TransformersModel:
 
     Args:
         model: a ``PreTrainedModel``, with eager attention.
-        folder: with the file of its image processor; None for a model that has none.
+        folder: with the file of its image processor; None for a model without one.
     """
 
     model: Any
@@ -61,52 +61,54 @@ class TransformersModel:
     def prepare(self, image: Image.Image) -> torch.Tensor:
         from transformers import AutoImageProcessor
 
-        # The class that transformers takes by itself: with torchvision, wherever that is installed.
-        with _quiet():
+        # transformers selects the class: one with torchvision, if that is installed.
+        with _silence():
             processor = AutoImageProcessor.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
         channels = getattr(self._vision, "num_channels", 3)
-        found = processor(as_mode(image, channels), return_tensors="pt")
-        if "spatial_shapes" in found:
-            return _pixels(found, self._vision.patch_size)
-        return torch.as_tensor(found["pixel_values"])
+        inputs = processor(as_mode(image, channels), return_tensors="pt")
+        if "spatial_shapes" in inputs:
+            return _pixels_of_patches(inputs, self._vision.patch_size)
+        return torch.as_tensor(inputs["pixel_values"])
 
     def answer(self, pixels: torch.Tensor) -> Answer:
         tower = self._tower
         inputs = self._inputs(pixels)
-        takes = inspect.signature(tower.forward).parameters
-        if "interpolate_pos_encoding" in takes and self.size != tuple(pixels.shape[-2:]):
+        parameters = inspect.signature(tower.forward).parameters
+        if "interpolate_pos_encoding" in parameters and self.size != tuple(pixels.shape[-2:]):
             inputs["interpolate_pos_encoding"] = True
-        found = tower(**inputs, output_attentions=True)
-        output = next((found[name] for name in OUTPUTS if found.get(name) is not None), None)
-        projection = next((part.visual_projection for part in self.model.modules() if _projects(part)), None)
+        result = tower(**inputs, output_attentions=True)
+        output = next((result[name] for name in OUTPUTS if result.get(name) is not None), None)
+        projection = next(
+            (module.visual_projection for module in self.model.modules() if _has_projection(module)), None
+        )
         if output is not None and tower is not self.model and projection is not None:
             output = projection(output)
-        tokens = found.get("last_hidden_state")
+        tokens = result.get("last_hidden_state")
         if output is None and tokens is None:
-            # What a head makes of the tokens, such as a map of depths.
-            tokens = primary_output(found)
-        weights = tuple(found.attentions) if found.get("attentions") and found.attentions[0] is not None else ()
+            # The output of another head, such as a depth map.
+            tokens = primary_output(result)
+        weights = tuple(result.attentions) if result.get("attentions") and result.attentions[0] is not None else ()
         return Answer(output, weights, tokens if output is None else None)
 
     @property
     def _vision(self) -> Any:
-        """What the configuration says of the part that sees."""
+        """The configuration of the vision tower."""
         configs = (getattr(self.model.config, name, None) for name in ("vision_config", "image_config"))
         return next((config for config in configs if config is not None), self.model.config)
 
     @property
     def _tower(self) -> Any:
-        """The part that sees, without what is for pretraining or for texts."""
+        """The vision tower, without heads for pretraining and without text towers."""
         from transformers import PreTrainedModel
 
         if type(self.model).__name__.endswith(("ForImageClassification", "WithTeacher")):
             return self.model
         vision = self._vision
         if vision is self.model.config:
-            # A model for pretraining has heads that reconstruct; what it shows is what its encoder gives.
+            # Models for pretraining have heads that reconstruct pixels; their encoder is the tower.
             return self.model.base_model if "For" in type(self.model).__name__ else self.model
-        parts = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
-        tower = next((part for part in parts if type(part.config) is type(vision)), None)
+        submodules = (submodule for submodule in self.model.modules() if isinstance(submodule, PreTrainedModel))
+        tower = next((submodule for submodule in submodules if type(submodule.config) is type(vision)), None)
         if tower is None:
             raise CheckpointError(
                 f"{type(self.model).__name__} of transformers has no part for {type(vision).__name__}"
@@ -124,7 +126,7 @@ class TransformersModel:
                 "spatial_shapes": torch.tensor([[rows, columns]] * len(pixels)),
             }
         if config.model_type == "vit_mae":
-            # It shuffles patches by this noise to leave some out.
+            # MAE orders patches by this noise; ascending noise keeps their order.
             height, width = _sides(config.patch_size)
             patches = (pixels.shape[-2] // height) * (pixels.shape[-1] // width)
             return {"pixel_values": pixels, "noise": torch.arange(patches).float().expand(len(pixels), -1)}
@@ -134,34 +136,34 @@ class TransformersModel:
 OUTPUTS = ("logits", "image_embeds", "pooler_output")
 
 
-def _projects(part: Any) -> bool:
-    """Whether a part of a model brings images where its texts are."""
-    return isinstance(getattr(part, "visual_projection", None), torch.nn.Linear)
+def _has_projection(module: Any) -> bool:
+    """Whether a module has a projection of images into the space of texts."""
+    return isinstance(getattr(module, "visual_projection", None), torch.nn.Linear)
 
 
 def tensors_as_saved(model: Any) -> dict[str, torch.Tensor]:
-    """A model's tensors by the names that transformers writes, which in memory may be others."""
+    """A model's tensors by the names in files of transformers, which may differ from those in memory."""
     from transformers.core_model_loading import revert_weight_conversion
 
     return dict(revert_weight_conversion(model, dict(model.state_dict())))
 
 
 def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str]:
-    """The names that transformers writes, by those that a model's tensors have in memory.
+    """Names of tensors in files of transformers, by their names in memory.
 
     Args:
-        sidecars: with the configuration of the model, which is built without memory.
+        sidecars: with the configuration of the model, which is built on the meta device.
         name: of the checkpoint, for messages.
-        file_bytes: of its weights.
+        file_bytes: size of its weights.
 
     Returns:
-        None of a model that is not transformers'; none of a tensor that is not written as it is.
+        Empty for a model of another package; without tensors that are converted when they are saved.
 
     Raises:
         CheckpointError: transformers is not installed, or cannot build the model.
         LimitError: the model is too large for its file.
     """
-    if _names(sidecars) is None:
+    if _find_mention(sidecars) is None:
         return {}
     import_package(PACKAGE, f"{name}: telling the names of its modules in memory", PACKAGE.extra)
     from transformers.core_model_loading import revert_weight_conversion
@@ -169,7 +171,7 @@ def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str
     check_numbers(sidecars.config, name, PACKAGE.files[0])
     with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
         folder = Path(parent)
-        (folder / PACKAGE.files[0]).write_text(json.dumps(_checked(sidecars.config, name)), encoding="utf-8")
+        (folder / PACKAGE.files[0]).write_text(json.dumps(_check_config(sidecars.config, name)), encoding="utf-8")
         with package_errors(PACKAGE.name, f"cannot build {name}"), torch.device("meta"):
             with BuildingAllowance(name, default_bytes(file_bytes)):
                 model: Any = _build(folder)
@@ -182,16 +184,16 @@ def _sides(value: Any) -> Size:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def _pixels(found: Any, patch: int) -> torch.Tensor:
-    """NaFlex's patches as the picture that they make."""
-    rows, columns = found["spatial_shapes"][0].tolist()
+def _pixels_of_patches(inputs: Any, patch: int) -> torch.Tensor:
+    """The image that NaFlex's patches form."""
+    rows, columns = inputs["spatial_shapes"][0].tolist()
     order = "1 (row column) (height width channel) -> 1 channel (row height) (column width)"
-    patches = found["pixel_values"][:, : rows * columns]
+    patches = inputs["pixel_values"][:, : rows * columns]
     return rearrange(patches, order, row=rows, column=columns, height=patch, width=patch)
 
 
 def _open(folder: Path, size: Size | None) -> TransformersModel:
-    with _quiet():
+    with _silence():
         return TransformersModel(_load(folder, "eager"), folder)
 
 
@@ -200,18 +202,18 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
 
     Args:
         folder: with configuration and weights.
-        attention: how it attends; None for the way that is its own.
-        ignore: patterns of keys of the file that it may not have; None for any.
+        attention: implementation of attention; None for the default.
+        ignore: patterns of surplus keys in the file that are allowed; None allows all.
     """
-    cls = _class(folder)
-    # The class is transformers' own: a folder's `auto_map`, which would name code of its own, is not read.
+    cls = _model_class(folder)
+    # A folder's `auto_map`, which names code of its own, is never read: the class is one of transformers.
     options = {"local_files_only": True, "weights_only": True, "dtype": torch.float32}
     options |= {} if attention is None else {"attn_implementation": attention}
     options |= {} if ignore is None else {"use_safetensors": True}
     model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing and all("pooler." in key for key in missing):
-        # Without weights in the file it would be random.
+        # A pooler without weights in the file would be random.
         model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
         missing = sorted(report["missing_keys"])
     if missing:
@@ -228,7 +230,7 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
     return model.eval().requires_grad_(False)
 
 
-def _class(folder: Path) -> Any:
+def _model_class(folder: Path) -> Any:
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -236,85 +238,85 @@ def _class(folder: Path) -> Any:
     if not names:
         parsed = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         return transformers.AutoModel._model_mapping[type(parsed)]
-    kind = config.get("model_type")
-    found: Any = _find_class(names[0], kind) if isinstance(names[0], str) else None
-    known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not known or getattr(found.config_class, "model_type", None) != kind:
+    model_type = config.get("model_type")
+    cls: Any = _find_model_class(names[0], model_type) if isinstance(names[0], str) else None
+    is_model_class = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+    if not is_model_class or getattr(cls.config_class, "model_type", None) != model_type:
         raise CheckpointError(
             f"{folder.name}: architectures = {quote(names)} in its config.json: transformers "
-            f"{transformers.__version__} has no such model of type {quote(kind)}"
+            f"{transformers.__version__} has no such model of type {quote(model_type)}"
         )
-    return found
+    return cls
 
 
-def _find_class(name: str, kind: Any) -> Any:
-    """A class of transformers by its name, also one that it does not export; None where it has none."""
+def _find_model_class(name: str, model_type: Any) -> Any:
+    """A class of transformers by its name, exported or not; None if it does not exist."""
     import transformers
 
-    config = transformers.CONFIG_MAPPING.get(kind)
+    config = transformers.CONFIG_MAPPING.get(model_type)
     if hasattr(transformers, name) or config is None:
         return getattr(transformers, name, None)
-    # The module is the one that transformers has for this type: nothing that a folder names is imported.
+    # This module belongs to transformers; nothing that a folder names is imported.
     module = config.__module__.replace(".configuration_", ".modeling_")
     return getattr(importlib.import_module(module), name, None)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without its bar and its report of what was loaded."""
+def _silence() -> Iterator[None]:
+    """Silence the progress bar and the report of loading."""
     from transformers.utils import logging
 
-    shown_bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    had_bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown_bar:
+        if had_bar:
             logging.enable_progress_bar()
 
 
-# How the model is run and where it was, which is said when it is loaded; what it returns beside its output.
-UNREAD = (
+# Entries about how and from where a model is loaded, and what it returns besides its output; not needed here.
+UNUSED_ENTRIES = (
     *("_attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset", "attn_implementation"),
     *("_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype", "return_dict", "use_return_dict"),
     *("output_attentions", "output_hidden_states", "transformers_version"),
 )
-# Entries that make code or weights of elsewhere part of the model, and what they ask for.
-ELSEWHERE = {
+# Entries that bring in other code or weights, with what they ask for.
+FORBIDDEN_ENTRIES = {
     "auto_map": "code of its own, which vitviz never runs",
     "quantization_config": "quantised weights, in which attention is not what the module's type says",
     "use_pretrained_backbone": "weights of another checkpoint",
 }
 
 
-def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A configuration of one of transformers' own classes, with no weights but the file's."""
+def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The configuration, if it needs only transformers' own classes and the weights in the file."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, Mapping):
-            for key, what in ELSEWHERE.items():
+            for key, problem in FORBIDDEN_ENTRIES.items():
                 if value.get(key):
-                    raise CheckpointError(f"{name}: {key} in its config.json asks for {what}")
-            return {key: walk(each) for key, each in value.items() if key not in UNREAD}
+                    raise CheckpointError(f"{name}: {key} in its config.json asks for {problem}")
+            return {key: walk(each) for key, each in value.items() if key not in UNUSED_ENTRIES}
         return [walk(each) for each in value] if isinstance(value, list) else value
 
     return dict(walk(config))
 
 
 def _build(folder: Path) -> torch.nn.Module:
-    cls = _class(folder)
-    with _quiet():
+    cls = _model_class(folder)
+    with _silence():
         model: torch.nn.Module = cls(cls.config_class.from_pretrained(folder, local_files_only=True))
     return model
 
 
 def _load_module(folder: Path, ignore: Sequence[str]) -> TransformersModel:
-    with _quiet():
+    with _silence():
         model = _load(folder, None, ignore)
     for parameter in model.parameters():
-        # A file that is cut while its numbers are mapped into memory would end the process.
+        # Copy memory-mapped weights: truncating the file would otherwise end the process.
         parameter.data = parameter.data.clone()
     return TransformersModel(model)
 
@@ -322,11 +324,11 @@ def _load_module(folder: Path, ignore: Sequence[str]) -> TransformersModel:
 PACKAGE = Package(
     "transformers",
     "transformers>=5.17,<6",
-    _names,
+    _find_mention,
     _open,
     "transformers",
     ("config.json", "model.safetensors"),
-    _checked,
+    _check_config,
     _build,
     _load_module,
 )
