@@ -1,4 +1,4 @@
-"""Modules in memory: what they say of themselves, and what is asked for."""
+"""Modules in memory as models: their attributes, and what the user has to state."""
 
 from vitviz.weights.modules.load import load_module
 

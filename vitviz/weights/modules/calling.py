@@ -1,4 +1,4 @@
-"""How a module is called with pixels."""
+"""Functions that call a module with pixels."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from vitviz.weights.modules.unwrap import package_of
 
 Forward = Callable[[nn.Module, torch.Tensor], Any]
 Size = tuple[int, int]
-# transformers' vision towers whose images are packed into patches as Qwen2-VL's processor does, by their model_type.
+# model_type of transformers' vision towers that take patches packed as by Qwen2-VL's processor.
 PACKED = (
     *("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5"),
     *("qwen3_5_moe", "glm4v", "glm4v_moe", "glm46v", "glm_ocr", "exaone4_5"),
 )
-# transformers' networks for clips in which every patch of every tube of frames attends to all others.
+# model_type of transformers' networks for clips with joint attention over space and time.
 CLIPS = ("videomae", "vivit")
 
 
 @dataclass(frozen=True)
 class DefaultForward:
-    """A module is called with its pixels, and at another size than its own with interpolated positions.
+    """Calls a module with pixels; at another size than its own, it requests interpolated positions.
 
     Args:
-        size: its own.
-        is_named: whether its pixels are called ``pixel_values``, as in transformers.
+        size: height and width of the module's images.
+        is_named: whether its argument is called ``pixel_values``, as in transformers.
         interpolates: whether it interpolates positions only on request.
     """
 
@@ -41,42 +41,42 @@ class DefaultForward:
     interpolates: bool
 
     def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        is_other = self.interpolates and tuple(pixels.shape[-2:]) != self.size
-        options = {"interpolate_pos_encoding": True} if is_other else {}
+        is_other_size = self.interpolates and tuple(pixels.shape[-2:]) != self.size
+        options = {"interpolate_pos_encoding": True} if is_other_size else {}
         return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
 
 
 @dataclass(frozen=True)
 class PackedForward:
-    """A vision tower that takes patches as rows of numbers, and how many there are in time, height and width.
+    """Calls a vision tower that takes patches as rows of numbers, and their counts in time, height and width.
 
-    Groups of patches that are merged behind the tower stand together, row by row. A picture is repeated in time.
+    Patches that are merged after the tower are adjacent, row by row. The image is repeated in time.
 
     Args:
-        patch, merged, frames: pixels of a patch's side, patches of a group's side, and images of a patch.
+        patch, merge_size, frames: side of a patch in pixels, side of a merged group in patches, images per patch.
     """
 
     patch: int
-    merged: int
+    merge_size: int
     frames: int
 
     def __call__(self, module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
         """The tower's tokens or features, ``"1 token feature"``.
 
         Raises:
-            ConfigError: a group of patches does not divide the image.
+            ConfigError: the sides of the image are not multiples of a group's side.
         """
         height, width = (side // self.patch for side in pixels.shape[-2:])
-        if height % self.merged or width % self.merged:
-            side = self.patch * self.merged
+        if height % self.merge_size or width % self.merge_size:
+            side = self.patch * self.merge_size
             raise ConfigError(f"image of {pixels.shape[-2]}×{pixels.shape[-1]} pixels: expected multiples of {side}")
         rows = rearrange(
             repeat(pixels, "1 channel height width -> frame channel height width", frame=self.frames),
             "frame channel (down row py) (right column px) -> (down right row column) (channel frame py px)",
             py=self.patch,
             px=self.patch,
-            row=self.merged,
-            column=self.merged,
+            row=self.merge_size,
+            column=self.merge_size,
         )
         grid = torch.tensor([[1, height, width]], device=pixels.device)
         return primary_output(module(rows, grid_thw=grid))[None]
@@ -84,22 +84,22 @@ class PackedForward:
 
 @dataclass(frozen=True)
 class ClipForward:
-    """A network for clips whose tokens are patches of several frames each, tube after tube: it is called with a strip.
+    """Calls a network for clips, whose tokens are patches of several frames (tubes), with a strip of pictures.
 
-    Its picture is the tubes' pictures, one below the other, each of which stands for all frames of its tube.
+    The strip has one picture for each tube, one below the other. All frames of a tube show its picture.
 
     Args:
-        tubes, frames: how many tubes a clip has, and a tube frames.
+        tubes, frames: number of tubes in a clip, and of frames in a tube.
     """
 
     tubes: int
     frames: int
 
     def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        """What the network returns of a strip ``"batch channel height width"``.
+        """The network's result for a strip ``"batch channel height width"``.
 
         Raises:
-            ConfigError: the strip is not as many pictures.
+            ConfigError: the height of the strip is not a multiple of the number of tubes.
         """
         if pixels.shape[-2] % self.tubes:
             size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
@@ -111,16 +111,16 @@ class ClipForward:
 
 @dataclass(frozen=True)
 class FlexibleForward:
-    """SigLIP 2's tower for images of any shape: it takes patches as rows of numbers, and how many there are.
+    """Calls SigLIP 2's tower for images of any shape, which takes patches as rows of numbers, and their counts.
 
     Args:
-        patch: pixels of a patch's side.
+        patch: side of a patch in pixels.
     """
 
     patch: int
 
     def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        """What the tower returns of an image."""
+        """The tower's result for images."""
         rows = rearrange(
             pixels,
             "batch channel (row py) (column px) -> batch (row column) (py px channel)",
@@ -134,7 +134,7 @@ class FlexibleForward:
 
 
 def clip_strip(module: nn.Module) -> ClipForward | None:
-    """How a network for clips of transformers is called whose tokens are tubes; None for another module."""
+    """The forward function of transformers' networks for clips; None for another module."""
     config: Any = getattr(module, "config", None)
     if package_of(module) != "transformers" or getattr(config, "model_type", None) not in CLIPS:
         return None
@@ -144,15 +144,15 @@ def clip_strip(module: nn.Module) -> ClipForward | None:
 
 
 def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
-    """How a module is called, by its arguments.
+    """The forward function for a module, by the arguments that it takes.
 
     Args:
         module: of any package.
-        name: what messages call it.
-        size: of its images.
+        name: of the module, for messages.
+        size: height and width of its images.
 
     Raises:
-        ConfigError: it takes something else than pixels.
+        ConfigError: it does not take pixels.
     """
     parameters = signature(module.forward).parameters
     strip = clip_strip(module)
@@ -164,9 +164,9 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     if "grid_thw" not in parameters:
         return DefaultForward(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
     config = getattr(module, "config", None)
-    kind = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
-    merged = getattr(config, "spatial_merge_size", None)
-    if package_of(module) != "transformers" or kind not in PACKED or not isinstance(patch, int) or not merged:
+    model_type = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
+    merge_size = getattr(config, "spatial_merge_size", None)
+    if package_of(module) != "transformers" or model_type not in PACKED or not isinstance(patch, int) or not merge_size:
         expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"
         raise ConfigError(f"{name}: the module takes grid_thw and patches of its own making; {expected}")
-    return PackedForward(patch, merged, getattr(config, "temporal_patch_size", 1) or 1)
+    return PackedForward(patch, merge_size, getattr(config, "temporal_patch_size", 1) or 1)

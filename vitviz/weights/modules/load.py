@@ -21,11 +21,11 @@ from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
 from vitviz.weights.modules.own_engine import ENGINES, with_engine
-from vitviz.weights.modules.preparation import module_preprocessing, sidecars
+from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing
 from vitviz.weights.modules.sizes import (
     Size,
-    checked_prefix,
-    checked_size,
+    check_prefix,
+    check_size,
     find_channels,
     find_depth,
     find_image_size,
@@ -33,10 +33,10 @@ from vitviz.weights.modules.sizes import (
     find_prefix,
 )
 from vitviz.weights.modules.stages import module_stages
-from vitviz.weights.modules.unwrap import package_of, unwrapped
+from vitviz.weights.modules.unwrap import package_of, unwrap
 
 Labels = Sequence[str] | Mapping[int, str]
-Refusal = TypeVar("Refusal", bound=VitvizError)
+Error = TypeVar("Error", bound=VitvizError)
 
 
 def load_module(
@@ -53,21 +53,22 @@ def load_module(
     engine: str | None = None,
     name: str | None = None,
 ) -> Model:
-    """A module as a model: by a copy of its weights in vitviz's own network where both give the same numbers, else by
-    capturing its attention while its own forward pass runs.
+    """A module as a model.
 
-    Arguments as those of :func:`vitviz.load`; ``name`` is what the model is called, where not as the module says. The
-    module stays as it is.
+    If vitviz's own network gives the same numbers, the model has that network with a copy of the weights. Otherwise the
+    module's attention is captured during its own forward pass. The module is not changed.
+
+    The arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name.
 
     Raises:
-        ConfigError: something has to be known that the module does not say; it is in a state in which it cannot be
-            captured; its attention cannot be seen whole, or differs from what is captured.
-        CheckpointError: what it says of its images cannot be done exactly.
-        ImageError: it cannot be run on an image of its size.
+        ConfigError: the module does not state something necessary; it is in a state in which it cannot be captured; or
+            its attention cannot be captured completely and exactly.
+        CheckpointError: its preprocessing cannot be done exactly.
+        ImageError: it cannot run on an image of its size.
     """
     if engine is not None:
         word("engine", engine, ENGINES, ConfigError)
-    module = unwrapped(module)
+    module = unwrap(module)
     name = name or module_name(module)
     try:
         check_state(module)
@@ -75,117 +76,119 @@ def load_module(
         raise ConfigError(f"{name}: {error}") from None
     if device is not None:
         check_device(module, usable_device(device))
-    size = checked_size("image_size", image_size) or find_image_size(module)
+    size = check_size("image_size", image_size) or find_image_size(module)
     if size is None:
-        raise _unknown(module, name, "image_size", "the height and width of its images in pixels, such as 224")
-    asked_patch = checked_size("patch_size", patch_size)
-    tokens = find_prefix(module) if prefix is None else checked_prefix(prefix)
+        raise _not_stated(module, name, "image_size", "the height and width of its images in pixels, such as 224")
+    stated_patch = check_size("patch_size", patch_size)
+    tokens = find_prefix(module) if prefix is None else check_prefix(prefix)
     if tokens is None:
-        what = "the names of its tokens that are no patches, such as ['cls', 'register 1']"
-        raise _unknown(module, name, "prefix", what)
+        expected = "the names of its tokens that are no patches, such as ['cls', 'register 1']"
+        raise _not_stated(module, name, "prefix", expected)
     channels = find_channels(module)
-    noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
+    zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
     try:
-        run = default_forward(module, name, size) if forward is None else forward
-        returned = first_output(name, module, run, noise)
+        forward_function = default_forward(module, name, size) if forward is None else forward
+        output = first_output(name, module, forward_function, zeros)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
-    stages = module_stages(module, run, noise, len(tokens))
-    found = [asked_patch or find_patch_size(module, size)] if asked_patch or not stages.grids else stages.patches
-    class_names, origin, assumed = _labels(module, name, labels, returned)
-    refused: ConfigError | None = None
-    for patch in found:
+    stages = module_stages(module, forward_function, zeros, len(tokens))
+    patches = [stated_patch or find_patch_size(module, size)] if stated_patch or not stages.grids else stages.patches
+    class_names, label_source, labels_assumed = _find_labels(module, name, labels, output)
+    first_error: ConfigError | None = None
+    for patch in patches:
         if patch is None:
-            what = "the height and width of its patches in pixels, such as 16"
-            raise _unknown(module, name, "patch_size", what)
+            expected = "the height and width of its patches in pixels, such as 16"
+            raise _not_stated(module, name, "patch_size", expected)
         prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
-        # A class token that joins behind the layers is none of theirs.
-        own_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
+        # A class token that is added after the layers takes no part in their attention.
+        prefix_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
         depth = None if stages.grids else find_depth(module)
-        facts = ModuleFacts(name, size, patch, channels, own_tokens, len(class_names), run, depth)
+        facts = ModuleFacts(name, size, patch, channels, prefix_tokens, len(class_names), forward_function, depth)
         try:
             network = CapturedNetwork(module, facts)
         except ConfigError as error:
-            refused = refused or error
+            first_error = first_error or error
             continue
         break
     else:
-        assert refused is not None, "there is a patch size"
-        raise _with_architecture(module, name, refused)
+        assert first_error is not None, "there is a patch size"
+        raise _with_architecture(module, name, first_error)
     card = {
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
-        "labels": origin,
+        "labels": label_source,
     }
-    assumptions: tuple[str, ...] = (f"labels {origin}",) if assumed else ()
+    assumptions: tuple[str, ...] = (f"labels {label_source}",) if labels_assumed else ()
     if stages.grids and patch in stages.patches:
-        card["grid"] = stages.chosen(patch, network.config.depth)
-        assumptions += () if asked_patch else (card["grid"],)
+        card["grid"] = stages.describe_grid(patch, network.config.depth)
+        assumptions += () if stated_patch else (card["grid"],)
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
 
 
 def module_name(module: nn.Module) -> str:
-    """timm's name of its architecture, the checkpoint that transformers opened, or the name of its class."""
+    """timm's name of its architecture, the checkpoint that transformers opened it from, or the name of its class."""
     pretrained = getattr(module, "pretrained_cfg", None)
     architecture = pretrained.get("architecture") if isinstance(pretrained, Mapping) else None
-    opened = getattr(getattr(module, "config", None), "name_or_path", None)
-    found = next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
-    # A hub id has one slash; what has more is the path of a folder.
-    return found if found.count("/") <= 1 else PurePath(found).name
+    opened_from = getattr(getattr(module, "config", None), "name_or_path", None)
+    full_name = next(
+        (name for name in (architecture, opened_from) if isinstance(name, str) and name), type(module).__name__
+    )
+    # A hub id has one slash; a name with more is the path of a folder.
+    return full_name if full_name.count("/") <= 1 else PurePath(full_name).name
 
 
-def _unknown(module: nn.Module, name: str, argument: str, what: str) -> ConfigError:
-    error = ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {what}")
+def _not_stated(module: nn.Module, name: str, argument: str, expected: str) -> ConfigError:
+    error = ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {expected}")
     return _with_architecture(module, name, error)
 
 
-def _with_architecture(module: nn.Module, name: str, error: Refusal) -> Refusal:
-    """The error with what the module is, where its architecture is known not to be a plain Vision Transformer."""
-    known = architecture_of_module(module)
-    if known is None:
+def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
+    """The error, with a description of the module's architecture if it is known not to be a plain ViT."""
+    architecture = architecture_of_module(module)
+    if architecture is None:
         return error
-    return type(error)(f"{name} is {known.sentence}: {str(error).removeprefix(name).lstrip(': ')}")
+    return type(error)(f"{name} is {architecture.sentence}: {str(error).removeprefix(name).lstrip(': ')}")
 
 
-def _labels(module: nn.Module, name: str, labels: Labels | None, returned: Any) -> tuple[tuple[str, ...], str, bool]:
-    """Names of the classes, where they come from, and whether they are assumed; none of a module without a classifier.
+def _find_labels(module: nn.Module, name: str, labels: Labels | None, output: Any) -> tuple[tuple[str, ...], str, bool]:
+    """Names of the classes, their source, and whether they are assumed; no names without a classifier.
 
     Args:
-        module: whose output it is.
-        name: what messages call it.
-        labels: that the user gives.
-        returned: by the module, for an image.
+        module: that may have a classifier.
+        name: of the module, for messages.
+        labels: from the user.
+        output: of the module for an image.
 
     Raises:
-        ConfigError: the module does not say whether its outputs are classes, or the labels are none.
+        ConfigError: the module does not state whether its outputs are classes, or the user's labels are not names.
     """
     if labels is not None:
-        return _given_labels(labels), "given", False
-    output, package = primary_output(returned), package_of(module)
-    if not is_vector(output) or package == "open_clip":
+        return _check_labels(labels), "given", False
+    vector, package = primary_output(output), package_of(module)
+    if not is_vector(vector) or package == "open_clip":
         return (), "no classifier", False
-    width, stated = output.shape[1], getattr(module, "num_classes", None)
-    if isinstance(returned, Mapping):
-        if "logits" not in returned:
+    width, stated_classes = vector.shape[1], getattr(module, "num_classes", None)
+    if isinstance(output, Mapping):
+        if "logits" not in output:
             return (), "no classifier", False
         names = getattr(getattr(module, "config", None), "id2label", None) or {}
         texts = {str(number): text for number, text in names.items()}
-        return read_labels(sidecars(config={"id2label": texts}), width)
-    if stated == 0:
+        return read_labels(as_sidecars(config={"id2label": texts}), width)
+    if stated_classes == 0:
         return (), "no classifier", False
-    if stated != width:
-        what = f"{width} names where its {width} outputs are classes, or () where they are features"
-        raise ConfigError(f"{name}: the module does not say its labels; expected labels = {what}")
+    if stated_classes != width:
+        expected = f"{width} names where its {width} outputs are classes, or () where they are features"
+        raise ConfigError(f"{name}: the module does not say its labels; expected labels = {expected}")
     pretrained = getattr(module, "pretrained_cfg", None)
     stated_names = pretrained.get("label_names") if isinstance(pretrained, Mapping) else None
     config = {} if stated_names is None else {"pretrained_cfg": {"label_names": list(stated_names)}}
-    return read_labels(sidecars(config=config), width)
+    return read_labels(as_sidecars(config=config), width)
 
 
-def _given_labels(labels: Any) -> tuple[str, ...]:
-    listed = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
-    if isinstance(listed, str) or not isinstance(listed, Sequence) or not all(isinstance(e, str) for e in listed):
+def _check_labels(labels: Any) -> tuple[str, ...]:
+    names = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(e, str) for e in names):
         expected = "expected a name for each class from 0 on, or () where the outputs are no classes"
         raise ConfigError(f"labels = {describe(labels)}: {expected}")
-    return tuple(listed)
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""A module's weights in vitviz's own network, which is faster; held to the module itself."""
+"""Copies a module's weights into vitviz's own network, which is faster, and compares it with the module."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from vitviz.weights.formats.files import tensors_in_memory
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model
-from vitviz.weights.modules.plainness import Unchanged, foreign_part
+from vitviz.weights.modules.modifications import ChangeGuard, find_modification
 from vitviz.weights.modules.unwrap import package_of
 from vitviz.weights.overrides import check_overrides
 from vitviz.weights.packages.transformers import tensors_as_saved
 from vitviz.weights.read import read_weights
 
 ENGINES = ("own", "module")
-# What both networks may differ by, as a part of the largest number or of 1.
+# Allowed difference of both networks, relative to the largest absolute value, or to 1 if that is larger.
 TOLERANCE = 1e-5
-# How the packages call what their modules have.
+# Our names of activations by their classes, and of poolings by their names in packages.
 ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick gelu", "GELUTanh": "gelu tanh", "SiLU": "silu", "ReLU": "relu"}
 POOLS = {"token": "cls", "tok": "cls", "avg": "mean", "map": "attention"}
 
 
 def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forward: bool) -> Model:
-    """The model with the network that is asked for; else with vitviz's own where that is the same.
+    """The model with the requested network; by default with vitviz's own network if that agrees with the module.
 
-    The card says which, and why.
+    The card states the network and the reason.
 
     Args:
         module: of any package.
-        captured: the same, as it is captured.
-        engine: one of :data:`ENGINES`; None for the choice.
-        has_forward: whether the user says how the module is called.
+        captured: the model of the captured module.
+        engine: one of :data:`ENGINES`; None for the default.
+        has_forward: whether the user passed a function that calls the module.
 
     Raises:
-        ConfigError: ``"own"`` is asked for, and there is no such network, or its numbers are others.
+        ConfigError: ``engine`` is ``"own"``, and vitviz has no network for the module, or the numbers differ.
     """
     reason = "as asked for"
     if engine != "module":
-        foreign = "forward=… calls it in a way of its own" if has_forward else foreign_part(module)
+        modification = "forward=… calls it in a way of its own" if has_forward else find_modification(module)
         try:
-            if foreign is not None:
-                raise ConfigError(foreign)
+            if modification is not None:
+                raise ConfigError(modification)
             return _own_model(module, captured)
         except VitvizError as error:
             if engine == "own":
@@ -65,13 +65,12 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
 def _own_model(module: nn.Module, captured: Model) -> Model:
     """The model with a copy of the module's weights in vitviz's own network.
 
-    Images of noise of two sizes go through both: logits, features and every attention weight have to agree within
-    :data:`TOLERANCE`.
+    Both run on noise of two sizes; logits, features and every attention weight must agree within :data:`TOLERANCE`.
 
     Raises:
-        VitvizError: vitviz has no network of its own for it, or the two differ.
+        VitvizError: vitviz has no network for the module, or the two differ.
     """
-    network = _copied(module, captured.name)
+    network = _copy_weights(module, captured.name)
     network.to(captured.network.device)
     card = {**captured.card, "engine": "vitviz's own network, with a copy of the module's weights"}
     model = replace(captured, network=network, card=card)
@@ -91,82 +90,86 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
             with torch.no_grad():
                 _compare(network, captured.network, pixels, bool(captured.labels))
         except ImageError:
-            # The module takes no other size than its own.
+            # Some modules accept only images of their own size.
             if height == theirs.image_height:
                 raise
-    network.guard = Unchanged.since_now(module, captured.name)
+    network.guard = ChangeGuard.watch(module, captured.name)
     return model
 
 
 def _compare(own: VisionTransformer, captured: Network, pixels: torch.Tensor, has_classes: bool) -> None:
-    """Hold both networks to each other.
+    """Compare logits, features and attention of both networks.
 
     Raises:
         ConfigError: a number differs.
-        ImageError: the module does not take the image.
+        ImageError: the module does not accept the image.
     """
-    theirs, ours = captured.encode(pixels), own.encode(pixels)
-    one, other = ours.traces[0], theirs.traces[0]
-    if (one.layout, one.layers, one.heads) != (other.layout, other.layers, other.heads):
-        raise ConfigError(f"its own network's trace is {one}, the module's {other}")
+    their_encoding, our_encoding = captured.encode(pixels), own.encode(pixels)
+    our_trace, their_trace = our_encoding.traces[0], their_encoding.traces[0]
+    if (our_trace.layout, our_trace.layers, our_trace.heads) != (
+        their_trace.layout,
+        their_trace.layers,
+        their_trace.heads,
+    ):
+        raise ConfigError(f"its own network's trace is {our_trace}, the module's {their_trace}")
     if has_classes:
-        _check("logits", ours.logits, theirs.logits)
+        _require_close("logits", our_encoding.logits, their_encoding.logits)
     try:
         features = captured.output(pixels, "features")
     except MethodError:
-        # The module does not say them.
+        # The module does not return features.
         pass
     else:
-        _check("features", own.output(pixels, "features"), features)
-    if (one.pooled is None) != (other.pooled is None):
+        _require_close("features", own.output(pixels, "features"), features)
+    if (our_trace.pooled is None) != (their_trace.pooled is None):
         raise ConfigError("one of its own network and the module pools by attention")
-    if one.pooled is not None and other.pooled is not None:
-        _check("the pooling's attention", one.pooled, other.pooled)
-    for layer in range(one.layers):
-        _check_layer(layer, one, other)
+    if our_trace.pooled is not None and their_trace.pooled is not None:
+        _require_close("the pooling's attention", our_trace.pooled, their_trace.pooled)
+    for layer in range(our_trace.layers):
+        _check_layer(layer, our_trace, their_trace)
 
 
-def _check_layer(layer: int, one: AttentionTrace, other: AttentionTrace) -> None:
-    chunks = zip(one.weights_in_chunks(layer), other.weights_in_chunks(layer), strict=True)
-    for (rows, ours), (other_rows, theirs) in chunks:
-        assert rows == other_rows, "both traces have the same tokens"
-        _check(f"attention of layer {layer}", ours, theirs)
+def _check_layer(layer: int, our_trace: AttentionTrace, their_trace: AttentionTrace) -> None:
+    chunks = zip(our_trace.weights_in_chunks(layer), their_trace.weights_in_chunks(layer), strict=True)
+    for (rows, ours), (their_rows, theirs) in chunks:
+        assert rows == their_rows, "both traces have the same tokens"
+        _require_close(f"attention of layer {layer}", ours, theirs)
 
 
-def _check(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def _require_close(quantity: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
     if ours.shape != theirs.shape:
-        raise ConfigError(f"{what} of shape {tuple(ours.shape)}, the module's {tuple(theirs.shape)}")
+        raise ConfigError(f"{quantity} of shape {tuple(ours.shape)}, the module's {tuple(theirs.shape)}")
     difference = float((precise(ours) - precise(theirs)).abs().max())
-    # Written so that a NaN is refused, too.
+    # With `not <=`, NaN is refused, too.
     if not difference <= TOLERANCE * max(1.0, float(theirs.abs().max())):
-        raise ConfigError(f"{what} differs from the module's by {difference:.2g}")
+        raise ConfigError(f"{quantity} differs from the module's by {difference:.2g}")
 
 
-def _copied(module: nn.Module, name: str) -> VisionTransformer:
+def _copy_weights(module: nn.Module, name: str) -> VisionTransformer:
     """vitviz's own network with the module's weights.
 
     Raises:
-        VitvizError: its family is none that vitviz has a network for.
+        VitvizError: vitviz has no network for its family.
     """
     package = package_of(module)
     tensors: Mapping[str, torch.Tensor] = module.state_dict()
     if package == "transformers":
-        return _read(name, tensors_as_saved(module), _transformers_config(module), {})
+        return _read_tensors(name, tensors_as_saved(module), _transformers_config(module), {})
     if package == "torchvision":
-        return _read(name, tensors, None, {"heads": _heads(module)})
+        return _read_tensors(name, tensors, None, {"heads": _heads(module)})
     if package == "open_clip":
-        return _read(name, tensors, None, _open_clip_facts(module))
+        return _read_tensors(name, tensors, None, _open_clip_facts(module))
     config = _timm_config(module)
     try:
-        return _read(name, tensors, None, _timm_facts(module))
+        return _read_tensors(name, tensors, None, _timm_facts(module))
     except VitvizError:
         if config is None:
             raise
-        # Its architecture's name says more than its parts do.
-        return _read(name, tensors, config, {})
+        # The name of its architecture states more than its submodules.
+        return _read_tensors(name, tensors, config, {})
 
 
-def _read(
+def _read_tensors(
     name: str, tensors: Mapping[str, torch.Tensor], config: Settings | None, facts: dict[str, Any]
 ) -> VisionTransformer:
     options: dict[str, Any] = check_overrides({"normalisation": "half", **facts})
@@ -174,22 +177,22 @@ def _read(
     return require_vit(read_weights(tensors_in_memory(name, tensors), sidecars, name, **options).model.network, name)
 
 
-# What a folder of each package would say beside the weights.
+# What the files beside the weights of each package would state.
 
 
 def _transformers_config(module: Any) -> Settings:
-    written = json.loads(module.config.to_json_string(use_diff=True))
-    return Settings({**written, "architectures": [type(module).__name__]}, "its config")
+    config = json.loads(module.config.to_json_string(use_diff=True))
+    return Settings({**config, "architectures": [type(module).__name__]}, "its config")
 
 
 def _timm_facts(module: Any) -> dict[str, Any]:
-    """What the weights of a module of timm leave open, as its parts have it."""
+    """Facts that the weights of a module of timm do not state, from its submodules."""
     block = next(iter(getattr(module, "blocks", ())), None)
-    # Its two classifiers say how it pools.
+    # For a distilled model, the two classifiers determine the pooling.
     is_distilled = hasattr(module, "dist_token")
     facts = {
         "heads": getattr(getattr(block, "attn", None), "num_heads", None),
-        "activation": ACTIVATIONS.get(_activation(block)),
+        "activation": ACTIVATIONS.get(_activation_class(block)),
         "norm_epsilon": getattr(getattr(block, "norm1", None), "eps", None),
         "pooling": None if is_distilled else POOLS.get(str(getattr(module, "global_pool", None))),
         "image_size": getattr(getattr(module, "patch_embed", None), "img_size", None),
@@ -197,16 +200,16 @@ def _timm_facts(module: Any) -> dict[str, Any]:
     return {fact: value for fact, value in facts.items() if value is not None}
 
 
-def _activation(block: Any) -> str:
-    """The class of what the MLP of a block of timm's applies; empty where there is none."""
-    found = getattr(getattr(block, "mlp", None), "act", None)
-    if isinstance(found, nn.GELU) and found.approximate == "tanh":
+def _activation_class(block: Any) -> str:
+    """The class name of the activation in the MLP of a block of timm; empty without one."""
+    activation = getattr(getattr(block, "mlp", None), "act", None)
+    if isinstance(activation, nn.GELU) and activation.approximate == "tanh":
         return "GELUTanh"
-    return "" if found is None else type(found).__name__
+    return "" if activation is None else type(activation).__name__
 
 
 def _timm_config(module: Any) -> Settings | None:
-    """The architecture, with the sizes that the module may have been made with instead; None where it has no name."""
+    """The name of the architecture, with the actual sizes of the module; None without a name."""
     pretrained = getattr(module, "pretrained_cfg", None)
     architecture = pretrained.get("architecture") if isinstance(pretrained, Mapping) else None
     if not architecture:
@@ -223,13 +226,15 @@ def _timm_config(module: Any) -> Settings | None:
     }
     arguments = {key: list(value) if isinstance(value, tuple) else value for key, value in stated.items()}
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    about = {"architecture": architecture, "num_classes": getattr(module, "num_classes", None)}
-    return Settings({**about, "model_args": arguments}, "what the module says")
+    entries = {"architecture": architecture, "num_classes": getattr(module, "num_classes", None)}
+    return Settings({**entries, "model_args": arguments}, "what the module says")
 
 
 def _open_clip_facts(tower: Any) -> dict[str, Any]:
-    """What a tower's weights leave open."""
-    activation = type(next((part for name, part in tower.named_modules() if name.endswith("mlp.gelu")), None)).__name__
+    """Facts that a tower's weights do not state."""
+    activation = type(
+        next((submodule for name, submodule in tower.named_modules() if name.endswith("mlp.gelu")), None)
+    ).__name__
     if activation not in ACTIVATIONS or getattr(tower, "pool_type", None) not in POOLS:
         raise CheckpointError(f"a {type(tower).__name__} of open_clip with {activation}")
     return {
@@ -242,7 +247,9 @@ def _open_clip_facts(tower: Any) -> dict[str, Any]:
 
 
 def _heads(module: nn.Module) -> int:
-    heads = next((part.num_heads for part in module.modules() if isinstance(part, nn.MultiheadAttention)), None)
+    heads = next(
+        (submodule.num_heads for submodule in module.modules() if isinstance(submodule, nn.MultiheadAttention)), None
+    )
     if heads is None:
         raise CheckpointError("it has no torch.nn.MultiheadAttention")
     return heads

@@ -1,4 +1,4 @@
-"""How images are prepared for a module: what it says of itself, or what the user gives."""
+"""The preprocessing of a module, from its attributes or from the user."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ EXPECTED = (
     "expected preprocessing = a vitviz.Preprocessing, an image processor of transformers, the transforms() of "
     "torchvision's weights, a transform of timm or open_clip, or timm's data_config"
 )
-# What may stand in a composed transform without changing a number beyond what vitviz does itself.
-NEUTRAL = (
+# Steps in a composed transform that change no number, or that vitviz does anyway.
+HARMLESS_STEPS = (
     *("ToTensor", "MaybeToTensor", "PILToTensor", "MaybePILToTensor", "ConvertImageDtype"),
     *("MaybeConvertMode", "function"),
 )
 
 
 def module_preprocessing(
-    module: nn.Module, given: Any, normalisation: str | None, size: Size, patch: Size, channels: int
+    module: nn.Module, stated: Any, normalisation: str | None, size: Size, patch: Size, channels: int
 ) -> tuple[Preprocessing, str]:
-    """The preprocessing of a module, and where it comes from.
+    """The preprocessing of a module, and its source.
 
     Args:
         module: whose images are prepared.
-        given: by the user, or what the files beside a checkpoint say; None for nothing.
-        normalisation: a name in :data:`NORMALISATIONS`, where the module says nothing that vitviz does; None for
-            nothing.
+        stated: by the user or by the files beside a checkpoint; None to read the module's own.
+        normalisation: a name in :data:`NORMALISATIONS`, used if the module states no preprocessing that vitviz can do;
+            None for no such default.
         size, patch: height and width of the module's images and patches in pixels.
         channels: of its images.
 
     Raises:
-        ConfigError: neither the module nor the user says it.
-        CheckpointError: vitviz cannot prepare images exactly so, and the user says nothing else.
+        ConfigError: neither the module nor the user states it.
+        CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
-    if isinstance(given, Preprocessing):
-        return given, "preprocessing"
-    if isinstance(given, PreprocessingRule):
-        rule: PreprocessingRule | None = given
+    if isinstance(stated, Preprocessing):
+        return stated, "preprocessing"
+    if isinstance(stated, PreprocessingRule):
+        rule: PreprocessingRule | None = stated
     else:
-        rule = _given_rule(given, channels) if given is not None else None
-    if given is None:
+        rule = _stated_rule(stated, channels) if stated is not None else None
+    if stated is None:
         try:
-            rule = _own_rule(module, channels)
+            rule = _rule_of_module(module, channels)
         except CheckpointError as error:
             if normalisation is None:
                 raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
@@ -75,12 +75,12 @@ def module_preprocessing(
     )
 
 
-def sidecars(
+def as_sidecars(
     config: Mapping[str, Any] | None = None,
     preprocessor: Mapping[str, Any] | None = None,
     open_clip: Mapping[str, Any] | None = None,
 ) -> Sidecars:
-    """What a module says, as the files beside its checkpoint would."""
+    """Attributes of a module as the files beside a checkpoint would have them."""
     places = {"config": "the module's configuration", "preprocessor": "preprocessing", "open_clip": "preprocess_cfg"}
     return Sidecars(
         Settings(config or {}, places["config"]),
@@ -89,45 +89,48 @@ def sidecars(
     )
 
 
-def _own_rule(module: nn.Module, channels: int) -> PreprocessingRule | None:
-    """What timm's and open_clip's modules say."""
+def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | None:
+    """The preprocessing in a module of timm or open_clip; None if it has none."""
     timm = getattr(module, "pretrained_cfg", None)
     if isinstance(timm, Mapping) and timm.get("mean") is not None:
         return _timm_rule(timm, "timm's pretrained_cfg", channels)
     open_clip = getattr(module, "preprocess_cfg", None)
     if isinstance(open_clip, Mapping) and open_clip.get("mean") is not None:
-        side = getattr(module, "image_size", None)
-        whole = {"preprocess_cfg": _plain(open_clip), "model_cfg": {"vision_cfg": {"image_size": _listed(side)}}}
-        return read_open_clip_transform(sidecars(open_clip=whole), channels)
+        image_size = getattr(module, "image_size", None)
+        config = {
+            "preprocess_cfg": _as_json(open_clip),
+            "model_cfg": {"vision_cfg": {"image_size": _json_value(image_size)}},
+        }
+        return read_open_clip_transform(as_sidecars(open_clip=config), channels)
     return None
 
 
-def _given_rule(given: Any, channels: int) -> PreprocessingRule:
-    name = type(given).__name__
-    if isinstance(given, Mapping):
-        rule = _timm_rule(given, "the data_config", channels)
-    elif callable(getattr(given, "to_dict", None)) and hasattr(given, "image_mean"):
-        values = {"image_processor_type": name, **_plain(given.to_dict())}
-        rule = read_image_processor(sidecars(preprocessor=values), channels)
+def _stated_rule(value: Any, channels: int) -> PreprocessingRule:
+    name = type(value).__name__
+    if isinstance(value, Mapping):
+        rule = _timm_rule(value, "the data_config", channels)
+    elif callable(getattr(value, "to_dict", None)) and hasattr(value, "image_mean"):
+        values = {"image_processor_type": name, **_as_json(value.to_dict())}
+        rule = read_image_processor(as_sidecars(preprocessor=values), channels)
     elif name == "ImageClassification":
-        rule = _torchvision_rule(given)
-    elif isinstance(getattr(given, "transforms", None), list):
-        rule = _composed_rule(given.transforms)
+        rule = _torchvision_rule(value)
+    elif isinstance(getattr(value, "transforms", None), list):
+        rule = _rule_of_transforms(value.transforms)
     else:
         rule = None
     if rule is None:
-        raise ConfigError(f"preprocessing = {describe(given)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
+        raise ConfigError(f"preprocessing = {describe(value)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
     return rule
 
 
 def _timm_rule(values: Mapping[str, Any], source: str, channels: int) -> PreprocessingRule | None:
-    rule = read_timm_transform(sidecars(config={"pretrained_cfg": _plain(values)}), channels)
+    rule = read_timm_transform(as_sidecars(config={"pretrained_cfg": _as_json(values)}), channels)
     return None if rule is None else replace(rule, source=source)
 
 
 def _torchvision_rule(preset: Any) -> PreprocessingRule:
-    """torchvision's preset, as it prepares PIL images."""
-    resize, crop = _one(preset.resize_size), _one(preset.crop_size)
+    """The preprocessing of torchvision's preset for PIL images."""
+    resize, crop = _side(preset.resize_size), _side(preset.crop_size)
     arguments = {
         "mean": tuple(preset.mean),
         "std": tuple(preset.std),
@@ -138,14 +141,14 @@ def _torchvision_rule(preset: Any) -> PreprocessingRule:
     return PreprocessingRule("torchvision's ImageClassification", arguments, (crop, crop))
 
 
-def _composed_rule(transforms: list[Any]) -> PreprocessingRule:
-    """A list of transforms such as timm and open_clip make: resize, cut out the centre, normalise."""
+def _rule_of_transforms(transforms: list[Any]) -> PreprocessingRule:
+    """The preprocessing of a list of transforms as in timm and open_clip: resize, crop to the centre, normalise."""
     steps = {type(step).__name__: step for step in transforms}
-    unknown = [name for name in steps if name not in (*NEUTRAL, "Resize", "CenterCrop", "Normalize")]
+    unknown = [name for name in steps if name not in (*HARMLESS_STEPS, "Resize", "CenterCrop", "Normalize")]
     missing = [name for name in ("Resize", "Normalize") if name not in steps]
     if unknown or missing:
-        found = f"no {choices(missing)}" if missing else f"{choices(unknown)}"
-        raise ConfigError(f"preprocessing: {found} among its transforms; expected Resize, CenterCrop and Normalize")
+        problem = f"no {choices(missing)}" if missing else f"{choices(unknown)}"
+        raise ConfigError(f"preprocessing: {problem} among its transforms; expected Resize, CenterCrop and Normalize")
     resize, normalize = steps["Resize"], steps["Normalize"]
     values = {"mean": tuple(map(float, normalize.mean)), "std": tuple(map(float, normalize.std))}
     values["interpolation"] = resize.interpolation.value
@@ -162,18 +165,18 @@ def _composed_rule(transforms: list[Any]) -> PreprocessingRule:
     return PreprocessingRule("the transforms", {**values, **fit}, (crop[0], crop[1]))
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """As a JSON file would have it."""
-    return {name: _listed(value) for name, value in values.items()}
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as a JSON file would have them."""
+    return {name: _json_value(value) for name, value in values.items()}
 
 
-def _listed(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return [_listed(each) for each in value]
+        return [_json_value(each) for each in value]
     if isinstance(value, Mapping) or type(value).__name__ == "SizeDict":
         return {key: each for key, each in dict(value).items() if each is not None}
     return value.value if isinstance(value, Enum) else value
 
 
-def _one(size: Any) -> int:
+def _side(size: Any) -> int:
     return int(size[0] if isinstance(size, list | tuple) else size)

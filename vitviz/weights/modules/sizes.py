@@ -1,6 +1,6 @@
-"""The sizes of a module's images and patches, and the names of its other tokens: what it says of itself.
+"""A module's image and patch sizes, and the names of its other tokens, read from its attributes.
 
-Nothing that is found here is believed: the capture measures which token is which patch.
+These values are not trusted: the capture measures which token is which patch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vitviz.weights.modules.unwrap import package_of
 
 Size = tuple[int, int]
 IMAGE_ATTRIBUTES = ("image_size", "img_size", "input_size")
-# Parameters that hold tokens which are no patches, in the order in which packages put them.
+# Parameters with tokens that are not patches, in the order of the packages.
 TOKEN_PARAMETERS = {
     "cls": ("cls_token", "class_token", "class_embedding"),
     "distillation": ("dist_token", "distillation_token"),
@@ -28,10 +28,10 @@ PACKAGES_IN_ORDER = ("timm", "transformers", "torchvision", "open_clip", "dinov2
 
 
 def find_image_size(module: nn.Module) -> Size | None:
-    """Height and width of the images that the module was made for; None where it does not say.
+    """Height and width of the module's images; None if it does not state them.
 
-    timm's patch embedding comes first, then transformers' configuration, then the module's own attributes. That of a
-    network for clips is a strip of its tubes' pictures.
+    timm's patch embedding takes precedence over transformers' configuration, and this over the module's attributes. The
+    image of a network for clips is a strip with a picture for each tube.
     """
     embedding = getattr(module, "patch_embed", None)
     pretrained: Any = getattr(module, "pretrained_cfg", None)
@@ -40,16 +40,16 @@ def find_image_size(module: nn.Module) -> Size | None:
     if strip is not None:
         sides = _pair(_vision_config(module).image_size)
         return None if sides is None else (strip.tubes * sides[0], sides[1])
-    stated = [getattr(embedding, "img_size", None), input_size[1:] if _is_sides(input_size, 3) else None]
+    candidates = [getattr(embedding, "img_size", None), input_size[1:] if _is_sides(input_size, 3) else None]
     for holder in (_vision_config(module), module):
-        stated += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
-    return next(filter(None, map(_pair, stated)), None)
+        candidates += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
+    return next(filter(None, map(_pair, candidates)), None)
 
 
 def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
-    """Height and width of a patch; None where the module does not say.
+    """Height and width of a patch; None if the module does not state them.
 
-    A grid that timm's patch embedding states comes first: a stem may make one patch of several.
+    The grid of timm's patch embedding takes precedence, since a stem may merge patches.
     """
     embedding = getattr(module, "patch_embed", None)
     grid = _pair(getattr(embedding, "grid_size", None))
@@ -57,25 +57,25 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
         height, width = (side / count for side, count in zip(image_size, grid, strict=True))
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
-    # Of a tube, the last two sides.
+    # A tube has frames, height and width.
     tube: Any = getattr(_vision_config(module), "tubelet_size", None)
     if clip_strip(module) is not None and _is_sides(tube, 3):
         return tube[1], tube[2]
-    # NaFlexViT's stands under another name.
+    # NaFlexViT's embedding has another name.
     holders = (embedding, getattr(module, "embeds", None), _vision_config(module), module)
-    found = next(filter(None, (_pair(getattr(holder, "patch_size", None)) for holder in holders)), None)
-    return found or _convolution_patch(module)
+    patch = next(filter(None, (_pair(getattr(holder, "patch_size", None)) for holder in holders)), None)
+    return patch or _convolution_patch(module)
 
 
 def find_channels(module: nn.Module) -> int:
-    """The channels of the first convolution or of the configuration; three where neither says."""
+    """The number of channels in the configuration or of the first convolution; three without either."""
     stated = getattr(_vision_config(module), "num_channels", None)
-    first = next((part for part in module.modules() if isinstance(part, nn.Conv2d)), None)
-    return stated if isinstance(stated, int) else 3 if first is None else first.in_channels
+    convolution = next((submodule for submodule in module.modules() if isinstance(submodule, nn.Conv2d)), None)
+    return stated if isinstance(stated, int) else 3 if convolution is None else convolution.in_channels
 
 
 def find_depth(module: nn.Module) -> int | None:
-    """How many layers the configuration or timm's list of blocks has; None where neither is there."""
+    """The number of layers in the configuration or in timm's list of blocks; None without either."""
     stated = getattr(_vision_config(module), "num_hidden_layers", None)
     blocks = getattr(module, "blocks", None)
     if isinstance(stated, int):
@@ -84,45 +84,45 @@ def find_depth(module: nn.Module) -> int | None:
 
 
 def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
-    """Names of the tokens that are no patches, by the parameters that hold them.
+    """Names of the tokens that are not patches, from the names of parameters.
 
-    None where a module of another package has several kinds, whose order is not known.
+    None for several kinds of tokens in a module of another package, since their order is unknown.
     """
     counts = {kind: sum(_tokens(module, names)) for kind, names in TOKEN_PARAMETERS.items()}
     kinds = [kind for kind, count in counts.items() if count]
     if len(kinds) > 1 and package_of(module) not in PACKAGES_IN_ORDER:
         return None
-    # PiT holds both in one parameter.
+    # PiT has both tokens in one parameter.
     if counts["cls"] == 2 and hasattr(module, "head_dist"):
         counts |= {"cls": 1, "distillation": 1}
     if max(counts["cls"], counts["distillation"]) > 1:
         return None
-    single = tuple(kind for kind in ("cls", "distillation") if counts[kind])
+    single_tokens = tuple(kind for kind in ("cls", "distillation") if counts[kind])
     return (
-        *single,
+        *single_tokens,
         *(f"{kind} {number + 1}" for kind in ("register", "detection") for number in range(counts[kind])),
     )
 
 
-def checked_size(name: str, value: int | tuple[int, int] | None) -> Size | None:
-    """One number or a pair as height and width.
+def check_size(name: str, value: int | tuple[int, int] | None) -> Size | None:
+    """Check a number or a pair, and return height and width.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the value is something else.
     """
     if value is None:
         return None
-    found = _pair(value)
-    if found is None:
+    size = _pair(value)
+    if size is None:
         raise ConfigError(f"{name} = {value!r}: expected one or two whole numbers above 0 (height, width)")
-    return found
+    return size
 
 
-def checked_prefix(prefix: Any) -> tuple[str, ...]:
-    """Names of tokens.
+def check_prefix(prefix: Any) -> tuple[str, ...]:
+    """Check names of tokens.
 
     Raises:
-        ConfigError: they are none.
+        ConfigError: they are no list of different names.
     """
     if isinstance(prefix, str) or not isinstance(prefix, list | tuple) or not all(isinstance(e, str) for e in prefix):
         raise ConfigError(f"prefix = {prefix!r}: expected a list of names, such as ['cls', 'register 1']")
@@ -132,30 +132,30 @@ def checked_prefix(prefix: Any) -> tuple[str, ...]:
 
 
 def _tokens(module: nn.Module, names: tuple[str, ...]) -> Iterator[int]:
-    """How many tokens each parameter of one of these names holds."""
+    """The number of tokens in each parameter with one of these names."""
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2] in names and parameter.ndim:
             yield 1 if parameter.ndim == 1 else parameter.shape[-2]
 
 
 def _convolution_patch(module: nn.Module) -> Size | None:
-    """The kernel of the one convolution that reads colours and steps by its own size."""
-    found = {
-        (part.kernel_size[0], part.kernel_size[1])
-        for part in module.modules()
-        if isinstance(part, nn.Conv2d)
-        and part.in_channels in (1, 3)
-        and part.kernel_size == part.stride
-        and part.kernel_size[0] > 1
+    """The kernel of convolutions on pixels whose stride equals their kernel; None unless there is exactly one size."""
+    kernels = {
+        (submodule.kernel_size[0], submodule.kernel_size[1])
+        for submodule in module.modules()
+        if isinstance(submodule, nn.Conv2d)
+        and submodule.in_channels in (1, 3)
+        and submodule.kernel_size == submodule.stride
+        and submodule.kernel_size[0] > 1
     }
-    return found.pop() if len(found) == 1 else None
+    return kernels.pop() if len(kernels) == 1 else None
 
 
 def _vision_config(module: nn.Module) -> Any:
-    """transformers' configuration, of a model made of others that of its images' tower; None where there is none."""
+    """The configuration of a model of transformers, or of its vision tower; None for modules of other packages."""
     config = getattr(module, "config", None) if package_of(module) == "transformers" else None
-    holders = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
-    return next((found for found in holders if hasattr(found, "patch_size")), config)
+    towers = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
+    return next((tower for tower in towers if hasattr(tower, "patch_size")), config)
 
 
 def _pair(value: Any) -> Size | None:

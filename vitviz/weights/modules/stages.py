@@ -1,4 +1,4 @@
-"""Hierarchical modules: of several grids of patches, one at a time is looked at."""
+"""Hierarchical modules, which have several grids of patches; a model shows one of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Stages:
-    """The grids of a module whose layers attend inside windows or among several grids.
+    """The grids of patches of a module.
 
     Args:
         size: height and width of its images.
-        grids: that of most layers first; empty for a module whose layers all attend among the same tokens.
-        tokens: how many these are; None where there are several grids, or no attention.
+        grids: the grid of most layers first; empty if all layers attend among the same tokens.
+        tokens: number of these tokens; None for a module with several grids, or without attention.
     """
 
     size: Size
@@ -35,22 +35,26 @@ class Stages:
         return tuple((self.size[0] // grid.rows, self.size[1] // grid.columns) for grid in self.grids)
 
     def extra(self, patch: Size) -> int | None:
-        """How many tokens that are no patches stand among those of this size; None where there is no such grid."""
+        """Number of tokens that are not patches, beside patches of this size; None if there is no such grid."""
         if self.tokens is not None:
             return self.tokens - (self.size[0] // patch[0]) * (self.size[1] // patch[1])
-        return next((grid.extra for grid, own in zip(self.grids, self.patches, strict=True) if own == patch), None)
+        return next(
+            (grid.extra for grid, patches in zip(self.grids, self.patches, strict=True) if patches == patch), None
+        )
 
-    def chosen(self, patch: Size, layers: int) -> str:
-        """Which grid is shown, in words: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``.
+    def describe_grid(self, patch: Size, layers: int) -> str:
+        """A description of the shown grid: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``.
 
         Args:
             patch: of the grid, in pixels.
-            layers: that attend among its patches.
+            layers: number of layers that attend among its patches.
         """
-        own = next(grid for grid, size in zip(self.grids, self.patches, strict=True) if size == patch)
-        count = f"{layers} layer{'s' if layers > 1 else ''} of {own.rows}×{own.columns}"
-        others = sorted({_pixels(size) for size in self.patches if size != patch}, key=lambda text: (len(text), text))
-        more = f"; patch_size={' or '.join(others)} shows other layers" if others else ""
+        shown_grid = next(grid for grid, size in zip(self.grids, self.patches, strict=True) if size == patch)
+        count = f"{layers} layer{'s' if layers > 1 else ''} of {shown_grid.rows}×{shown_grid.columns}"
+        other_sizes = sorted(
+            {_pixels(size) for size in self.patches if size != patch}, key=lambda text: (len(text), text)
+        )
+        more = f"; patch_size={' or '.join(other_sizes)} shows other layers" if other_sizes else ""
         return f"patches of {_pixels(patch)} pixels: {count}{more}"
 
 
@@ -63,7 +67,7 @@ def module_stages(
         module: in evaluation mode.
         forward: how it is called.
         pixels: ``"1 channel height width"``.
-        extra: how many tokens it has that are no patches.
+        extra: number of its tokens that are not patches.
     """
     size = (pixels.shape[-2], pixels.shape[-1])
     with torch.inference_mode(False), torch.no_grad():

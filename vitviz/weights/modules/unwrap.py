@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import nn
 
-# torch.compile; DataParallel and DistributedDataParallel. Inside, the module is as it was.
+# Attributes with the unchanged module, by class: torch.compile, DataParallel and DistributedDataParallel.
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The module without the wrappers of ``torch.compile``, data parallelism and peft, whose adapters stay in it."""
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module without wrappers of ``torch.compile``, data parallelism and peft; adapters of peft stay in it."""
     while True:
         attribute = WRAPPERS.get(type(module).__name__)
         inner: Any = None if attribute is None else getattr(module, attribute)
