@@ -159,15 +159,15 @@ def _read_config(values: Any) -> ViTConfig:
 
 
 def _check_tensors(
-    found: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, torch.Tensor], name: str
+    layouts: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, torch.Tensor], name: str
 ) -> None:
     problems = []
-    for what, keys in (("missing", expected.keys() - found.keys()), ("surplus", found.keys() - expected.keys())):
+    for problem, keys in (("missing", expected.keys() - layouts.keys()), ("surplus", layouts.keys() - expected.keys())):
         if keys:
-            problems.append(f"{what}: {several(sorted(keys))}")
+            problems.append(f"{problem}: {several(sorted(keys))}")
     wrong = []
-    for key in sorted(expected.keys() & found.keys()):
-        shape, dtype = found[key]
+    for key in sorted(expected.keys() & layouts.keys()):
+        shape, dtype = layouts[key]
         if shape != tuple(expected[key].shape) or dtype not in DTYPES:
             wrong.append(f"{key} is {dtype} {shape}, expected {tuple(expected[key].shape)} in {' or '.join(DTYPES)}")
     if problems or wrong:

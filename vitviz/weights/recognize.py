@@ -1,4 +1,4 @@
-"""Which family a checkpoint belongs to, and which of its keys is what."""
+"""Recognises the family of a checkpoint, and matches its keys to canonical keys."""
 
 from __future__ import annotations
 
@@ -85,15 +85,17 @@ def recognize(
     )
     checkpoint.record("family", matched_family.title, "its keys" if family is None else "said")
     if candidate.group or candidate.prefix:
-        where = " in ".join(quote(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
-        others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
-        if others:
-            reason = f"one of several, beside {listing(sorted(others))}; ignore=[…] leaves out those that are not meant"
-            checkpoint.assume("encoder", where, reason)
+        place_name = " in ".join(quote(name) for name in (candidate.prefix.rstrip("./"), candidate.group) if name)
+        rivals = {place for _, rival in candidates if (place := _place(rival)) != _place(candidate)}
+        if rivals:
+            reason = f"one of several, beside {listing(sorted(rivals))}; ignore=[…] leaves out those that are not meant"
+            checkpoint.assume("encoder", place_name, reason)
         else:
-            checkpoint.record("encoder", where, "where its keys stand")
-    beside = [other for _, other in candidates if other.group == candidate.group and other.prefix != candidate.prefix]
-    _ignore_other_encoders(checkpoint, [other.prefix for other in beside])
+            checkpoint.record("encoder", place_name, "where its keys stand")
+    same_group = [
+        rival for _, rival in candidates if rival.group == candidate.group and rival.prefix != candidate.prefix
+    ]
+    _ignore_other_encoders(checkpoint, [rival.prefix for rival in same_group])
     find_head(checkpoint, _ancestors(checkpoint.prefix))
     _assign_keys(checkpoint)
     _check_layers(checkpoint)
@@ -179,18 +181,18 @@ def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
 
 def _ignore_other_encoders(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
     """Ignore keys of other encoders, such as a student beside its teacher or a model beside its average."""
-    own_parts, places = checkpoint.prefix.split("."), set()
+    own_segments, places = checkpoint.prefix.split("."), set()
     for prefix in prefixes:
-        parts = prefix.split(".")
+        segments = prefix.split(".")
         fork = next(
-            (index for index, pair in enumerate(zip(own_parts, parts, strict=False)) if pair[0] != pair[1]), None
+            (index for index, pair in enumerate(zip(own_segments, segments, strict=False)) if pair[0] != pair[1]), None
         )
         # An encoder nested inside this one may be a part of it.
-        if fork is not None and "" not in (own_parts[fork], parts[fork]):
-            places.add(".".join(parts[: fork + 1]))
+        if fork is not None and "" not in (own_segments[fork], segments[fork]):
+            places.add(".".join(segments[: fork + 1]))
     for key in checkpoint.file.groups[checkpoint.group] if places else ():
-        parts = key.split(".")[: MAX_PREFIX_PARTS + 1]
-        place = next((start for start in accumulate(parts, "{}.{}".format) if start in places), None)
+        segments = key.split(".")[: MAX_PREFIX_PARTS + 1]
+        place = next((start for start in accumulate(segments, "{}.{}".format) if start in places), None)
         if place is not None:
             checkpoint.ignored[key] = f"of another encoder, {quote(place)}"
 

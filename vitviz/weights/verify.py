@@ -166,10 +166,10 @@ def _outputs_and_attention(
     """Our output and theirs, and our attention and theirs for each layer that both have."""
     if isinstance(network, CapturedNetwork):
         return captured_output(network, pixels, expected), captured_attention(network, pixels, expected)
-    own = require_vit(network, "comparing")
-    output, weights = own(pixels, need_weights=True)
+    vit = require_vit(network, "comparing")
+    output, weights = vit(pixels, need_weights=True)
     pairs = zip(weights, expected.attention, strict=False)
-    return (output, expected_output(expected, own, pixels)), tuple(pairs)
+    return (output, expected_output(expected, vit, pixels)), tuple(pairs)
 
 
 def compare(quantity: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:

@@ -172,12 +172,12 @@ def _embedding(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, t
     yield "patch_embedding.weight", _pixels_in_order(converter, config, converter.take("patch.weight"))
     yield "patch_embedding.bias", converter.bias("patch", config.width)
     if config.patch_norms:
-        for part in ("weight", "bias"):
+        for suffix in ("weight", "bias"):
             yield (
-                f"patch_norms.0.{part}",
-                _pixels_in_order(converter, config, converter.take(f"patch_norm_before.{part}")[None])[0],
+                f"patch_norms.0.{suffix}",
+                _pixels_in_order(converter, config, converter.take(f"patch_norm_before.{suffix}")[None])[0],
             )
-            yield f"patch_norms.1.{part}", converter.take(f"patch_norm_after.{part}")
+            yield f"patch_norms.1.{suffix}", converter.take(f"patch_norm_after.{suffix}")
     prefix = torch.cat([converter.tokens(canonical_key) for canonical_key in TOKENS[:3]])
     if config.rotary:
         periods = converter.take_optional("rotary_periods")
@@ -249,14 +249,14 @@ def _scaled_linear(
 def _pooler(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
     width = config.width
     yield "pooler.probe", converter.take("pool.probe").reshape(-1)
-    for part in ("weight", "bias"):
+    for suffix in ("weight", "bias"):
         if converter.checkpoint.has("pool.qkv.weight"):
-            packed = converter.take(f"pool.qkv.{part}")
+            packed = converter.take(f"pool.qkv.{suffix}")
             query, key_value = packed[:width], packed[width:]
         else:
-            query, key_value = converter.take(f"pool.query.{part}"), converter.take(f"pool.key_value.{part}")
-        yield f"pooler.query.{part}", query
-        yield f"pooler.key_value.{part}", key_value
+            query, key_value = converter.take(f"pool.query.{suffix}"), converter.take(f"pool.key_value.{suffix}")
+        yield f"pooler.query.{suffix}", query
+        yield f"pooler.key_value.{suffix}", key_value
     yield from _linear(converter, "pool.out", "pooler.projection")
     yield from _affine(converter, "pool.norm", "pooler.mlp_norm")
     yield from _linear(converter, "pool.mlp_in", "pooler.mlp.0")
@@ -266,8 +266,8 @@ def _pooler(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torc
 def _affine(
     converter: Converter, canonical_key: str, target: str, layer: int | None = None
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    for part in ("weight", "bias"):
-        yield f"{target}.{part}", converter.take(f"{canonical_key}.{part}", layer)
+    for suffix in ("weight", "bias"):
+        yield f"{target}.{suffix}", converter.take(f"{canonical_key}.{suffix}", layer)
 
 
 def _linear(converter: Converter, canonical_key: str, target: str) -> Iterator[tuple[str, torch.Tensor]]:

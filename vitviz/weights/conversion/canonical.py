@@ -204,7 +204,7 @@ class Family:
             if canonical_key in SINGLE or canonical_key.endswith((".weight", ".bias", ".bias_mask")):
                 full[name] = canonical_key
             else:
-                full |= {f"{name}.{part}": f"{canonical_key}.{part}" for part in ("weight", "bias")}
+                full |= {f"{name}.{suffix}": f"{canonical_key}.{suffix}" for suffix in ("weight", "bias")}
         # Few digits, since int() refuses long numbers; ASCII only, since int() also reads other digits.
         layer = "(0|[1-9][0-9]{0,5})"
         return [

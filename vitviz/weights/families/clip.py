@@ -35,7 +35,7 @@ NAMES = {
 OPENAI = ("input_resolution", "context_length", "vocab_size")
 # Entries of model_cfg that change no number of the visual tower.
 HARMLESS = ("text_cfg", "custom_text", "multimodal_cfg", "init_logit_*", "nonscalar_logit_scale", "output_dict")
-# Entries of vision_cfg that change none: for training, for what other entries switch on, and for towers of timm.
+# Entries of vision_cfg that change none: for training, for options of other entries, and for towers of timm.
 HARMLESS_OF_TOWER = ("patch_dropout", "output_tokens", "attn_pooler_*", "timm_*")
 # Keys outside the visual tower; the text tower may have a prefix of its own.
 OUTSIDE_OF_TOWER = {

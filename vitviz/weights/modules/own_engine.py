@@ -97,14 +97,14 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
     return model
 
 
-def _compare(own: VisionTransformer, captured: Network, pixels: torch.Tensor, has_classes: bool) -> None:
+def _compare(copied: VisionTransformer, captured: Network, pixels: torch.Tensor, has_classes: bool) -> None:
     """Compare logits, features and attention of both networks.
 
     Raises:
         ConfigError: a number differs.
         ImageError: the module does not accept the image.
     """
-    their_encoding, our_encoding = captured.encode(pixels), own.encode(pixels)
+    their_encoding, our_encoding = captured.encode(pixels), copied.encode(pixels)
     our_trace, their_trace = our_encoding.traces[0], their_encoding.traces[0]
     if (our_trace.layout, our_trace.layers, our_trace.heads) != (
         their_trace.layout,
@@ -120,7 +120,7 @@ def _compare(own: VisionTransformer, captured: Network, pixels: torch.Tensor, ha
         # The module does not return features.
         pass
     else:
-        _require_close("features", own.output(pixels, "features"), features)
+        _require_close("features", copied.output(pixels, "features"), features)
     if (our_trace.pooled is None) != (their_trace.pooled is None):
         raise ConfigError("one of its own network and the module pools by attention")
     if our_trace.pooled is not None and their_trace.pooled is not None:
