@@ -1,6 +1,6 @@
-"""The browser that the page is tested in: finds one, and installs Chromium where there is none.
+"""Finds the browser that the page is tested in, and installs Chromium where there is none.
 
-``python -m tests.browser`` prints what it found or installed. ``VITVIZ_BROWSER`` names one that is to be used.
+``python -m tests.browser`` prints its path and version. ``VITVIZ_BROWSER`` names the one to use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "VITVIZ_BROWSER"
 ADVICE = f"Install Chromium or Google Chrome, or set {VARIABLE} to its path"
 
-# The first has no window to draw, and opens a page with two thirds of the work.
+# The headless shell draws no window, and opens a page with two thirds of the work.
 COMMANDS = (
     "chromium-headless-shell",
     "chromium",
@@ -38,25 +38,25 @@ with sync_playwright() as playwright:
     print(playwright.chromium.executable_path)
 """
 DEBIAN_BROWSERS = ("chromium-headless-shell", "chromium")
-# A font to set its text in, and a library that playwright's driver needs and a small Debian lacks.
+# A font, and a library that playwright's driver needs and a minimal Debian lacks.
 DEBIAN_PACKAGES = ("fonts-dejavu-core", "libatomic1")
-SECONDS_TO_ANSWER = 20
+ANSWER_SECONDS = 20
 
 
 def find_browser() -> Path | None:
-    """The browser that VITVIZ_BROWSER names; where it is not set, the first one here that starts."""
+    """The browser that VITVIZ_BROWSER names; without it, the first installed one that starts."""
     named = os.environ.get(VARIABLE)
-    places = [shutil.which(named)] if named else browser_places()
-    return next((Path(place) for place in places if place and version(place)), None)
+    paths = [shutil.which(named)] if named else browser_paths()
+    return next((Path(path) for path in paths if path and version(path)), None)
 
 
 def version(browser: str | Path) -> str | None:
-    """What a browser says it is. A stand-in that only tells how to install one has no version."""
+    """What a browser answers to ``--version``; None for a stub that only explains how to install one."""
     return answer(browser, "--version")
 
 
-def browser_places() -> Iterator[str | Path | None]:
-    """Where a browser may be, in the order of preference. Not every place exists."""
+def browser_paths() -> Iterator[str | Path | None]:
+    """The paths where a browser may be, preferred ones first. Not every path exists."""
     yield from map(shutil.which, COMMANDS)
     if sys.platform == "darwin":
         for folder in (Path("/Applications"), Path.home() / "Applications"):
@@ -65,13 +65,13 @@ def browser_places() -> Iterator[str | Path | None]:
 
 
 def playwright_chromium() -> str | None:
-    """Where playwright keeps the Chromium that it downloads; None where playwright itself does not run."""
+    """The path of the Chromium that playwright downloads; None where playwright itself does not run."""
     return answer(sys.executable, "-c", ASK_PLAYWRIGHT)
 
 
 def install_with_apt() -> None:
-    """Debian's Chromium; nothing on its relatives that package Chromium as a snap alone."""
-    root = as_root()
+    """Install Debian's Chromium. Does nothing on derivatives that package Chromium only as a snap."""
+    root = root_prefix()
     if root is None or shutil.which("apt-get") is None:
         return
     apt = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
@@ -84,22 +84,22 @@ def install_with_apt() -> None:
 
 
 def install_with_brew() -> None:
-    """Homebrew's Chromium."""
+    """Install Homebrew's Chromium."""
     if sys.platform == "darwin" and shutil.which("brew"):
         run("env", "NONINTERACTIVE=1", "brew", "install", "--cask", "chromium")
 
 
 def install_with_playwright() -> None:
-    """Playwright's own build, with the libraries it needs where they may be installed."""
-    libraries = ["--with-deps"] if sys.platform == "linux" and as_root() is not None else []
+    """Install playwright's own build, with the libraries that it needs where that is permitted."""
+    libraries = ["--with-deps"] if sys.platform == "linux" and root_prefix() is not None else []
     run(sys.executable, "-m", "playwright", "install", *libraries, "chromium")
 
 
 INSTALLERS: tuple[Callable[[], None], ...] = (install_with_apt, install_with_brew, install_with_playwright)
 
 
-def as_root() -> list[str] | None:
-    """What to put before a command to run it as root without being asked anything."""
+def root_prefix() -> list[str] | None:
+    """The words that run a command as root without a password prompt; None where that is impossible."""
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
@@ -107,23 +107,23 @@ def as_root() -> list[str] | None:
 
 
 def run(*command: str) -> None:
-    """Run a command that asks nothing, its output shown. What it achieved is for the caller to look at."""
+    """Run a command without input and show its output. The caller checks what it achieved."""
     subprocess.run(command, stdin=subprocess.DEVNULL)
 
 
 def answer(*command: str | Path) -> str | None:
-    """What a command prints; None where it cannot be run, fails or takes too long."""
+    """The output of a command; None if it cannot be run, fails or takes too long."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_TO_ANSWER
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def main() -> int:
-    """Print the browser found, after installing one if need be."""
+    """Print the path and version of the browser, after installing one if need be."""
     browser = find_browser()
     if browser is None and not os.environ.get(VARIABLE):
         for install in INSTALLERS:

@@ -1,4 +1,4 @@
-"""What several tests share."""
+"""Fixtures that several rooms of tests share."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tests.ui.answers import Library
     from vitviz.ui.pictures import Upload
 
-# All that is imported and collected stays: nothing of it is looked through for what could be let go of.
+# Everything that is imported and collected stays alive, so the garbage collector need not look through it.
 gc.disable()
-# Networks as small as those of the tests are slower on several threads.
+# The small networks of the tests are slower on several threads.
 torch.set_num_threads(1)
-# So that its processes can import transformers beside any build of torch.
+# Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names",)
 BROWSER_FILES = pytest.StashKey[set[Path]]()
 
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
             if fixture in fixtures:
                 item.add_marker(mark)
-    # The files that take longest are begun first: none of them comes last alone.
+    # The slowest files start first, so that none of them runs alone at the end.
     marks: dict[Path, set[str]] = {}
     for item in items:
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than processors, as tests wait for pages and processes. A worker and its browser take 3 GiB at most."""
+    """One worker more than processors, as tests wait for pages. A worker and its browser take 3 GiB at most."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(1, min((os.cpu_count() or 1) + 1, int(gigabytes / 3)))
 
@@ -61,13 +61,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # An open page takes a twentieth of a processor, which other tests would pay for.
+    # An open page takes a twentieth of a processor, which would slow down other tests.
     if item.path not in item.config.stash[BROWSER_FILES]:
         close_resting()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    # Below the count, so that the last lines of a log say which.
+    # Repeats the failed tests below the count, so that they are the last lines of a log.
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     for outcome in ("error", "failed") if reporter else ():
         for report in reporter.stats.get(outcome, ()):
@@ -75,14 +75,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    # Of the processor alone: torch.manual_seed keeps a traceback of every call for accelerators that are not there.
+def seed() -> None:
+    # Seeds the processor's generator only: torch.manual_seed keeps a traceback per call for missing accelerators.
     torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
 def bundled() -> Model:
-    """The checkpoint that ships."""
+    """The model that ships with vitviz."""
     return vitviz.load()
 
 
@@ -104,7 +104,7 @@ def make_network() -> Callable[..., VisionTransformer]:
             "classes": 5,
         }
         network = VisionTransformer(ViTConfig(**{**config, **changes})).eval().requires_grad_(False)
-        # The library's starting weights are so even that every mistake in the attention would go unseen.
+        # With the library's initial weights attention is nearly uniform, which would hide mistakes.
         for parameter in network.parameters():
             parameter.normal_(0, 0.3)
         return network
@@ -114,7 +114,7 @@ def make_network() -> Callable[..., VisionTransformer]:
 
 @pytest.fixture
 def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., Model]:
-    """Small models with random weights; takes what ``make_network`` takes."""
+    """Small models with random weights; takes the arguments of ``make_network``."""
 
     def make(fit: str = "squash", **changes: object) -> Model:
         network = make_network(**changes)
@@ -125,12 +125,12 @@ def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., 
     return make
 
 
-# The app and a browser that shows it.
+# The app and a browser.
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Apps in this process keep their files where no other process deletes those of the same names when it ends."""
+def _app_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Apps in this process keep their files in a folder that no other process deletes when it ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FILES, str(tmp_path_factory.mktemp("files")))
         yield
@@ -138,7 +138,7 @@ def _own_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def address(bundled: Model) -> Iterator[str]:
-    """Where the app runs: in this process, as others take seconds to start."""
+    """The address of the app, which runs in this process, as another would take seconds to start."""
     from tests.ui.explorer.page_driver import small_app
 
     with small_app(bundled) as app:
@@ -147,33 +147,33 @@ def address(bundled: Model) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless."""
-    with running_browser() as found:
-        yield found
+    """A headless browser."""
+    with running_browser() as browser:
+        yield browser
 
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The opened app, watched for errors."""
-    with opened_page(browser, address) as found:
-        yield found
+    with opened_page(browser, address) as page:
+        yield page
 
 
 @pytest.fixture(scope="session")
 def example(bundled: Model) -> Analysis:
-    """What the page shows first."""
+    """The analysis that the page shows first."""
     return vitviz.analyze(EXAMPLE, bundled)
 
 
 @pytest.fixture(scope="session")
 def coarse_example(bundled: Model) -> Analysis:
-    """Of a quarter of its patches, which is enough for what takes long."""
+    """The example with a quarter of its patches, for slow methods."""
     return vitviz.analyze(EXAMPLE, bundled, resolution=COARSE)
 
 
 @pytest.fixture(scope="session")
 def coarsest_example(bundled: Model) -> Analysis:
-    """Of so few patches that all maps with all their scores are soon there."""
+    """The example with so few patches that all maps and scores are fast."""
     return vitviz.analyze(EXAMPLE, bundled, resolution=COARSEST)
 
 
@@ -187,7 +187,7 @@ def library(bundled: Model) -> Library:
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Upload:
-    """A small one, uploaded."""
+    """A small uploaded picture."""
     from vitviz.ui.pictures import Upload
 
     noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""What a wheel and an sdist hold: ``python -m tests.distributions FOLDER`` after they were built."""
+"""Checks the contents of a built wheel and sdist: ``python -m tests.distributions FOLDER``."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of the sdist, beside what a wheel is made from.
-ABOUT = {
+# What an sdist holds besides the sources of the wheel.
+SDIST_EXTRAS = {
     *("LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "MANIFEST.in", "README.md"),
     *("docs/site/pypi.md", "pyproject.toml", "requirements.txt", "setup.cfg", "PKG-INFO"),
 }
-OUTSIDE = {"assets": {"screenshot.png"}, "checkpoints": set()}
+# Folders outside the package that a wheel takes in, and the files there that it leaves out.
+BUNDLED_FOLDERS = {"assets": {"screenshot.png"}, "checkpoints": set()}
 
 
-def packaged(root: Path = ROOT) -> set[str]:
-    """What a wheel has to hold, by the names in it."""
-    found = {
+def wheel_files(root: Path = ROOT) -> set[str]:
+    """The names of the files that a wheel must hold."""
+    names = {
         path.relative_to(root).as_posix()
         for path in (root / "vitviz").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.name != ".DS_Store"
     }
-    for folder, left_out in OUTSIDE.items():
-        found |= {
+    for folder, ignored in BUNDLED_FOLDERS.items():
+        names |= {
             f"vitviz/{folder}/{path.name}"
             for path in (root / folder).iterdir()
-            if path.is_file() and path.name not in left_out and path.suffix != ".partial"
+            if path.is_file() and path.name not in ignored and path.suffix != ".partial"
         }
-    return found
+    return names
 
 
 def wheel_problems(names: set[str], expected: set[str]) -> list[str]:
-    """What a wheel lacks, and what it holds for no reason."""
+    """The files that a wheel lacks, and those that do not belong in it."""
     found = {name for name in names if ".dist-info/" not in name and not name.endswith("/")}
     return [f"lacks {name}" for name in sorted(expected - found)] + [
         f"holds {name}" for name in sorted(found - expected)
@@ -41,17 +42,19 @@ def wheel_problems(names: set[str], expected: set[str]) -> list[str]:
 
 
 def sdist_problems(names: set[str], expected: set[str]) -> list[str]:
-    """The same of an sdist, whose names begin with the project's."""
+    """The same for an sdist, whose names begin with a folder named after the project."""
     found = {name.partition("/")[2] for name in names}
     found = {name for name in found if name and not name.startswith("vitviz.egg-info/")}
-    outside = tuple(f"vitviz/{folder}/" for folder in OUTSIDE)
-    wanted = {name.removeprefix("vitviz/") if name.startswith(outside) else name for name in expected} | ABOUT
-    return [f"lacks {name}" for name in sorted(wanted - found)] + [f"holds {name}" for name in sorted(found - wanted)]
+    bundled = tuple(f"vitviz/{folder}/" for folder in BUNDLED_FOLDERS)
+    required = {name.removeprefix("vitviz/") if name.startswith(bundled) else name for name in expected} | SDIST_EXTRAS
+    return [f"lacks {name}" for name in sorted(required - found)] + [
+        f"holds {name}" for name in sorted(found - required)
+    ]
 
 
 def main() -> int:
-    """Print what is in both, by size; 1 if anything is wrong."""
-    folder, expected, wrong = Path(sys.argv[1]), packaged(), 0
+    """Print the largest files of both. Returns 1 if a file is missing or does not belong."""
+    folder, expected, wrong = Path(sys.argv[1]), wheel_files(), 0
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = {info.filename: info.file_size for info in archive.infolist()}
@@ -62,9 +65,9 @@ def main() -> int:
         (sdist, in_sdist, sdist_problems(set(in_sdist), expected)),
     ):
         print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {len(sizes)} files; largest:")
-        for name, size in sorted(sizes.items(), key=lambda each: -each[1])[:5]:
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:5]:
             print(f"  {size / 1e6:6.2f} MB  {name}")
-        print("\n".join(f"  {problem}" for problem in problems) or "  nothing is missing, and nothing is too much")
+        print("\n".join(f"  {problem}" for problem in problems) or "  no file is missing, and none is too many")
         wrong |= bool(problems)
     return wrong
 

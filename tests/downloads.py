@@ -1,4 +1,4 @@
-"""What the tests of a download share: a repository, where it is in the cache, and how a refusal is told."""
+"""Helpers for tests of downloads: a repository, its place in the cache, and a check of refusals."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ TOTAL = len(CONFIG) + len(CONTENT)
 
 
 @contextmanager
-def refused(*found: str, name: str = NAME, within: float = 5.0) -> Iterator[None]:
-    """What happens inside is refused with one sentence that names the repository, and leaves nothing finished."""
+def expect_refusal(*fragments: str, name: str = NAME, seconds: float = 5.0) -> Iterator[None]:
+    """The body is refused with one sentence that names the repository; no complete file stays in the cache."""
     start = time.monotonic()
     with pytest.raises(CheckpointError) as caught:
         yield
     message = str(caught.value)
     assert message.startswith(f"{name}: "), message
-    for part in found:
-        assert part in message, f"{part!r} is not in {message!r}"
+    for fragment in fragments:
+        assert fragment in message, f"{fragment!r} is not in {message!r}"
     assert "\n" not in message
     assert len(message) < 500
-    # Visitors of an app read it as well.
+    # Visitors of an app read the message, too.
     assert not any(str(folder) in message for folder in (constants.HF_HUB_CACHE, constants.HF_HOME, Path.home()))
-    assert time.monotonic() - start < within
+    assert time.monotonic() - start < seconds
     assert not is_cached(name)
 
 
-def storage(home: Path) -> Path:
+def cache_folder(home: Path) -> Path:
     return home / "hub" / f"models--{NAME.replace('/', '--')}"
 
 
-def cached(home: Path) -> set[str]:
-    """Everything in the cache of a repository that is not a folder, without what is begun."""
-    root = storage(home)
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()}
-    return {path for path in found if not path.endswith(".incomplete")}
+def cached_files(home: Path) -> set[str]:
+    """The files and links in the cache of the repository, without unfinished downloads."""
+    root = cache_folder(home)
+    names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()}
+    return {name for name in names if not name.endswith(".incomplete")}
 
 
 def ranges(requests: list[Request]) -> list[str | None]:
     return [request.range for request in requests]
 
 
-def steady(reports: list[DownloadProgress]) -> list[int]:
-    """What the reports say is there, of which there is never less."""
+def bytes_done(reports: list[DownloadProgress]) -> list[int]:
+    """The numbers of bytes in the reports, which must rise."""
     done = [report.done for report in reports]
     assert all(report.repository == NAME for report in reports)
     assert done == sorted(set(done))
@@ -71,7 +71,7 @@ def steady(reports: list[DownloadProgress]) -> list[int]:
 
 
 def run(server: HubServer, home: Path, code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """A process of its own whose huggingface_hub reads its environment as anybody's does."""
+    """Run code in another process, whose huggingface_hub is configured by its environment as usual."""
     return subprocess.Popen(
         [sys.executable, "-c", f"from vitviz.weights.hub.download import download\n{code}", *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The app in a process of its own, and a headless browser to drive it."""
+"""Runs the app in another process, and drives its page in a headless browser."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again,
 from vitviz import Analysis, Heatmap
 
 ROOT = Path(__file__).parents[1]
-# With it the page opens.
+# The picture with which the page opens.
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
-# Resolutions for the bundled model: 4 and 8 patches a side, for what takes long; and more than it was trained with.
+# Resolutions for the bundled model: 4 and 8 patches a side, for slow methods, and one above its trained size.
 COARSEST, COARSE, FINER = 32, 64, 168
 ARTEFACTS = Path(__file__).parent / "artefacts"
-# The background services of the browser would look for hosts outside.
+# The background services of the browser would contact other hosts.
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -46,13 +46,13 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # A camera that shows a test picture, and no question whether it may be used.
+    # A camera that shows a test picture, without asking for permission.
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
-    # The pages of a context share a process, which would take longer to start than what many tests do with it.
+    # The pages of a context share a process: to start one takes longer than many tests.
     "--renderer-process-limit=1",
 )
-# Where Gradio keeps files; an app that is not told has a folder of its own.
+# The variable that names the folder for Gradio's files; without it an app has its own.
 FILES = "GRADIO_TEMP_DIR"
 expect.set_options(timeout=30_000)
 
@@ -62,8 +62,8 @@ def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str
     """The address that `python app.py` prints, or `vitviz app` with arguments.
 
     Args:
-        environment: of the process.
-        *arguments: of `vitviz app`.
+        environment: environment of the process.
+        *arguments: arguments of `vitviz app`.
     """
     with app_process(environment, *arguments) as (address, _):
         yield address
@@ -72,28 +72,28 @@ def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str
 @contextmanager
 def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The same, with its process."""
-    own = ["-m", "vitviz", "app", *arguments] if arguments else [str(ROOT / "app.py")]
-    command = [sys.executable, "-u", *own]
+    entry = ["-m", "vitviz", "app", *arguments] if arguments else [str(ROOT / "app.py")]
+    command = [sys.executable, "-u", *entry]
     # No fixed port: another app on this machine may hold it.
-    kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
-    if kept.get(FILES) == os.environ.get(FILES):
-        kept.pop(FILES, None)
+    variables = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
+    if variables.get(FILES) == os.environ.get(FILES):
+        variables.pop(FILES, None)
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=kept, cwd=ROOT, **pipes) as app:
+    with subprocess.Popen(command, env=variables, cwd=ROOT, **pipes) as app:
         assert app.stdout is not None
-        printed, found = "", None
+        output, match = "", None
         try:
             for line in app.stdout:
-                printed += line
-                found = re.search(r"http://127\.0\.0\.1:\d+", line)
-                if found:
-                    yield found[0], app
+                output += line
+                match = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if match:
+                    yield match[0], app
                     break
             else:
-                pytest.fail(f"the app printed no address: {printed}")
+                pytest.fail(f"the app printed no address: {output}")
         finally:
-            if found:
-                close_resting(found[0])
+            if match:
+                close_resting(match[0])
             app.terminate()
 
 
@@ -103,7 +103,7 @@ def running_browser() -> Iterator[Browser]:
     assert path is not None, "no browser: run `python -m tests.browser`"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        # With an empty page, so that its process stays when another one is closed.
+        # An empty page keeps its process alive when another page is closed.
         context = browser.new_context(viewport=DESKTOP)
         context.add_init_script(MOUNTING)
         context.new_page()
@@ -125,13 +125,13 @@ EXPLORER = """(() => {
     while (part && !part.explorer) part = part.parentElement;
     return part?.explorer;
 })()"""
-# Nothing runs, link and controls are those of the state, and every map that is wanted is there or cannot be had.
-# The page asks for its link when nothing has changed for a while; here that is asked for at once.
+# The page is settled if nothing runs, link and controls match the state, and every map was loaded or has failed.
+# The page asks for its link a moment after the last change; here it does so at once.
 SETTLED = f"""() => {{
     const explorer = {EXPLORER};
     if (!explorer?.settled()) {{
-        const asked = () => explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
-        if (explorer && !explorer.asking && !explorer.runs.running) explorer.asking = asked();
+        const describe = () => explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
+        if (explorer && !explorer.asking && !explorer.runs.running) explorer.asking = describe();
         return false;
     }}
     const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
@@ -140,7 +140,7 @@ SETTLED = f"""() => {{
         return painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
     }});
 }}"""
-# What it still waits for.
+# What the page still waits for.
 UNSETTLED = f"""() => {{
     const explorer = {EXPLORER};
     if (!explorer) return "no explorer";
@@ -154,12 +154,12 @@ UNSETTLED = f"""() => {{
             loading: [...packs?.loading ?? []], held: [...packs?.loaded.keys() ?? []],
             failed: [...packs?.failed ?? []].map(([name, error]) => [name, String(error)]),
         }})),
-        said: [...document.querySelectorAll(".vx-status, .vx-notice, .vx-busy-text")].map((part) => part.textContent),
+        texts: [...document.querySelectorAll(".vx-status, .vx-notice, .vx-busy-text")].map((node) => node.textContent),
     }});
 }}"""
-# What was asked for has been drawn: the page draws once a frame.
-DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-# However busy the machine is.
+# The page draws once a frame, so after two frames every change is drawn.
+NEXT_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Long enough for a busy machine.
 MAP_SECONDS = 300
 TOKENS = "method=attention"
 
@@ -170,23 +170,23 @@ def opened_page(
 ) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
 
-    The page of an earlier test is used again where one is at rest: its explorer is mounted anew.
+    It reuses an idle page of an earlier test, if there is one, and mounts its explorer anew.
 
     Args:
-        browser, address: where it is opened, and where it runs; a browser stands for its first context.
-        link: what its address asks for, behind the question mark; token attention where it names no map.
-        errors: receives what goes wrong, which is looked at here otherwise.
+        browser, address: browser or context to open it in (of a browser, its first context), and address of the app.
+        link: query string of the address; the map is token attention unless it names another.
+        errors: receives the errors; without it, any error fails the test.
     """
-    asked = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
+    url = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
     context = browser if isinstance(browser, BrowserContext) else browser.contexts[0]
-    page = mount_again(context, address, asked)
+    page = mount_again(context, address, url)
     is_new = page is None
     page = page or context.new_page()
     viewport = page.viewport_size
     try:
-        with watched(page, address, errors):
+        with watch_errors(page, address, errors):
             if is_new:
-                page.goto(asked)
+                page.goto(url)
             settle(page)
             yield page
     except BaseException:
@@ -199,67 +199,67 @@ def opened_page(
 
 
 @contextmanager
-def watched(page: Page, address: str, errors: list[str] | None = None) -> Iterator[None]:
-    """Fails the test on an error of a page, or a request that leaves this machine."""
-    wrong: list[str] = [] if errors is None else errors
+def watch_errors(page: Page, address: str, errors: list[str] | None = None) -> Iterator[None]:
+    """Fail the test on an error of a page, or a request that leaves this machine."""
+    failures: list[str] = [] if errors is None else errors
 
-    def console(message: ConsoleMessage) -> None:
+    def on_console(message: ConsoleMessage) -> None:
         if message.type == "error":
-            wrong.append(message.text)
+            failures.append(message.text)
 
-    def request(sent: Request) -> None:
-        if not sent.url.startswith((address, "data:", "blob:")):
-            wrong.append(sent.url)
+    def on_request(request: Request) -> None:
+        if not request.url.startswith((address, "data:", "blob:")):
+            failures.append(request.url)
 
-    def thrown(error: Error) -> None:
-        wrong.append(str(error))
+    def on_error(error: Error) -> None:
+        failures.append(str(error))
 
-    page.on("console", console)
-    page.on("pageerror", thrown)
-    page.on("request", request)
+    page.on("console", on_console)
+    page.on("pageerror", on_error)
+    page.on("request", on_request)
     try:
         yield
     finally:
-        page.remove_listener("console", console)
-        page.remove_listener("pageerror", thrown)
-        page.remove_listener("request", request)
-    # What Gradio says of an error that no handler put into a sentence.
-    wrong += page.locator(".toast-body").all_inner_texts()
-    assert errors is not None or wrong == [], wrong
+        page.remove_listener("console", on_console)
+        page.remove_listener("pageerror", on_error)
+        page.remove_listener("request", on_request)
+    # Gradio shows an error that no handler caught as a toast.
+    failures += page.locator(".toast-body").all_inner_texts()
+    assert errors is not None or failures == [], failures
 
 
 def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
-    """Wait until the page shows what its state says."""
-    # A page behind another draws once a second.
+    """Wait until the page shows its state."""
+    # A page in the background draws only once a second.
     page.bring_to_front()
     try:
         page.wait_for_function(SETTLED, timeout=1000 * seconds, polling=25)
     except TimeoutError as error:
         raise AssertionError(f"the page does not come to rest: {page.evaluate(UNSETTLED)}") from error
-    page.evaluate(DRAWN)
+    page.evaluate(NEXT_FRAMES)
 
 
 def state(page: Page) -> dict[str, Any]:
     """The state that the page shows."""
-    found: dict[str, Any] = page.evaluate(f"{EXPLORER}.store.state")
-    return found
+    values: dict[str, Any] = page.evaluate(f"{EXPLORER}.store.state")
+    return values
 
 
 def first_view(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = state(page)["views"][0]
-    return found
+    view: dict[str, Any] = state(page)["views"][0]
+    return view
 
 
-def shown_values(page: Page, pane: int = 0) -> np.ndarray:
-    """What a canvas shows: ``"token"``, NaN for the prefix tokens of which the map says nothing."""
-    found = page.evaluate(
+def canvas_values(page: Page, pane: int = 0) -> np.ndarray:
+    """The values ``"token"`` of a canvas; NaN for prefix tokens that the map has no value for."""
+    values = page.evaluate(
         f"""(index) => {{
             const {{ panes, store }} = {EXPLORER}, {{ query }} = store.state.views[index].parameters;
             return Array.from(panes[index].values(query), (value) => Number.isNaN(value) ? null : value);
         }}""",
         pane,
     )
-    return np.array([np.nan if value is None else value for value in found])
+    return np.array([np.nan if value is None else value for value in values])
 
 
 def canvas(page: Page, pane: int = 0) -> Locator:
@@ -271,11 +271,11 @@ def caption(page: Page, pane: int = 0) -> Locator:
 
 
 def notice(page: Page) -> Locator:
-    """What the page says of what did not go as asked."""
+    """The message of the page about a request that failed."""
     return page.locator(".vx-notice span")
 
 
-# What a visitor does.
+# Actions of a visitor.
 
 
 def choose_method(page: Page, name: str) -> None:
@@ -302,7 +302,7 @@ def choose_example(page: Page, name: str) -> None:
 
 
 def choose_model(page: Page, name: str) -> None:
-    """Choose a model of the menu, by the id that the state has for it."""
+    """Choose a model in the menu by its id in the state."""
     page.locator(".vx-models > summary").click()
     page.locator(f'.vx-menu button[data-model="{name}"]').click()
     settle(page)
@@ -318,26 +318,26 @@ def open_panel(page: Page, name: str) -> Locator:
 
 
 def open_settings(page: Page) -> Locator:
-    """Open the controls of how a picture is brought to the model."""
-    part = page.locator(".vx-seen")
-    if part.get_attribute("open") is None:
-        part.locator("summary").click()
-    return part
+    """Open the controls for fit and resolution."""
+    settings = page.locator(".vx-seen")
+    if settings.get_attribute("open") is None:
+        settings.locator("summary").click()
+    return settings
 
 
 def upload(page: Page, file: Any) -> None:
-    """Hand over a picture, and wait until it is shown, or until the page says why it is not.
+    """Upload a picture, and wait until the page shows it or says why it does not.
 
     Args:
-        page: which gets it.
-        file: its path, or its name, type and content as Playwright takes them.
+        page: the opened app.
+        file: a path, or name, type and content as Playwright takes them.
     """
-    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+    with page.expect_request(lambda request: "/queue/join" in request.url):
         page.locator(".vx-drop .vx-file").set_input_files(file)
     settle(page)
 
 
-def place_of(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> dict[str, float]:
+def patch_position(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> dict[str, float]:
     """The middle of a patch, in pixels of the canvas."""
     edges, layout = canvas(page, pane).bounding_box(), analysis.trace.layout
     assert edges is not None
@@ -349,14 +349,14 @@ def place_of(page: Page, analysis: Analysis, row: int, column: int, pane: int = 
 
 
 def click_patch(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> None:
-    canvas(page, pane).click(position=place_of(page, analysis, row, column, pane))
+    canvas(page, pane).click(position=patch_position(page, analysis, row, column, pane))
     settle(page)
 
 
 def expect_map(page: Page, heatmap: Heatmap, pane: int = 0) -> None:
-    """The caption is the library's description, and the values are the library's."""
+    """Assert that a canvas has the description and values of a heatmap of the library."""
     expect(caption(page, pane)).to_contain_text(heatmap.description)
     settle(page)
-    layout_values = heatmap.values.double().numpy().ravel()
-    found = shown_values(page, pane)[-layout_values.size :]
-    np.testing.assert_allclose(found, layout_values, atol=0.01 * float(np.abs(layout_values).max()), rtol=0)
+    expected = heatmap.values.double().numpy().ravel()
+    values = canvas_values(page, pane)[-expected.size :]
+    np.testing.assert_allclose(values, expected, atol=0.01 * float(np.abs(expected).max()), rtol=0)

@@ -1,4 +1,4 @@
-"""A small Hugging Face hub on this machine, with a log of what it is asked and faults that a test switches on.
+"""A small Hugging Face hub on this machine, with a log of requests and faults that a test switches on.
 
 with HubServer() as server:
     server.add("owner/name", {"config.json": b"{}", "model.safetensors": weights}, lfs=("model.safetensors",))
@@ -29,7 +29,7 @@ PROXIES = tuple(name for kind in ("http", "https", "all") for name in (f"{kind}_
 
 
 class HubServer:
-    """The hub. Nothing but 127.0.0.1 can reach it."""
+    """The hub. It listens on 127.0.0.1 only."""
 
     def __enter__(self) -> HubServer:
         self._state = State()
@@ -44,7 +44,7 @@ class HubServer:
         self.close()
 
     def close(self) -> None:
-        """From now on nobody answers at the address."""
+        """Stop the server and break its connections."""
         self._state.repaired.set()
         self._server.shutdown()
         self._server.server_close()
@@ -59,12 +59,12 @@ class HubServer:
 
     @property
     def log(self) -> list[Request]:
-        """What it was asked for, in order."""
+        """The requests so far, in order."""
         return self._state.log
 
     def requests(self, on: str = "") -> list[Request]:
-        """Those in the log whose method and file contain this."""
-        return [request for request in self.log if on in request.what]
+        """The requests whose target contains ``on``."""
+        return [request for request in self.log if on in request.target]
 
     def add(
         self,
@@ -75,21 +75,21 @@ class HubServer:
         revision: str = "main",
         commit: str | None = None,
     ) -> str:
-        """A new commit of a repository, which a branch or tag now is.
+        """Add a commit to a repository, to which a branch or tag then points. Returns its hash.
 
         Args:
             repository: "owner/name".
-            files: every file by name.
-            lfs: those that are stored apart, as large ones are: found by a redirect to another origin.
-            xet: those of them that are said to be in Xet as well; nothing brings them from there.
+            files: content of every file by name.
+            lfs: names of large files, whose content is at another origin, behind a redirect.
+            xet: names of large files that are also announced as stored in Xet, from where they cannot be loaded.
             revision: the branch or tag.
-            commit: the commit's hash, where it shall not be its own.
+            commit: the hash of the commit, in place of one computed from its files.
         """
-        described = json.dumps({name: git_hash(content) for name, content in sorted(files.items())})
-        commit = commit or hashlib.sha1(f"{repository} {described}".encode()).hexdigest()
-        made = Commit(commit, dict(files), frozenset(lfs) | frozenset(xet), frozenset(xet))
-        self._state.revisions.setdefault(repository, {}).update({revision: made, commit: made})
-        for name in made.lfs:
+        listing = json.dumps({name: git_hash(content) for name, content in sorted(files.items())})
+        commit = commit or hashlib.sha1(f"{repository} {listing}".encode()).hexdigest()
+        record = Commit(commit, dict(files), frozenset(lfs) | frozenset(xet), frozenset(xet))
+        self._state.revisions.setdefault(repository, {}).update({revision: record, commit: record})
+        for name in record.lfs:
             self._state.large[hashlib.sha256(files[name]).hexdigest()] = files[name]
         return commit
 
@@ -102,36 +102,35 @@ class HubServer:
         times: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Something that goes wrong from now on, each time or so many times.
+        """Make matching requests fail from now on, always or a number of times.
 
         Args:
-            kind: a status, such as 500; "gated", "no repository", "no revision", "no file", "bad token" as the hub
-                says these; "html": a page; "drop": the connection breaks; "stall": nothing comes any more;
-                "truncate": an answer that is whole by its own account and shorter than the file; "corrupt": another
-                byte; "size": so many bytes more stated; "no length": none stated; "no range": everything again;
-                "hash": the ETag in the headers.
-            on: part of the method and the file of the requests that it concerns: "", "GET", "HEAD config.json", "GET
-                list", "GET link to model.safetensors" (the redirect to a file in lfs), "GET model.safetensors" (the
-                content).
-            after: bytes of the answer's content that come before; of "size", how many more.
-            times: how often; None for always.
-            headers: what the answer has beside.
+            kind: a status, such as 500; "gated", "no repository", "no revision", "no file", "bad token": the hub's own
+                refusals; "html": a web page; "drop": the connection breaks; "stall": no more bytes arrive;
+                "truncate": a complete answer that is shorter than the file; "corrupt": the last byte is wrong;
+                "size": a size that is ``after`` bytes too large; "no length": no Content-Length; "no range": the
+                whole file instead of the range; "hash": the ETag in ``headers``.
+            on: a part of the target of the requests that fail: "", "GET", "HEAD config.json", "GET list",
+                "GET link to model.safetensors" (the redirect to a large file), "GET model.safetensors" (its content).
+            after: bytes of content before the fault; for "size", bytes too many.
+            times: number of failures; None for always.
+            headers: further headers of the answer.
         """
         self._state.faults.append(Fault(kind, on, after, times, headers or {}))
 
     @property
     def answers(self) -> dict[str, bytes]:
-        """What is answered to "list" instead, whoever asks."""
+        """Contents by kind of request, such as "list", that replace the regular answers."""
         return self._state.answers
 
     def repair(self) -> None:
-        """Nothing goes wrong any more; where nothing comes any more, the connection breaks."""
+        """Remove all faults, and break stalled connections."""
         self._state.faults.clear()
         self._state.repaired.set()
         self._state.repaired = threading.Event()
 
     def use(self, patch: pytest.MonkeyPatch, home: Path, **more: object) -> None:
-        """Point huggingface_hub in this process at the server and at a cache of its own, with these constants too."""
+        """Point huggingface_hub in this process at the server and a cache in ``home``; ``more`` are other constants."""
         import huggingface_hub
         from huggingface_hub import constants
 
@@ -148,13 +147,15 @@ class HubServer:
         }
         for name, value in {**values, **more}.items():
             patch.setattr(constants, name, value)
-        # What the library waits for between attempts.
+        # The library does not wait between attempts.
         for module in ("huggingface_hub.file_download", "huggingface_hub.utils._http"):
             patch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda _: None))
         for name in (*PROXIES, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
             patch.delenv(name, raising=False)
 
     def environment(self, home: Path, **more: str) -> dict[str, str]:
-        """The environment of a process whose huggingface_hub is pointed at the server and at a cache of its own."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_") and name not in PROXIES}
-        return {**kept, "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **more}
+        """The environment of a process whose huggingface_hub uses the server and a cache in ``home``."""
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith("HF_") and name not in PROXIES
+        }
+        return {**variables, "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **more}

@@ -1,4 +1,4 @@
-"""The packages that vitviz is compared with, imported without a word and without the network."""
+"""The packages that vitviz is compared with, imported without warnings and without the network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 
 from tests.torchvision_names import torchvision
 
-# Read when huggingface_hub is imported.
+# huggingface_hub reads these when it is imported.
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
 with warnings.catch_warnings():

@@ -11,18 +11,18 @@ from PIL import Image
 from tests.driver import ROOT, opened_page, running_app, running_browser
 
 OUTPUT = ROOT / "assets" / "screenshot.png"
-# One patch of the cat's face asks; three others are pinned.
+# A patch of the cat's face is the query; it and two others are pinned.
 LINK = "method=attention&p.layer=2&p.query=5,5&pins=5,5;5,9;11,8"
 WIDTH, HEIGHT = 1400, 940
 
 
 def take(path: Path) -> None:
-    """Start the app, open it, and write what it shows."""
+    """Start the app, open its page, and save a screenshot."""
     with running_app(os.environ) as address, running_browser() as browser, opened_page(browser, address, LINK) as page:
         page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
         page.wait_for_timeout(500)
         page.screenshot(path=path)
-    # A palette is a third of the bytes, and nobody sees it.
+    # A palette takes a third of the bytes and looks the same.
     Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 

@@ -1,4 +1,4 @@
-"""The app in this process, and requests to it that no library would send."""
+"""Runs the app in this process, and sends it requests that no library would send."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vitviz.ui import build_demo, serve
 from vitviz.ui.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
+    # Imported before vitviz, Gradio writes stubs and takes twice as long.
     import gradio as gr
 
 SESSION = "visitor0"
 
 
 @dataclass(frozen=True)
-class Served:
+class RunningApp:
     """A running app.
 
     Args:
-        address: of it.
-        demo: its page.
-        folder: where its files lie.
+        address: its URL.
+        demo: its Gradio app.
+        folder: the folder of its files.
     """
 
     address: str
@@ -41,13 +41,13 @@ class Served:
         return int(self.address.rpartition(":")[2])
 
     def files(self) -> set[Path]:
-        """Everything in the folder."""
+        """Every file in the folder."""
         return {path for path in self.folder.rglob("*") if path.is_file()}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back over a socket."""
+    """A response over a socket."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,60 +61,60 @@ class Answer:
 @contextmanager
 def running_here(
     model: Any, folder: Path, environment: Any, server_settings: ServerSettings | None = None
-) -> Iterator[Served]:
-    """The app in this process.
+) -> Iterator[RunningApp]:
+    """Run the app in this process.
 
     Args:
-        model: with which its page opens.
-        folder: for its files.
+        model: the model with which its page opens.
+        folder: the folder for its files.
         environment: a ``MonkeyPatch``.
-        server_settings: its settings.
+        server_settings: settings of the server; the defaults without it.
     """
     environment.setenv("GRADIO_TEMP_DIR", str(folder))
     server_settings = server_settings or ServerSettings()
     demo = build_demo(model, server_settings)
     address = serve(demo, server_settings, block=False, quiet=True)
-    yield Served(address.replace("localhost", "127.0.0.1"), demo, folder)
+    yield RunningApp(address.replace("localhost", "127.0.0.1"), demo, folder)
     close(demo)
 
 
-def head(method: str, target: str, *headers: str, host: str = "localhost") -> bytes:
-    """The beginning of a request, to the letter."""
+def request_head(method: str, target: str, *headers: str, host: str = "localhost") -> bytes:
+    """The request line and headers of a request, byte by byte."""
     return "\r\n".join([f"{method} {target} HTTP/1.1", f"Host: {host}", *headers, "", ""]).encode("latin-1")
 
 
-def exchange(port: int, *parts: bytes, seconds: float = 20.0) -> Answer:
-    """Send the parts of a request, and read one answer."""
+def exchange(port: int, *chunks: bytes, seconds: float = 20.0) -> Answer:
+    """Send a request in chunks, and read one response."""
     with socket.create_connection(("127.0.0.1", port), seconds) as connection:
         try:
-            for part in parts:
-                connection.sendall(part)
-        # The server may have answered and closed.
+            for chunk in chunks:
+                connection.sendall(chunk)
+        # The server may have answered and closed the connection before the last chunk.
         except OSError:
             pass
         return read_answer(connection)
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """One answer, whose length its headers say; of others, what comes within a second."""
+    """One response: its body has the length of its headers, or else ends when a second passes without data."""
     content = b""
     while b"\r\n\r\n" not in content:
-        part = connection.recv(65536)
-        if not part:
+        chunk = connection.recv(65536)
+        if not chunk:
             raise ConnectionError(f"closed after {content!r}")
-        content += part
-    first, _, body = content.partition(b"\r\n\r\n")
-    status, *lines = first.decode("latin-1").split("\r\n")
+        content += chunk
+    request_head, _, body = content.partition(b"\r\n\r\n")
+    status, *lines = request_head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = headers.get("content-length")
     if length is None:
         connection.settimeout(1.0)
     try:
         while length is None or len(body) < int(length):
-            part = connection.recv(65536)
-            if not part:
+            chunk = connection.recv(65536)
+            if not chunk:
                 break
-            body += part
+            body += chunk
     except TimeoutError:
         pass
     return Answer(int(status.split()[1]), headers, body)
@@ -122,8 +122,8 @@ def read_answer(connection: socket.socket) -> Answer:
 
 def post(port: int, target: str, body: bytes, *headers: str, kind: str = "application/json") -> Answer:
     """Post a body of a known length."""
-    sent = head("POST", target, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers)
-    return exchange(port, sent, body)
+    request = request_head("POST", target, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers)
+    return exchange(port, request, body)
 
 
 def form(*files: tuple[str, bytes], boundary: str = "edge", field: str = "files") -> bytes:
@@ -137,8 +137,8 @@ def form(*files: tuple[str, bytes], boundary: str = "edge", field: str = "files"
     return b"".join(parts) + f"--{boundary}--\r\n".encode()
 
 
-def until(condition: Any, seconds: float = 10.0) -> None:
-    """Wait for something that happens soon."""
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
+    """Wait until a condition holds; fails after so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"

@@ -1,4 +1,4 @@
-"""torchvision, also where its operators belong to another build of torch: what transforms needs their names only."""
+"""torchvision, even where its operators were built for another torch: its transforms need only their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small CLIP-type checkpoints with random weights and with words, written by their own packages."""
+"""Small CLIP-type checkpoints with random weights and with a tokenizer, written by their own packages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.parity.case import randomised
 from tests.reference_packages import open_clip, transformers
 
 Scores = Callable[[torch.Tensor, str], torch.Tensor]
-"""Pixels and a text to the package's own logit."""
+"""Takes pixels and a text; returns the logit that the package computes."""
 
 VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-WORDS = {"vocab_size": 60, "max_position_embeddings": 10, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+TEXT = {"vocab_size": 60, "max_position_embeddings": 10, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
 
 
-def write_words(folder: Path) -> None:
+def write_tokenizer(folder: Path) -> None:
     """A vocabulary of single letters, as CLIP's tokenizer reads one."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     names = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
     (folder / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    words = transformers.CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
-    words.save_pretrained(folder)
+    tokenizer = transformers.CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    tokenizer.save_pretrained(folder)
 
 
 def make_transformers(folder: Path, kind: str) -> Scores:
@@ -33,16 +33,16 @@ def make_transformers(folder: Path, kind: str) -> Scores:
     names = {"CLIP": "CLIP", "SigLIP": "Siglip"}
     config = getattr(transformers, f"{names[kind]}Config")(
         vision_config=vision,
-        text_config={**VISION, **WORDS, **({"projection_size": 32} if kind == "SigLIP" else {})},
+        text_config={**VISION, **TEXT, **({"projection_size": 32} if kind == "SigLIP" else {})},
         **({"projection_dim": 24} if kind == "CLIP" else {}),
     )
     network = randomised(getattr(transformers, f"{names[kind]}Model")(config))
     network.save_pretrained(folder)
-    write_words(folder)
-    words = transformers.AutoTokenizer.from_pretrained(folder)
+    write_tokenizer(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
     def scores(pixels: torch.Tensor, text: str) -> torch.Tensor:
-        tokens = words([text], padding="max_length", max_length=10, truncation=True, return_tensors="pt")
+        tokens = tokenizer([text], padding="max_length", max_length=10, truncation=True, return_tensors="pt")
         return network(pixel_values=pixels, **tokens).logits_per_image[0, 0]
 
     return scores
@@ -55,11 +55,11 @@ def make_open_clip(folder: Path) -> Scores:
     network = randomised(open_clip.CLIP(**settings))
     torch.save(network.state_dict(), folder / "open_clip_pytorch_model.bin")
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": settings, "preprocess_cfg": {}}))
-    words = open_clip.get_tokenizer("ViT-B-32")
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
 
     def scores(pixels: torch.Tensor, text: str) -> torch.Tensor:
-        image, said = network.encode_image(pixels, normalize=True), network.encode_text(words([text]), normalize=True)
-        return network.logit_scale.exp() * image[0] @ said[0]
+        image = network.encode_image(pixels, normalize=True)[0]
+        return network.logit_scale.exp() * image @ network.encode_text(tokenizer([text]), normalize=True)[0]
 
     return scores
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import vitviz
-from tests.distributions import packaged, sdist_problems, wheel_problems
+from tests.distributions import sdist_problems, wheel_files, wheel_problems
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -53,7 +53,7 @@ def test_the_page_of_the_index_has_no_link_into_the_repository() -> None:
 
 
 def test_what_lacks_in_a_wheel_or_is_too_much_is_found() -> None:
-    expected = packaged()
+    expected = wheel_files()
     assert {
         "vitviz/__init__.py",
         "vitviz/__main__.py",

@@ -1,4 +1,4 @@
-"""What the hub of the tests answers to each request, and what is wrong with the answer where that is asked for."""
+"""The answers of the tests' hub to each request, and the faults that a test injects into them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """One request: ``what`` is the method and the file, or the part of the interface, that it is for."""
+    """One request: ``target`` is the method with the file, or with the kind of request, such as "GET list"."""
 
-    what: str
+    target: str
     method: str
     path: str
     range: str | None
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass
 class Fault:
-    """What goes wrong, see :meth:`HubServer.fault`."""
+    """A fault; see :meth:`HubServer.fault`."""
 
     kind: str | int
     on: str
@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Commit:
-    """Files by their names."""
+    """A commit: its files by name."""
 
     id: str
     files: Mapping[str, bytes]
@@ -62,7 +62,7 @@ def git_hash(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-# How the hub says what is wrong: the status without and with a token, and the headers.
+# The refusals of the hub: the status without and with a token, and the headers.
 REFUSALS: dict[str, tuple[int, int, dict[str, str]]] = {
     "gated": (401, 403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted."}),
     "no repository": (401, 404, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}),
@@ -80,13 +80,13 @@ ROUTES = (
 )
 
 
-class _Refused(Exception):
+class _Answered(Exception):
     pass
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Headers and content are written apart, and the second would wait for the first to be acknowledged.
+    # Headers and content are two writes; with Nagle's algorithm the second waits for the acknowledgement of the first.
     disable_nagle_algorithm = True
     state: ClassVar[State]
 
@@ -106,33 +106,33 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
-        kind, parts = next(
-            ((kind, found.groupdict()) for kind, route in ROUTES if (found := route.fullmatch(path))), ("nothing", {})
+        kind, groups = next(
+            ((kind, match.groupdict()) for kind, route in ROUTES if (match := route.fullmatch(path))), ("nothing", {})
         )
-        parts = {name: unquote(part) for name, part in parts.items() if part is not None}
-        # The hub's client also asks for what has nothing to do with a repository.
+        fields = {name: unquote(value) for name, value in groups.items() if value is not None}
+        # The hub's client also sends requests that concern no repository.
         self.faults: list[Fault] = []
         if kind != "nothing":
-            self.note(f"{self.command} {'link to ' * self.is_link(kind, parts)}{parts.get('name', kind)}", path)
+            self.note(f"{self.command} {'link to ' * self.is_link(kind, fields)}{fields.get('name', kind)}", path)
         try:
             self.refuse()
             if kind in self.state.answers:
                 return self.answer(200, {"Content-Type": "application/json"}, self.state.answers[kind])
-            getattr(self, f"answer_{kind}")(**parts)
-        except (_Refused, ConnectionError):
+            getattr(self, f"answer_{kind}")(**fields)
+        except (_Answered, ConnectionError):
             pass
 
-    def is_link(self, kind: str, parts: Mapping[str, str]) -> bool:
-        """Whether the content is asked for where there is only a redirect to it."""
-        commit = self.state.revisions.get(parts.get("repository", ""), {}).get(parts.get("revision", ""))
-        return kind == "file" and self.command == "GET" and commit is not None and parts["name"] in commit.lfs
+    def is_link(self, kind: str, fields: Mapping[str, str]) -> bool:
+        """Whether the request is for the content of a large file, which is answered by a redirect."""
+        commit = self.state.revisions.get(fields.get("repository", ""), {}).get(fields.get("revision", ""))
+        return kind == "file" and self.command == "GET" and commit is not None and fields["name"] in commit.lfs
 
-    def note(self, what: str, path: str) -> None:
+    def note(self, target: str, path: str) -> None:
         with self.state.lock:
-            asked = (self.headers.get("Range"), self.headers.get("Authorization"))
-            self.state.log.append(Request(what, self.command, path, *asked))
+            headers = (self.headers.get("Range"), self.headers.get("Authorization"))
+            self.state.log.append(Request(target, self.command, path, *headers))
             for fault in self.state.faults:
-                if fault.on in what and fault.times != 0:
+                if fault.on in target and fault.times != 0:
                     self.faults.append(fault)
                     fault.times = None if fault.times is None else fault.times - 1
 
@@ -144,15 +144,15 @@ class Handler(BaseHTTPRequestHandler):
             if isinstance(fault.kind, int):
                 self.answer(fault.kind, fault.headers, b"")
             elif fault.kind in REFUSALS:
-                anonymous, known, headers = REFUSALS[fault.kind]
+                anonymous, authorized, headers = REFUSALS[fault.kind]
                 self.answer(
-                    known if self.headers.get("Authorization") else anonymous, {**headers, **fault.headers}, b""
+                    authorized if self.headers.get("Authorization") else anonymous, {**headers, **fault.headers}, b""
                 )
             elif fault.kind == "html":
                 self.answer(200, {"Content-Type": "text/html"}, b"<!doctype html><title>Log in</title>")
             else:
                 continue
-            raise _Refused
+            raise _Answered
 
     def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         stall, drop, truncate = self.fault("stall"), self.fault("drop"), self.fault("truncate")
@@ -162,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wait()
         if drop and self.command == "HEAD":
             self.close_connection = True
-            raise _Refused
+            raise _Answered
         self.send_response(status)
         if self.fault("no length"):
             self.close_connection = True
@@ -175,19 +175,19 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "GET":
             return
-        broken = stall or drop
-        self.wfile.write(content if broken is None else content[: broken.after])
-        if broken is not None:
+        interruption = stall or drop
+        self.wfile.write(content if interruption is None else content[: interruption.after])
+        if interruption is not None:
             self.wfile.flush()
             if stall:
                 self.wait()
             self.close_connection = True
-            raise _Refused
+            raise _Answered
 
     def wait(self) -> None:
         self.state.repaired.wait()
         self.close_connection = True
-        raise _Refused
+        raise _Answered
 
     def commit(self, repository: str, revision: str) -> Commit:
         if repository not in self.state.revisions:
@@ -200,13 +200,13 @@ class Handler(BaseHTTPRequestHandler):
     def answer_nothing(self) -> None:
         self.answer(404, {}, b"")
 
-    # Where a client that brings files from Xet would begin.
+    # A client that loads files from Xet would begin here.
     answer_xet = answer_nothing
 
     def answer_list(self, repository: str, revision: str = "main") -> None:
         commit = self.commit(repository, revision)
-        listed = {"id": repository, "sha": commit.id, "siblings": [{"rfilename": name} for name in commit.files]}
-        self.answer(200, {"Content-Type": "application/json"}, json.dumps(listed).encode())
+        listing = {"id": repository, "sha": commit.id, "siblings": [{"rfilename": name} for name in commit.files]}
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(listing).encode())
 
     def answer_tree(self, repository: str, revision: str) -> None:
         commit = self.commit(repository, revision)
@@ -223,25 +223,25 @@ class Handler(BaseHTTPRequestHandler):
         if name not in commit.files:
             self.faults.append(Fault("no file", "", 0, None, {}))
             self.refuse()
-        content, here = commit.files[name], f"http://127.0.0.1:{self.server.server_port}"
-        wrong = self.fault("size")
-        headers, size = {"X-Repo-Commit": commit.id}, len(content) + (wrong.after if wrong else 0)
-        hashed = hashlib.sha256(content).hexdigest() if name in commit.lfs else git_hash(content)
+        content, origin = commit.files[name], f"http://127.0.0.1:{self.server.server_port}"
+        size_fault = self.fault("size")
+        headers, size = {"X-Repo-Commit": commit.id}, len(content) + (size_fault.after if size_fault else 0)
+        etag = hashlib.sha256(content).hexdigest() if name in commit.lfs else git_hash(content)
         if name in commit.xet:
-            headers["X-Xet-Hash"] = hashed
-            headers["X-Xet-Refresh-Route"] = f"{here}/api/models/{repository}/xet-read-token/{commit.id}"
+            headers["X-Xet-Hash"] = etag
+            headers["X-Xet-Refresh-Route"] = f"{origin}/api/models/{repository}/xet-read-token/{commit.id}"
             headers["Link"] = f'<{headers["X-Xet-Refresh-Route"]}>; rel="xet-auth"'
-        if other := self.fault("hash"):
-            hashed = other.headers["ETag"]
+        if hash_fault := self.fault("hash"):
+            etag = hash_fault.headers["ETag"]
         if name in commit.lfs:
-            stated = {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{hashed}"'}
+            linked = {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{etag}"'}
             large = hashlib.sha256(content).hexdigest()
-            # Another origin, to which no token may go.
+            # Another origin, which must not receive the token.
             location = f"http://localhost:{self.server.server_port}/large/{large}/{quote(name)}"
-            return self.answer(302, {**headers, **stated, "Location": location}, b"")
+            return self.answer(302, {**headers, **linked, "Location": location}, b"")
         if self.command == "HEAD":
             headers["Content-Length"] = str(size)
-        self.answer_content({**headers, "ETag": f'"{hashed}"'}, content)
+        self.answer_content({**headers, "ETag": f'"{etag}"'}, content)
 
     def answer_large(self, hash: str, name: str) -> None:
         self.answer_content({"ETag": f'"{hash}"'}, self.state.large[hash])
@@ -249,11 +249,11 @@ class Handler(BaseHTTPRequestHandler):
     def answer_content(self, headers: Mapping[str, str], content: bytes) -> None:
         if self.fault("corrupt"):
             content = content[:-1] + bytes([content[-1] ^ 1])
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if asked is None or self.fault("no range"):
+        requested = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if requested is None or self.fault("no range"):
             return self.answer(200, {"Accept-Ranges": "bytes", **headers}, content)
-        start, end = int(asked[1]), min(int(asked[2] or len(content)), len(content) - 1)
+        start, end = int(requested[1]), min(int(requested[2] or len(content)), len(content) - 1)
         if start >= len(content):
             return self.answer(416, {"Content-Range": f"bytes */{len(content)}"}, b"")
-        part = {"Content-Range": f"bytes {start}-{end}/{len(content)}", **headers}
-        self.answer(206, part, content[start : end + 1])
+        partial = {"Content-Range": f"bytes {start}-{end}/{len(content)}", **headers}
+        self.answer(206, partial, content[start : end + 1])

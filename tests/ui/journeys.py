@@ -26,7 +26,7 @@ from tests.driver import (
     open_settings,
     running_browser,
     settle,
-    watched,
+    watch_errors,
 )
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
@@ -158,7 +158,7 @@ def travel(
         page, started = new_page(browser), time.monotonic()
         journey = Journey(page, address, seed, wrong)
         try:
-            with watched(page, address, wrong):
+            with watch_errors(page, address, wrong):
                 page.goto(f"{address}/?__theme=light")
                 settle(page)
                 journey.walk()

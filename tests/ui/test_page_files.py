@@ -20,6 +20,7 @@ from tests.driver import (
     EXPLORER,
     FINER,
     canvas,
+    canvas_values,
     caption,
     choose_example,
     choose_method,
@@ -30,12 +31,11 @@ from tests.driver import (
     new_page,
     notice,
     open_panel,
-    place_of,
+    patch_position,
     set_slider,
     settle,
-    shown_values,
     upload,
-    watched,
+    watch_errors,
 )
 from tests.ui.answers import SENTENCE, Library, check_page, number_of
 from vitviz import Analysis, Model, Style
@@ -201,7 +201,7 @@ def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) 
     choose_method(page, "relevance")
     page.locator(".vx-layout").select_option("difference")
     settle(page)
-    canvas(page, 1).click(position=place_of(page, example, 1, 1, 1))
+    canvas(page, 1).click(position=patch_position(page, example, 1, 1, 1))
     settle(page)
     choose_method(page, "attention")
     # Where the first map begins there is its own identity, which neither picture shows; nor what ends the difference.
@@ -273,7 +273,7 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
     ARTEFACTS.mkdir(exist_ok=True)
     path = saved(page, "page").replace(ARTEFACTS / "explorer.html")
     other = new_page(browser)
-    with watched(other, path.as_uri()):
+    with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
         loaded = "() => document.querySelector('.vx')?.dataset.state === 'ready'"
         other.wait_for_function(loaded)
@@ -285,7 +285,7 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
             found = other.evaluate(SAVED_VALUES)
             values = expected.values.double().numpy().ravel()
             np.testing.assert_allclose(found[-values.size :], values, atol=0.01 * values.max(), rtol=0)
-        canvas(other).hover(position=place_of(other, example, 4, 4))
+        canvas(other).hover(position=patch_position(other, example, 4, 4))
         expect(caption(other)).to_contain_text(example.attention(query=(4, 4)).description)
         for part in (".vx-source", ".vx-camera", "[data-act=page]"):
             expect(other.locator(part).first).not_to_be_visible()
@@ -304,7 +304,7 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
     path = saved(page, "page").replace(ARTEFACTS / "kept.html")
     expect(page.locator(".vx-said")).to_have_text("")
     other = new_page(browser)
-    with watched(other, path.as_uri()):
+    with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
         other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
         expect(caption(other)).to_contain_text(example.attention(layer=2, head=4, query=(5, 6)).description)
@@ -317,7 +317,7 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
     path = saved(page, "page").replace(ARTEFACTS / "kept.html")
     expect(page.locator(".vx-said")).to_have_text("")
     shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
-    with watched(other, path.as_uri()):
+    with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
         other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
         expect(caption(other)).to_contain_text(shown.description)
@@ -331,7 +331,7 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
     settle(page)
     path = saved(page, "page").replace(ARTEFACTS / "kept.html")
     expect(page.locator(".vx-said")).to_contain_text("needs the server")
-    with watched(other, path.as_uri()):
+    with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
         other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
         expect(caption(other)).to_contain_text(example.rollout(query=(5, 6)).description)
@@ -359,7 +359,7 @@ def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monk
     made: dict[str, Any] = {}
     monkeypatch.chdir(tmp_path)
     exec(code, made)
-    values = shown_values(page)[-made["heatmap"].values.numel() :]
+    values = canvas_values(page)[-made["heatmap"].values.numel() :]
     np.testing.assert_allclose(values, made["heatmap"].numpy().ravel(), rtol=1e-3, atol=1e-5)
     said = SENTENCE.fullmatch(caption(page).inner_text())
     assert said is not None and said["description"] == made["heatmap"].description

@@ -16,15 +16,15 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     canvas,
+    canvas_values,
     choose_method,
     choose_option,
     click_patch,
     expect_map,
     first_view,
     opened_page,
-    place_of,
+    patch_position,
     settle,
-    shown_values,
     state,
     upload,
 )
@@ -160,7 +160,7 @@ def test_playing_goes_through_the_layers(page: Page) -> None:
 def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     pins = page.locator(".vx-pin")
     for row, column in ((1, 1), (6, 2)):
-        canvas(page).click(position=place_of(page, example, row, column), modifiers=["Shift"])
+        canvas(page).click(position=patch_position(page, example, row, column), modifiers=["Shift"])
     expect(pins).to_have_text(["patch (1, 1)", "patch (6, 2)"])
     assert first_view(page)["pins"] == [[1, 1], [6, 2]]
     drawn = pins.locator("canvas").evaluate_all("all => all.map((canvas) => canvas.toDataURL())")
@@ -173,10 +173,10 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)"])
-    canvas(page).dblclick(position=place_of(page, example, 0, 7))
+    canvas(page).dblclick(position=patch_position(page, example, 0, 7))
     expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)", "patch (0, 7)"])
     for column in range(7):
-        canvas(page).click(position=place_of(page, example, 3, column), modifiers=["Shift"])
+        canvas(page).click(position=patch_position(page, example, 3, column), modifiers=["Shift"])
     expect(pins).to_have_count(6)
     page.keyboard.press("Escape")
     expect(pins).to_have_count(0)
@@ -185,7 +185,7 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
 
 
 def test_pins_stand_under_maps_that_have_a_token_alone(page: Page, example: Analysis) -> None:
-    canvas(page).click(position=place_of(page, example, 1, 1), modifiers=["Shift"])
+    canvas(page).click(position=patch_position(page, example, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_count(1)
     for method in ("grad_cam", "rollout"):
         choose_method(page, method)
@@ -199,7 +199,7 @@ def test_pins_stand_under_maps_that_have_a_token_alone(page: Page, example: Anal
 def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example: Analysis, library: Library) -> None:
     sheet = page.locator(".vx-sheet")
     before = sheet.evaluate("sheet => sheet.toDataURL()")
-    canvas(page).hover(position=place_of(page, example, 4, 4))
+    canvas(page).hover(position=patch_position(page, example, 4, 4))
     page.wait_for_function("before => document.querySelector('.vx-sheet').toDataURL() !== before", arg=before)
     page.mouse.move(1, 1)
     edges = sheet.bounding_box()
@@ -253,7 +253,7 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
 
 
 def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: Library) -> None:
-    before = shown_values(page)
+    before = canvas_values(page)
     page.locator(".vx-smooth").check()
     page.locator(".vx-grid").check()
     page.locator(".vx-fade").uncheck()
@@ -263,5 +263,5 @@ def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: L
     chosen = {name: state(page)[name] for name in ("smooth", "grid", "fade", "opacity", "colormap")}
     assert chosen == {"smooth": True, "grid": True, "fade": False, "opacity": 1, "colormap": "viridis"}
     check_page(page, library)
-    np.testing.assert_array_equal(shown_values(page), before)
+    np.testing.assert_array_equal(canvas_values(page), before)
     expect(page.locator(".vx-ramp").first).to_have_attribute("style", re.compile(r"rgb\(68[, ]+1[, ]+84\)"))

@@ -15,6 +15,7 @@ from tests.driver import (
     EXPLORER,
     FINER,
     canvas,
+    canvas_values,
     caption,
     choose_example,
     choose_method,
@@ -28,7 +29,6 @@ from tests.driver import (
     open_settings,
     opened_page,
     settle,
-    shown_values,
     state,
     upload,
 )
@@ -57,7 +57,7 @@ def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:
     page.mouse.move(1, 1)
     settle(page)
     captions = [each.inner_text() for each in page.locator(".vx-status").all() if each.is_visible()]
-    values = [np.nan_to_num(shown_values(page, pane), nan=-1).tolist() for pane in range(len(captions))]
+    values = [np.nan_to_num(canvas_values(page, pane), nan=-1).tolist() for pane in range(len(captions))]
     return state(page), captions, values
 
 

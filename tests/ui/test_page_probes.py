@@ -24,7 +24,7 @@ from tests.driver import (
     notice,
     open_settings,
     opened_page,
-    place_of,
+    patch_position,
     settle,
     state,
     upload,
@@ -153,14 +153,14 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         np.testing.assert_allclose(shown(), cosines(2, 3), atol=1e-4)
         figure = page.locator(".vx-figure canvas")
         width = figure.evaluate("canvas => canvas.clientWidth") / canvas(page).evaluate("canvas => canvas.clientWidth")
-        place = {name: width * value for name, value in place_of(page, app.analysis, 5, 1).items()}
+        place = {name: width * value for name, value in patch_position(page, app.analysis, 5, 1).items()}
         before = pixels(figure)
         figure.hover(position=place)
         expect(title).to_have_text("Cosine of patch (5, 1) with every token")
         np.testing.assert_allclose(shown(), cosines(5, 1), atol=1e-4)
         assert pixels(figure) != before
         # Also for what the pointer is on above.
-        canvas(page).hover(position=place_of(page, app.analysis, 6, 6))
+        canvas(page).hover(position=patch_position(page, app.analysis, 6, 6))
         expect(title).to_have_text("Cosine of patch (6, 6) with every token")
         page.mouse.move(1, 1)
         expect(title).to_have_text("Cosine of patch (2, 3) with every token")

@@ -26,7 +26,7 @@ from tests.driver import (
     first_view,
     notice,
     open_settings,
-    place_of,
+    patch_position,
     settle,
     state,
     upload,
@@ -78,7 +78,7 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     assert [view["picture"] for view in state(page)["views"]] == ["example:chelsea.jpg", "example:rocket.jpg"]
     check_page(page, library)
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
-    canvas(page, 1).hover(position=place_of(page, rocket, 4, 4, pane=1))
+    canvas(page, 1).hover(position=patch_position(page, rocket, 4, 4, pane=1))
     expect(caption(page, 1)).to_contain_text(rocket.attention(query=(4, 4)).description)
     page.mouse.move(1, 1)
     # It stays beside another first picture.
@@ -110,7 +110,7 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
         f"(() => {{ const {{ scale, patches }} = {EXPLORER}.panes[1].drawing; return [...scale.places(patches)] }})()"
     )
     assert set(places) == {0.5}
-    canvas(page, 1).click(position=place_of(page, example, 3, 3, pane=1))
+    canvas(page, 1).click(position=patch_position(page, example, 3, 3, pane=1))
     page.keyboard.press("[")
     page.mouse.move(1, 1)
     settle(page)

@@ -202,7 +202,7 @@ def test_a_second_time_the_weights_are_not_asked_for(server: HubServer) -> None:
     server.log.clear()
     reports: list[DownloadProgress] = []
     again = load(NAME, report=reports.append)
-    assert [request.what for request in server.log] == ["GET list"]
+    assert [request.target for request in server.log] == ["GET list"]
     assert not reports
     assert torch.equal(classifier(first), classifier(again))
     server.log.clear()

@@ -21,7 +21,7 @@ import vitviz
 from tests.hub_server import HubServer
 from tests.parity.case import randomised
 from tests.reference_packages import open_clip
-from tests.towers import make_transformers, write_words
+from tests.towers import make_transformers, write_tokenizer
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, Model
 from vitviz.ui.models import ModelChoice, open_choice
@@ -47,7 +47,7 @@ def make_open_clip(folder: Path, text: dict[str, Any] | None = None, vision: dic
     settings = {"vision_cfg": visual | (vision or {}), "text_cfg": words | (text or {})}
     said = {"model_cfg": {"embed_dim": 24, **settings}, "preprocess_cfg": {}}
     (folder / "open_clip_config.json").write_text(json.dumps(said))
-    write_words(folder)
+    write_tokenizer(folder)
 
 
 def change(path: Path, **values: Any) -> None:
@@ -145,12 +145,12 @@ def test_a_snapshot_without_a_tokenizer_gets_it_when_a_text_is_asked_for(
     server.log.clear()
     # What is complete for pictures needs nothing more.
     assert vitviz.load(f"hf:{NAME}").origin == model.origin
-    assert [request.what for request in server.log] == ["GET list"]
+    assert [request.target for request in server.log] == ["GET list"]
     server.log.clear()
     assert reads_text(model)
     assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
     fetched = {f"{method} {name}" for method in ("HEAD", "GET") for name in TOKENIZER}
-    assert {request.what for request in server.log} == {"GET list", *fetched}
+    assert {request.target for request in server.log} == {"GET list", *fetched}
     assert names_beside(model) == {path.name for path in folder.iterdir()}
     with no_connection(monkeypatch):
         logit(model)

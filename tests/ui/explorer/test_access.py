@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.driver import ARTEFACTS, DRAWN, canvas, caption, opened_page, place_of, settle, state
+from tests.driver import ARTEFACTS, NEXT_FRAMES, canvas, caption, opened_page, patch_position, settle, state
 from tests.support.resting import MOUNTING
 from tests.ui.explorer.page_driver import SmallApp, drawn
 
@@ -91,7 +91,7 @@ def choose(page: Page, theme: str) -> None:
 def open_everything(page: Page) -> None:
     """Open what is folded, all panels at once."""
     page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = true; })")
-    page.evaluate(DRAWN)
+    page.evaluate(NEXT_FRAMES)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -180,14 +180,14 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
     with opened_page(phone, app.address) as page:
         page.set_viewport_size({"width": 320, "height": 640})
         settle(page)
-        shown, place = canvas(page), place_of(page, app.analysis, 2, 5)
+        shown, place = canvas(page), patch_position(page, app.analysis, 2, 5)
         shown.tap(position=place)
         expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
         expect(page.locator(".vx-pin")).to_have_count(0)
         assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
         edges = shown.bounding_box()
         assert edges is not None
-        other = place_of(page, app.analysis, 3, 1)
+        other = patch_position(page, app.analysis, 3, 1)
         touch = {"x": edges["x"] + other["x"], "y": edges["y"] + other["y"], "pointerType": "touch", "bubbles": True}
         event = """([canvas, name, touch]) =>
             canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""

@@ -17,7 +17,7 @@ from tests.driver import (
     canvas,
     caption,
     opened_page,
-    place_of,
+    patch_position,
     settle,
     state,
 )
@@ -108,7 +108,7 @@ def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers:
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     for row, column in ((0, 0), (3, 7), (5, 9)):
-        shown.hover(position=place_of(page, analysis, row, column))
+        shown.hover(position=patch_position(page, analysis, row, column))
         best = analysis.attention(query=(row, column)).token_map.strongest
         expect(caption(page)).to_contain_text(
             f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2, mean of 2 heads."
@@ -121,7 +121,7 @@ def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers:
     assert edges is not None and analysis.prepared.geometry.box[1] > 0
     shown.hover(position={"x": 5, "y": 5})
     expect(caption(page)).to_contain_text("Attention from the CLS token")
-    shown.hover(position=place_of(page, analysis, 1, 1))
+    shown.hover(position=patch_position(page, analysis, 1, 1))
     expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
     page.mouse.move(1, 1)
     expect(caption(page)).to_have_text(before)
@@ -230,12 +230,12 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     page.get_by_label("View").select_option("two")
     settle(page)
     # A click makes a map the one that the controls are about.
-    canvas(page, 1).click(position=place_of(page, analysis, 4, 4, pane=1))
+    canvas(page, 1).click(position=patch_position(page, analysis, 4, 4, pane=1))
     expect(page.locator(".vx-active")).to_contain_text("map 2")
     slider(page, "layer").fill("0")
     for pane in (0, 1):
         expect(caption(page, pane)).to_contain_text("Attention from patch (4, 4)")
-    canvas(page).hover(position=place_of(page, analysis, 2, 3))
+    canvas(page).hover(position=patch_position(page, analysis, 2, 3))
     expect(caption(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
     expect(caption(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
     low, high = fit(None, [analysis.attention(layer=layer, query=(2, 3)).values for layer in (2, 0)]).ends
@@ -243,10 +243,10 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
         assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
         assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)
     # A click on the first makes it the one again.
-    canvas(page).click(position=place_of(page, analysis, 0, 0))
+    canvas(page).click(position=patch_position(page, analysis, 0, 0))
     expect(slider(page, "layer")).to_have_value("2")
     expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
-    canvas(page).click(position=place_of(page, analysis, 1, 1), modifiers=["Shift"])
+    canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
     page.screenshot(path=ARTEFACTS / "explorer-two.png")
     page.get_by_label("View").select_option("one")
@@ -258,10 +258,10 @@ def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -
     with opened_page(browser, cifar.address, "layout=two&second.method=attention&second.resolution=48") as page:
         finer = vitviz.analyze(EXAMPLE, cifar.model, resolution=48)
         assert (finer.trace.layout.grid_height, cifar.analysis.trace.layout.grid_height) == (12, 8)
-        canvas(page).hover(position=place_of(page, cifar.analysis, 7, 0))
+        canvas(page).hover(position=patch_position(page, cifar.analysis, 7, 0))
         expect(caption(page)).to_contain_text("Attention from patch (7, 0)")
         expect(caption(page, 1)).to_contain_text("Attention from patch (11, 0)")
-        canvas(page, 1).hover(position=place_of(page, finer, 0, 11, pane=1))
+        canvas(page, 1).hover(position=patch_position(page, finer, 0, 11, pane=1))
         expect(caption(page)).to_contain_text("Attention from patch (0, 7)")
         page.get_by_label("View").select_option("difference")
         expect(caption(page, 1)).to_contain_text("different tokens")

@@ -20,7 +20,7 @@ from tests.driver import (
     caption,
     new_page,
     opened_page,
-    place_of,
+    patch_position,
     settle,
 )
 from tests.ui.explorer.page_driver import (
@@ -128,7 +128,7 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
     slow.let("layer 6")
     slow.holds("layer 7", "layer 5")
     slider(page, "layer").fill("6")
-    canvas(page).hover(position=place_of(page, analysis, 2, 3))
+    canvas(page).hover(position=patch_position(page, analysis, 2, 3))
     best = analysis.attention(layer=6, query=(2, 3)).token_map.strongest
     expect(caption(page)).to_contain_text(
         f"Attention from patch (2, 3) to each patch, layer 6 of 0–7, mean of 2 heads. Strongest: patch {best} with 0."
@@ -285,7 +285,7 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: Smal
     retry = page.get_by_role("button", name="Try again")
     # Neither the picture, which has come, nor the mouse hides what is wrong.
     expect(page.locator(".vx-chip b").first).to_have_text("CLS")
-    canvas(page).hover(position=place_of(page, app.analysis, 2, 3))
+    canvas(page).hover(position=patch_position(page, app.analysis, 2, 3))
     expect(caption(page)).to_contain_text("The server does not answer")
     expect(retry).to_be_visible()
     page.unroute(re.compile("component_server"))
@@ -373,6 +373,6 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
             # Every pixel of the screen has one of its own.
             pixels = canvas(page, pane).evaluate("canvas => [canvas.width, canvas.clientWidth]")
             assert pixels[0] == pytest.approx(zoom * pixels[1], abs=1)
-            canvas(page, pane).hover(position=place_of(page, example, row, column, pane))
+            canvas(page, pane).hover(position=patch_position(page, example, row, column, pane))
             for each in (0, 1):
                 expect(caption(page, each)).to_contain_text(f"Attention from patch ({row}, {column}) to each patch")

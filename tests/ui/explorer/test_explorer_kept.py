@@ -20,7 +20,7 @@ from tests.driver import (
     choose_example,
     new_page,
     opened_page,
-    place_of,
+    patch_position,
     settle,
 )
 from tests.ui.explorer.page_driver import (
@@ -55,7 +55,7 @@ def saved(page: Page, name: str) -> Path:
 
 def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
-    canvas(page).click(position=place_of(page, analysis, 2, 3))
+    canvas(page).click(position=patch_position(page, analysis, 2, 3))
     panel(page, "Save and share")
     page.get_by_label("weak values clear").uncheck()
     page.get_by_label("Opacity").fill("1")

@@ -60,7 +60,7 @@ def page(firefox: Firefox, file: str) -> Iterator[Firefox]:
     assert firefox.until(f"document.querySelector('{FILE} .vx-canvas[data-loaded=page]')")
     yield firefox
     assert firefox.errors() == []
-    assert [address for address in firefox.asked() if not address.startswith(("file:", "data:", "blob:"))] == []
+    assert [address for address in firefox.requested() if not address.startswith(("file:", "data:", "blob:"))] == []
 
 
 def text_of(page: Firefox, selector: str) -> str:
@@ -291,8 +291,8 @@ def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app:
     expect_text(firefox, status(APP), "Attention from the CLS token")
     assert firefox.until(f"{EXPLORER}.settled()")
     assert firefox.errors() == []
-    assert [one for one in firefox.asked() if not one.startswith((app, "data:", "blob:"))] == []
+    assert [one for one in firefox.requested() if not one.startswith((app, "data:", "blob:"))] == []
     # What a server refuses would have been heard.
     missing = f"{app}/missing"
     firefox.evaluate(f"fetch({json.dumps(missing)}).then(() => null)")
-    assert firefox.errors() == [f"404: {missing}"] and missing in firefox.asked()
+    assert firefox.errors() == [f"404: {missing}"] and missing in firefox.requested()

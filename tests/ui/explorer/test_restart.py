@@ -18,7 +18,7 @@ from tests.driver import (
     canvas,
     caption,
     new_page,
-    place_of,
+    patch_position,
     running_app,
     settle,
 )
@@ -82,7 +82,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
         expect(retry).not_to_be_visible()
         page.select_option(".vx-method", "attention")
-        canvas(page).hover(position=place_of(page, rocket, 6, 1))
+        canvas(page).hover(position=patch_position(page, rocket, 6, 1))
         best = rocket.attention(query=(6, 1)).token_map.strongest
         expect(caption(page)).to_contain_text(f"Strongest: patch {best}")
         settle(page)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server_client import Served, exchange, head, post, running_here, until
+from tests.server_client import RunningApp, exchange, post, request_head, running_here, wait_until
 from vitviz.ui.server import answers
 from vitviz.ui.server.answers import MAX_EVENTS, MAX_UNREAD
 from vitviz.ui.server.routes import PREFIX
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     folder = tmp_path_factory.mktemp("answers")
     with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
         yield found
@@ -33,31 +33,31 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
 
 
-def call(served: Served, address: str = "127.0.0.9") -> tuple[int, dict[str, Any]]:
+def call(served: RunningApp, address: str = "127.0.0.9") -> tuple[int, dict[str, Any]]:
     # A proxy on this machine says where it comes from.
     answer = post(served.port, f"{PREFIX}/call/v2/methods", b"{}", f"X-Forwarded-For: {address}")
     return answer.status, json.loads(answer.body)
 
 
-def kept(served: Served) -> int:
+def kept(served: RunningApp) -> int:
     return len(served.demo._queue.pending_messages_per_session)
 
 
-def test_answers_that_nobody_fetches_are_forgotten(served: Served, soon: None) -> None:
+def test_answers_that_nobody_fetches_are_forgotten(served: RunningApp, soon: None) -> None:
     before = kept(served)
     # Together more than may wait.
     for _ in range(2):
         found = [call(served) for _ in range(MAX_UNREAD // 2 + 1)]
         assert {status for status, _ in found} == {200}
-        until(lambda: kept(served) == before, 30)
+        wait_until(lambda: kept(served) == before, 30)
     events = [answer["event_id"] for _, answer in found]
     queue = served.demo._queue
     assert not queue.pending_event_ids_session.keys() & set(events)
-    late = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{events[0]}", "Connection: close"))
+    late = exchange(served.port, request_head("GET", f"{PREFIX}/call/methods/{events[0]}", "Connection: close"))
     assert late.status in (200, 404) and b"attention" not in late.body
 
 
-def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served, monkeypatch: Any) -> None:
+def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: RunningApp, monkeypatch: Any) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
     found = [call(served, "127.0.0.7") for _ in range(MAX_UNREAD + 1)]
     assert [status for status, _ in found] == [200] * MAX_UNREAD + [429]
@@ -65,36 +65,38 @@ def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served,
     status, answer = call(served, "127.0.0.8")
     assert status == 200
     for each in (answer, found[0][1]):
-        fetched = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{each['event_id']}", "Connection: close"))
+        fetched = exchange(
+            served.port, request_head("GET", f"{PREFIX}/call/methods/{each['event_id']}", "Connection: close")
+        )
         assert fetched.status == 200 and b"complete" in fetched.body
-    until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
+    wait_until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
 
 
-def test_a_call_that_is_fetched_counts_no_more(served: Served) -> None:
+def test_a_call_that_is_fetched_counts_no_more(served: RunningApp) -> None:
     for _ in range(MAX_UNREAD + 4):
         status, answer = call(served, "127.0.0.6")
         assert status == 200
         path = f"{PREFIX}/call/methods/{answer['event_id']}"
-        assert b"complete" in exchange(served.port, head("GET", path, "Connection: close")).body
+        assert b"complete" in exchange(served.port, request_head("GET", path, "Connection: close")).body
 
 
-def open_connections(served: Served, path: str, count: int) -> list[socket.socket]:
+def open_connections(served: RunningApp, path: str, count: int) -> list[socket.socket]:
     opened = []
     for number in range(count):
         connection = socket.create_connection(("127.0.0.1", served.port), 20)
-        connection.sendall(head("GET", path.replace("@", str(number))))
+        connection.sendall(request_head("GET", path.replace("@", str(number))))
         opened.append(connection)
     return opened
 
 
-def health_seconds(served: Served) -> float:
+def health_seconds(served: RunningApp) -> float:
     start = time.perf_counter()
-    assert exchange(served.port, head("GET", "/health", "Connection: close"), seconds=60).status == 200
+    assert exchange(served.port, request_head("GET", "/health", "Connection: close"), seconds=60).status == 200
     return time.perf_counter() - start
 
 
 def test_pages_that_close_by_the_hundred_hold_nobody_up_and_end_their_jobs(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[str] = []
     monkeypatch.setattr(served.demo, "page_closed", closed.append)
@@ -103,16 +105,16 @@ def test_pages_that_close_by_the_hundred_hold_nobody_up_and_end_their_jobs(
         assert connection.recv(100)
         connection.close()
     one = min(health_seconds(served) for _ in range(3))
-    until(lambda: len(closed) == 100, 30)
+    wait_until(lambda: len(closed) == 100, 30)
     assert {f"close{number}" for number in range(100)} == set(closed)
     # Gradio would have made a copy of the page for each.
     assert not set(closed) & served.demo.app.state_holder.session_data.keys()
     assert one < 1
 
 
-def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: Served) -> None:
+def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: RunningApp) -> None:
     start = time.perf_counter()
-    assert exchange(served.port, head("GET", "/", "Connection: close"), seconds=60).status == 200
+    assert exchange(served.port, request_head("GET", "/", "Connection: close"), seconds=60).status == 200
     page = time.perf_counter() - start
     opened = open_connections(served, "/", 40)
     try:
@@ -123,19 +125,21 @@ def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served
             connection.close()
 
 
-def joined(served: Served, session: str, address: str) -> int:
+def joined(served: RunningApp, session: str, address: str) -> int:
     [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
     body = json.dumps({"data": [], "fn_index": index, "session_hash": session}).encode()
     return post(served.port, f"{PREFIX}/queue/join", body, f"X-Forwarded-For: {address}").status
 
 
-def test_a_page_that_reads_no_answers_is_forgotten_too(served: Served, soon: None) -> None:
+def test_a_page_that_reads_no_answers_is_forgotten_too(served: RunningApp, soon: None) -> None:
     assert [joined(served, f"unread{number}", "127.0.0.5") for number in range(5)] == [200] * 5
-    until(lambda: not any(name.startswith("unread") for name in served.demo._queue.pending_messages_per_session), 30)
+    wait_until(
+        lambda: not any(name.startswith("unread") for name in served.demo._queue.pending_messages_per_session), 30
+    )
     assert not any(name.startswith("unread") for name in served.demo._queue.pending_event_ids_session)
 
 
-def test_a_visitor_has_so_many_pages_that_read_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visitor_has_so_many_pages_that_read_nothing(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
     found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(MAX_UNREAD + 1)]
     # A page that has one of them goes on.
@@ -143,21 +147,23 @@ def test_a_visitor_has_so_many_pages_that_read_nothing(served: Served, monkeypat
     assert found[:-1] == [200] * MAX_UNREAD
 
 
-def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served, soon: None) -> None:
+def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: RunningApp, soon: None) -> None:
     for number in range(MAX_UNREAD + 4):
         assert joined(served, f"reader{number}", "127.0.0.3") == 200
         target = f"{PREFIX}/queue/data?session_hash=reader{number}"
-        assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
-    until(lambda: not any(name.startswith("reader") for name in served.demo._queue.pending_messages_per_session), 30)
+        assert b"process_completed" in exchange(served.port, request_head("GET", target, "Connection: close")).body
+    wait_until(
+        lambda: not any(name.startswith("reader") for name in served.demo._queue.pending_messages_per_session), 30
+    )
 
 
-def opened(served: Served, session: str) -> socket.socket:
+def opened(served: RunningApp, session: str) -> socket.socket:
     reader = socket.create_connection(("127.0.0.1", served.port), 20)
-    reader.sendall(head("GET", f"{PREFIX}/queue/data?session_hash={session}", "Connection: close"))
+    reader.sendall(request_head("GET", f"{PREFIX}/queue/data?session_hash={session}", "Connection: close"))
     return reader
 
 
-def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(served: Served) -> None:
+def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(served: RunningApp) -> None:
     assert joined(served, "twice", "127.0.0.11") == 200
     first, second = opened(served, "twice"), opened(served, "twice")
     streams = {first: b"", second: b""}
@@ -181,11 +187,11 @@ def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(
     second.close()
 
 
-def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(served: Served) -> None:
+def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(served: RunningApp) -> None:
     """A page asks, and hears the answer by its last stream before it opens the next."""
     assert joined(served, "late", "127.0.0.12") == 200
     target = f"{PREFIX}/queue/data?session_hash=late"
-    assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
+    assert b"process_completed" in exchange(served.port, request_head("GET", target, "Connection: close")).body
     with opened(served, "late") as reader:
         assert joined(served, "late", "127.0.0.12") == 200
         content = b""
@@ -194,7 +200,7 @@ def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(serv
     assert b"process_completed" in content and b"unexpected_error" not in content
 
 
-def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_for_too_much_at_once_is_refused(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many requests come before Gradio has taken the first."""
     release = threading.Event()
     [methods] = [fn for fn in served.demo.fns.values() if fn.api_name == "methods"]
@@ -215,7 +221,7 @@ def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: p
     assert MAX_EVENTS <= found.count(200) <= MAX_EVENTS + 10 and len(found) - found.count(200) >= 30
 
 
-def test_an_event_of_no_session_is_refused(served: Served) -> None:
+def test_an_event_of_no_session_is_refused(served: RunningApp) -> None:
     [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
     answer = post(served.port, f"{PREFIX}/queue/join", json.dumps({"data": [], "fn_index": index}).encode())
     assert answer.status == 422 and b"'session_hash' is missing" in answer.body

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server_client import Served, post, running_here, until
+from tests.server_client import RunningApp, post, running_here, wait_until
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.fair_lock import RUNS_LONG
 from vitviz.ui.server.fair_queue import VISITORS_AT_ONCE, share_fairly
@@ -65,13 +65,13 @@ def test_no_more_begin_than_there_are_places() -> None:
 
 
 @pytest.fixture
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Iterator[Served]:
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Iterator[RunningApp]:
     with running_here(bundled, tmp_path_factory.mktemp("queue"), monkeypatch) as found:
         yield found
 
 
 @pytest.mark.process
-def test_an_app_that_nobody_uses_is_at_rest(served: Served, monkeypatch: Any) -> None:
+def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any) -> None:
     looks = Counter[str]()
     queue = type(served.demo._queue)
     monkeypatch.setattr(queue, "__len__", lambda self: looks.update(["look"]) or 0)
@@ -82,7 +82,7 @@ def test_an_app_that_nobody_uses_is_at_rest(served: Served, monkeypatch: Any) ->
 
 @pytest.mark.process
 @pytest.mark.hostile
-def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: Served, monkeypatch: Any) -> None:
+def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: RunningApp, monkeypatch: Any) -> None:
     blocked, inside = threading.Event(), Counter[str]()
 
     def answer(self: Runs, request: Any, session: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: Se
 
     try:
         assert [ask("slow", f"slow{number}", "127.1.0.1") for number in range(PLACES + 6)] == [200] * (PLACES + 6)
-        until(lambda: inside["slow"] == PLACES // VISITORS_AT_ONCE)
+        wait_until(lambda: inside["slow"] == PLACES // VISITORS_AT_ONCE)
         assert ask("quick", "quick", "127.1.0.2") == 200
         url = f"{served.address}{ANSWERS}?session_hash=quick"
         with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
@@ -108,4 +108,4 @@ def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: Se
         assert inside["slow"] == PLACES // VISITORS_AT_ONCE
     finally:
         blocked.set()
-    until(lambda: inside["slow"] == PLACES + 6, 30)
+    wait_until(lambda: inside["slow"] == PLACES + 6, 30)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.driver import ROOT
-from tests.server_client import Served, exchange, form, head, post, running_here
+from tests.server_client import RunningApp, exchange, form, post, request_head, running_here
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.explorer import Explorer
 from vitviz.ui.server.bodies import RequestError
@@ -40,7 +40,7 @@ EDGE = "multipart/form-data; boundary=edge"
 
 
 @pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     """Behind a proxy at one address of this machine; others are visitors'."""
     server_settings = ServerSettings(pages=PAGES, trusted_proxies=(PROXY,), hosts=("vit.localhost", "*.wild.localhost"))
     folder = tmp_path_factory.mktemp("gradio")
@@ -84,13 +84,13 @@ def rules(*hosts: str, proxies: tuple[str, ...] = (LOOPBACK,)) -> HostRules:
         ("127.1", False),
     ],
 )
-def test_the_app_answers_for_its_own_names_and_for_addresses(served: Served, host: str, is_served: bool) -> None:
+def test_the_app_answers_for_its_own_names_and_for_addresses(served: RunningApp, host: str, is_served: bool) -> None:
     for method, path in [("GET", "/config"), ("GET", "/health"), ("POST", "/gradio_api/upload")]:
-        answer = exchange(served.port, head(method, path, host=host))
+        answer = exchange(served.port, request_head(method, path, host=host))
         assert (answer.status == 403) is not is_served, answer
         if not is_served:
             assert "VITVIZ_HOSTS" in answer.detail
-    forwarded = exchange(served.port, head("GET", "/config", f"X-Forwarded-Host: {host}"))
+    forwarded = exchange(served.port, request_head("GET", "/config", f"X-Forwarded-Host: {host}"))
     assert (forwarded.status == 403) is not is_served
 
 
@@ -122,13 +122,13 @@ def test_a_space_answers_in_the_frame_of_its_host() -> None:
 
 
 @pytest.mark.parametrize("target", ["/gradio_api/upload", "/gradio_api/call/v2/models", "/gradio_api/cancel"])
-def test_a_page_of_another_site_sends_nothing_here(served: Served, target: str) -> None:
+def test_a_page_of_another_site_sends_nothing_here(served: RunningApp, target: str) -> None:
     content, kind = (form(("a", b"x")), EDGE) if "upload" in target else (b"{}", "application/json")
     own = [f"http://localhost:{served.port}", f"HTTP://LOCALHOST:{served.port}"]
     foreign = ["null", "http://localhost", f"http://localhost:{served.port + 1}", f"http://127.0.0.1:{served.port}"]
     foreign += [f"https://localhost:{served.port + 1}", "http://other.localhost", "file://", "x", ""]
     for origin in [*own, *foreign]:
-        sent = head(
+        sent = request_head(
             "POST",
             target,
             f"Origin: {origin}",
@@ -152,10 +152,10 @@ def test_ports_that_a_scheme_stands_for_need_not_be_said() -> None:
         rules().check_origin(scope_of(host="localhost:443", origin="http://localhost"))
 
 
-def test_another_site_reads_nothing_here(served: Served) -> None:
-    answer = exchange(served.port, head("GET", "/config", "Origin: http://other.localhost"))
+def test_another_site_reads_nothing_here(served: RunningApp) -> None:
+    answer = exchange(served.port, request_head("GET", "/config", "Origin: http://other.localhost"))
     assert not any(name.startswith("access-control") for name in answer.headers)
-    preflight = head("OPTIONS", "/config", "Origin: http://localhost", "Access-Control-Request-Method: POST")
+    preflight = request_head("OPTIONS", "/config", "Origin: http://localhost", "Access-Control-Request-Method: POST")
     assert exchange(served.port, preflight).status == 404
 
 
@@ -202,9 +202,9 @@ def test_a_network_of_the_new_protocol_is_one_visitor() -> None:
     )
 
 
-def test_the_pages_root_is_what_a_proxy_says(served: Served) -> None:
+def test_the_pages_root_is_what_a_proxy_says(served: RunningApp) -> None:
     def root(*headers: str) -> str:
-        return str(json.loads(exchange(served.port, head("GET", "/config", *headers)).body)["root"])
+        return str(json.loads(exchange(served.port, request_head("GET", "/config", *headers)).body)["root"])
 
     assert root() == "http://localhost"
     assert root("X-Forwarded-Host: vit.localhost", "X-Forwarded-Proto: https") == "https://vit.localhost"
@@ -250,34 +250,34 @@ def test_settings_are_lists_between_commas() -> None:
 # The headers of answers.
 
 
-def test_every_answer_says_what_a_browser_may_do_with_it(served: Served) -> None:
+def test_every_answer_says_what_a_browser_may_do_with_it(served: RunningApp) -> None:
     for path in ("/", "/config", "/health", "/nothing", "/theme.css", "/gradio_api/info"):
-        headers = exchange(served.port, head("GET", path)).headers
+        headers = exchange(served.port, request_head("GET", path)).headers
         assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin"), path
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'self'"
         assert policy["object-src"] == "'none'" and "http" not in headers["content-security-policy"]
 
 
-def test_a_file_runs_nothing_and_what_is_no_picture_is_saved(served: Served) -> None:
+def test_a_file_runs_nothing_and_what_is_no_picture_is_saved(served: RunningApp) -> None:
     picture = (ROOT / "assets" / "chelsea.jpg").read_bytes()
     names = {"a.jpg": picture, "a.html": b"<script>", "a.svg": b"<svg/>", "a.txt": b"x", "a.json": b"{}", "a.pdf": b"%"}
     sent = post(served.port, "/gradio_api/upload", form(*names.items()), kind=EDGE)
     for name, path in zip(names, json.loads(sent.body), strict=True):
-        headers = exchange(served.port, head("GET", f"/gradio_api/file={path}")).headers
+        headers = exchange(served.port, request_head("GET", f"/gradio_api/file={path}")).headers
         assert headers["content-security-policy"].startswith("default-src 'none'; ")
         assert "; sandbox; " in headers["content-security-policy"] and headers["x-content-type-options"] == "nosniff"
         shown = headers["content-disposition"].split(";")[0]
         assert shown == ("inline" if name == "a.jpg" else "attachment"), name
         assert "html" not in headers["content-type"] and "svg" not in headers["content-type"]
-        ranged = exchange(served.port, head("GET", f"/gradio_api/file={path}", "Range: bytes=0-0"))
+        ranged = exchange(served.port, request_head("GET", f"/gradio_api/file={path}", "Range: bytes=0-0"))
         assert ranged.headers["content-disposition"].split(";")[0] == shown
 
 
 # Whose pages are remembered.
 
 
-def opens(served: Served, session: str, visitor: str) -> None:
+def opens(served: RunningApp, session: str, visitor: str) -> None:
     """A visitor's page asks for something, so that it is remembered."""
     [component] = [id for id, block in served.demo.blocks.items() if isinstance(block, Explorer)]
     body = {"component_id": component, "fn_name": "file", "session_hash": session, "data": None}
@@ -285,7 +285,7 @@ def opens(served: Served, session: str, visitor: str) -> None:
     assert answer.status == 200, answer
 
 
-def test_who_opens_too_many_pages_loses_their_own(served: Served) -> None:
+def test_who_opens_too_many_pages_loses_their_own(served: RunningApp) -> None:
     sessions = served.demo.app.state_holder
     opens(served, "anna", ANNA)
     for number in range(4 * PAGES):
@@ -299,7 +299,7 @@ def test_who_opens_too_many_pages_loses_their_own(served: Served) -> None:
     assert {"anna", "anna2"} <= set(sessions.session_data)
 
 
-def test_a_page_belongs_to_who_opened_it(served: Served) -> None:
+def test_a_page_belongs_to_who_opened_it(served: RunningApp) -> None:
     sessions = served.demo.app.state_holder
     opens(served, "hers", ANNA)
     opens(served, "hers", BEN)
@@ -309,12 +309,12 @@ def test_a_page_belongs_to_who_opened_it(served: Served) -> None:
     assert sessions._owners["hers"] == ANNA and len(sessions._owners) <= 4 * PAGES
 
 
-def test_calls_of_programs_push_out_no_page(served: Served) -> None:
+def test_calls_of_programs_push_out_no_page(served: RunningApp) -> None:
     sessions = served.demo.app.state_holder
     opens(served, "page", ANNA)
     kept = Counter(each for each in sessions.session_data if each in sessions._owners)
     # Nor does who asks for the answer to a call of its name.
-    assert exchange(served.port, head("GET", "/gradio_api/call/models/page")).status == 200
+    assert exchange(served.port, request_head("GET", "/gradio_api/call/models/page")).status == 200
     assert "page" in sessions
     for number in range(3 * PAGES):
         _ = sessions[f"call {number}"]

@@ -21,14 +21,14 @@ from gradio import route_utils
 from tests.server_client import (
     SESSION,
     Answer,
-    Served,
+    RunningApp,
     exchange,
     form,
-    head,
     post,
     read_answer,
+    request_head,
     running_here,
-    until,
+    wait_until,
 )
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import bodies, log, uploads
@@ -41,7 +41,7 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     folder = tmp_path_factory.mktemp("gradio")
     with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
         # What the page makes at the start is there.
@@ -60,9 +60,9 @@ def silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) 
     assert [each for each in caplog.records if not each.name.startswith(("httpx", "httpcore", "asyncio"))] == []
 
 
-def health_seconds(served: Served) -> float:
+def health_seconds(served: RunningApp) -> float:
     start = time.monotonic()
-    assert exchange(served.port, head("GET", "/health")).status == 200
+    assert exchange(served.port, request_head("GET", "/health")).status == 200
     return time.monotonic() - start
 
 
@@ -74,7 +74,7 @@ def is_sentence(answer: Answer) -> bool:
 
 
 @pytest.mark.parametrize("route", JSON_ROUTES)
-def test_every_wrong_body_is_told_in_a_sentence(served: Served, silent: None, route: str) -> None:
+def test_every_wrong_body_is_told_in_a_sentence(served: RunningApp, silent: None, route: str) -> None:
     values = [{"x": 1}, [], None, 5, "text", True, {}, {"data": 5}, {"data": [{}] * 3, "fn_index": True}]
     values += [{"fn_index": 0, "data": [], "session_hash": wrong} for wrong in (5, "", "a b", "a\n", "x" * 200, [])]
     values += [{"fn_index": wrong, "data": [], "session_hash": SESSION} for wrong in (-1, 10**9, "0", 1.5, [0])]
@@ -96,7 +96,7 @@ def test_every_wrong_body_is_told_in_a_sentence(served: Served, silent: None, ro
 
 
 def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
-    served: Served, capfd: pytest.CaptureFixture[str]
+    served: RunningApp, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
     secret = "\nforged line /secret/place"
@@ -111,7 +111,7 @@ def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
     assert "forged" not in printed and "secret" not in printed and "Traceback" not in printed
 
 
-def test_what_is_no_json_by_its_header_is_not_read_as_such(served: Served, silent: None) -> None:
+def test_what_is_no_json_by_its_header_is_not_read_as_such(served: RunningApp, silent: None) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", EDGE, ""):
         answer = post(served.port, "/gradio_api/component_server", b"{}", kind=kind)
         assert (answer.status, answer.detail[:13]) == (415, "expected JSON")
@@ -119,23 +119,26 @@ def test_what_is_no_json_by_its_header_is_not_read_as_such(served: Served, silen
 
 @pytest.mark.parametrize("route", ["queue/join", "call/v2/maps", "component_server"])
 def test_a_large_body_is_refused_before_it_is_there(
-    served: Served, silent: None, route: str, monkeypatch: pytest.MonkeyPatch
+    served: RunningApp, silent: None, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "LINGER_SECONDS", 20)
     kind, target = "Content-Type: application/json", f"/gradio_api/{route}"
     start = time.monotonic()
-    declared = exchange(served.port, head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
+    declared = exchange(served.port, request_head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
     assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
     # The client is not done; it has the answer all the same.
     assert time.monotonic() - start < 10
     chunk = b"%x\r\n" % 2**16 + b'{"a":"bc",' + b" " * (2**16 - 10) + b"\r\n"
-    chunked = exchange(served.port, head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
+    chunked = exchange(served.port, request_head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
     assert chunked.status in (400, 413)
     for length in ("5, 6", "-1", "x", "9" * 30):
-        assert exchange(served.port, head("POST", target, kind, f"Content-Length: {length}")).status in (400, 413)
+        assert exchange(served.port, request_head("POST", target, kind, f"Content-Length: {length}")).status in (
+            400,
+            413,
+        )
 
 
-def test_a_body_that_nests_is_refused_and_nobody_waits(served: Served) -> None:
+def test_a_body_that_nests_is_refused_and_nobody_waits(served: RunningApp) -> None:
     deep = b'{"a":' * 2**18
     alone = min(health_seconds(served) for _ in range(3))
     with ThreadPoolExecutor(4) as pool:
@@ -148,30 +151,30 @@ def test_a_body_that_nests_is_refused_and_nobody_waits(served: Served) -> None:
 # Uploads.
 
 
-def upload(served: Served, content: bytes, kind: str = EDGE) -> Answer:
+def upload(served: RunningApp, content: bytes, kind: str = EDGE) -> Answer:
     return post(served.port, "/gradio_api/upload", content, kind=kind)
 
 
-def test_bodies_in_memory_are_bounded_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_in_memory_are_bounded_together(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     def sends(content: bytes) -> int:
         return post(served.port, "/gradio_api/call/v2/models", content).status
 
     monkeypatch.setattr(bodies, "MAX_HELD_BYTES_PER_VISITOR", 3000)
     content, route = b"{}" + b" " * 1998, "/gradio_api/call/v2/models"
-    request = head("POST", route, "Content-Type: application/json", "Content-Length: 2001")
+    request = request_head("POST", route, "Content-Type: application/json", "Content-Length: 2001")
     with socket.create_connection(("127.0.0.1", served.port)) as slow:
         slow.sendall(request + content)
-        until(lambda: sends(content) == 429)
+        wait_until(lambda: sends(content) == 429)
         refused = post(served.port, route, content)
         assert is_sentence(refused) and "your requests" in str(refused.detail)
         monkeypatch.setattr(bodies, "MAX_HELD_BYTES_PER_VISITOR", 2**20)
         monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 3000)
         assert sends(content) == 503
         assert sends(b"{}") == 200
-    until(lambda: sends(content) == 200)
+    wait_until(lambda: sends(content) == 200)
 
 
-def test_an_upload_is_kept(served: Served) -> None:
+def test_an_upload_is_kept(served: RunningApp) -> None:
     before = served.files()
     answer = upload(served, form(("a.bin", b"12345"), ("b.bin", b"67")))
     paths = json.loads(answer.body)
@@ -182,7 +185,7 @@ def test_an_upload_is_kept(served: Served) -> None:
 @pytest.mark.parametrize("query", ["", "?upload_id=abc"])
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(
-    served: Served, silent: None, name: str, query: str
+    served: RunningApp, silent: None, name: str, query: str
 ) -> None:
     before = served.files()
     content, kind = WRONG_FORMS[name]
@@ -193,19 +196,21 @@ def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(
     assert served.files() == before
 
 
-def test_an_upload_that_is_aborted_leaves_nothing(served: Served, silent: None) -> None:
+def test_an_upload_that_is_aborted_leaves_nothing(served: RunningApp, silent: None) -> None:
     before = served.files()
     for at in (10, 100, 150, 100_000, 900_000):
         content = form(("a.bin", b"1"), ("b.bin", b"x" * 10**6))
         with socket.create_connection(("127.0.0.1", served.port)) as connection:
             kind, length = f"Content-Type: {EDGE}", f"Content-Length: {len(content)}"
-            connection.sendall(head("POST", "/gradio_api/upload?upload_id=gone", kind, length) + content[:at])
+            connection.sendall(request_head("POST", "/gradio_api/upload?upload_id=gone", kind, length) + content[:at])
             if at > 1000:
-                until(lambda: served.files() > before)
-        until(lambda: served.files() == before)
+                wait_until(lambda: served.files() > before)
+        wait_until(lambda: served.files() == before)
 
 
-def test_a_full_disk_is_told_and_keeps_nothing(served: Served, silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_and_keeps_nothing(
+    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = served.files()
     wrote: list[int] = []
 
@@ -226,28 +231,28 @@ def test_a_full_disk_is_told_and_keeps_nothing(served: Served, silent: None, mon
         patched.setattr(route_utils.os, "rename", move)
         patched.setattr(shutil, "move", move)
         assert upload(served, form(("a.bin", b"y"), ("b.bin", b"z"))).status == 507 and 0 in wrote
-    until(lambda: served.files() == before)
+    wait_until(lambda: served.files() == before)
 
 
 def test_an_upload_larger_than_allowed_is_refused_and_leaves_nothing(
-    served: Served, silent: None, monkeypatch: pytest.MonkeyPatch
+    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = served.files()
     kind = f"Content-Type: {EDGE}"
-    declared = exchange(served.port, head("POST", "/gradio_api/upload", kind, f"Content-Length: {3 * 2**30}"))
+    declared = exchange(served.port, request_head("POST", "/gradio_api/upload", kind, f"Content-Length: {3 * 2**30}"))
     assert declared.status == 413
     monkeypatch.setattr(served.demo, "max_file_size", 1000)
     assert upload(served, form(("a.bin", b"x" * 2000))).status == 413
     assert served.files() == before
 
 
-def test_an_upload_that_nobody_made_is_not_remembered(served: Served) -> None:
+def test_an_upload_that_nobody_made_is_not_remembered(served: RunningApp) -> None:
     from gradio import routes
 
     statuses = routes.file_upload_statuses
     assert isinstance(statuses, uploads.UploadProgress)
-    assert exchange(served.port, head("GET", "/gradio_api/upload_progress?upload_id=nobody")).status == 404
-    assert exchange(served.port, head("GET", "/gradio_api/upload_progress")).status == 422
+    assert exchange(served.port, request_head("GET", "/gradio_api/upload_progress?upload_id=nobody")).status == 404
+    assert exchange(served.port, request_head("GET", "/gradio_api/upload_progress")).status == 422
     assert "nobody" not in statuses._signals
     upload(served, form(("a", b"x")))
     post(served.port, "/gradio_api/upload?upload_id=mine", form(("a", b"x")), kind=EDGE)
@@ -259,13 +264,16 @@ def test_an_upload_that_nobody_made_is_not_remembered(served: Served) -> None:
 
 
 def test_what_nobody_expected_is_one_sentence_and_one_line(
-    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    served: RunningApp,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("/secret/place\nforged")
 
     monkeypatch.setattr(type(served.demo), "theme_css", property(broken), raising=False)
-    answer = exchange(served.port, head("GET", "/theme.css?%0aforged"))
+    answer = exchange(served.port, request_head("GET", "/theme.css?%0aforged"))
     assert (answer.status, answer.detail) == (500, FAILED)
     [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
     assert record.getMessage().startswith(r"/theme\.css: ") and record.getMessage().endswith("broken > RuntimeError")
@@ -287,27 +295,27 @@ def test_an_event_that_fails_is_one_line(caplog: pytest.LogCaptureFixture, capfd
 
 
 @pytest.mark.parametrize(
-    "request_head",
+    "forged",
     [
-        head("GET", "/gradio_api/file=/a%0d%0aERROR%20forged"),
-        head("GET", "/gradio_api/file=/tmp/%1b[31m"),
-        head("GET", "/gradio_api/queue/data?session_hash=%0aforged"),
-        head("GET", "/gradio_api/call/v2/models/forged"),
-        head("GET", "/?deep_link=%0aforged&__theme=%0aforged"),
-        head("GET", "/", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
-        head("GET", "/static/%2e%2e/%2e%2e/forged"),
-        head("GET", "/gradio_api/file=" + "a" * 5000),
+        request_head("GET", "/gradio_api/file=/a%0d%0aERROR%20forged"),
+        request_head("GET", "/gradio_api/file=/tmp/%1b[31m"),
+        request_head("GET", "/gradio_api/queue/data?session_hash=%0aforged"),
+        request_head("GET", "/gradio_api/call/v2/models/forged"),
+        request_head("GET", "/?deep_link=%0aforged&__theme=%0aforged"),
+        request_head("GET", "/", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
+        request_head("GET", "/static/%2e%2e/%2e%2e/forged"),
+        request_head("GET", "/gradio_api/file=" + "a" * 5000),
     ],
 )
-def test_a_strange_request_is_not_in_the_log(served: Served, silent: None, request_head: bytes) -> None:
-    assert exchange(served.port, request_head).status in (200, 400, 403, 404, 426)
+def test_a_strange_request_is_not_in_the_log(served: RunningApp, silent: None, forged: bytes) -> None:
+    assert exchange(served.port, forged).status in (200, 400, 403, 404, 426)
     assert health_seconds(served) < 5
 
 
 # Slow ones.
 
 
-def test_slow_connections_end_and_hold_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_connections_end_and_hold_nobody_up(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimedConnection, "head_seconds", 1.5)
     alone = min(health_seconds(served) for _ in range(3))
     with ExitStack() as stack:
@@ -340,15 +348,15 @@ def drips(connection: socket.socket) -> bool:
 
 
 def test_the_second_request_of_a_connection_may_not_be_slow_either(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TimedConnection, "head_seconds", 1.0)
     with socket.create_connection(("127.0.0.1", served.port), 20) as connection:
-        connection.sendall(head("GET", "/health"))
+        connection.sendall(request_head("GET", "/health"))
         assert read_answer(connection).status == 200
         # Between requests it may stay.
         time.sleep(1.5)
-        connection.sendall(head("GET", "/health"))
+        connection.sendall(request_head("GET", "/health"))
         assert read_answer(connection).status == 200
         connection.sendall(b"GET /hea")
         with suppress(ConnectionResetError):
@@ -359,30 +367,30 @@ def test_the_second_request_of_a_connection_may_not_be_slow_either(
     ("target", "kind"), [("/gradio_api/queue/join", "application/json"), ("/gradio_api/upload", EDGE)]
 )
 def test_a_slow_body_ends_and_leaves_nothing(
-    served: Served, silent: None, monkeypatch: pytest.MonkeyPatch, target: str, kind: str
+    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch, target: str, kind: str
 ) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.5)
     monkeypatch.setattr(bodies, "LINGER_SECONDS", 0.1)
     before = served.files()
     begun = form(("a.bin", b"x" * 50))[:120]
-    answer = exchange(served.port, head("POST", target, f"Content-Type: {kind}", "Content-Length: 9000"), begun)
+    answer = exchange(served.port, request_head("POST", target, f"Content-Type: {kind}", "Content-Length: 9000"), begun)
     assert (answer.status, answer.detail) == (408, "the body came slower than 2,048 bytes a second")
-    until(lambda: served.files() == before)
+    wait_until(lambda: served.files() == before)
 
 
-def test_who_does_not_take_an_answer_is_let_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_take_an_answer_is_let_go(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimedConnection, "send_seconds", 0.5)
     monkeypatch.setattr("vitviz.ui.server.connections.SEND_BYTES_PER_SECOND", 2**30)
     [path] = json.loads(upload(served, form(("large.bin", bytes(2**25)))).body)
     server = served.demo.server.server_state
     with socket.create_connection(("127.0.0.1", served.port), 20) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.sendall(head("GET", f"/gradio_api/file={path}"))
-        until(lambda: len(server.tasks) > 0, 5)
-        until(lambda: len(server.tasks) == 0, 20)
+        connection.sendall(request_head("GET", f"/gradio_api/file={path}"))
+        wait_until(lambda: len(server.tasks) > 0, 5)
+        wait_until(lambda: len(server.tasks) == 0, 20)
 
 
-def test_queued_events_hold_up_nobody(served: Served) -> None:
+def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
     alone = min(health_seconds(served) for _ in range(3))
     body = json.dumps({"data": [], "fn_index": index, "session_hash": "queue"}).encode()

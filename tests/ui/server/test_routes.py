@@ -15,7 +15,7 @@ import pytest
 import safehttpx
 from gradio import processing_utils
 
-from tests.server_client import SESSION, Served, exchange, form, head, post, running_here
+from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
 from vitviz.ui.explorer import Explorer
 from vitviz.ui.runs import Runs
 from vitviz.ui.server import fetching
@@ -68,7 +68,7 @@ ALLOWED = {
 
 
 @pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     with (
         pytest.MonkeyPatch.context() as environment,
         running_here(bundled, tmp_path_factory.mktemp("gradio"), environment) as found,
@@ -91,7 +91,7 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: VALUES.get(found[1], "1"), path)
 
 
-def test_exactly_the_listed_routes_of_gradio_are_served(served: Served) -> None:
+def test_exactly_the_listed_routes_of_gradio_are_served(served: RunningApp) -> None:
     found = set(gradio_routes(served.demo.app.routes))
     assert len(found) > 60
     allowed = {f"{method} {path}" for method, path in found if find_route(method, filled(path))}
@@ -99,13 +99,13 @@ def test_exactly_the_listed_routes_of_gradio_are_served(served: Served) -> None:
     assert allowed == ALLOWED
 
 
-def test_every_row_of_the_table_is_a_route_of_gradio_or_the_apps_own(served: Served) -> None:
+def test_every_row_of_the_table_is_a_route_of_gradio_or_the_apps_own(served: RunningApp) -> None:
     found = [(method, filled(path)) for method, path in gradio_routes(served.demo.app.routes)]
     unused = [row for row in ROUTES if not any(row.matches(*each) for each in found)]
     assert [row.pattern for row in unused] == ["/health"]
 
 
-def test_every_other_route_is_answered_404_in_one_sentence(served: Served) -> None:
+def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
     refused = [each for each in gradio_routes(served.demo.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
     assert len(refused) > 25
     with httpx.Client(base_url=served.address) as client:
@@ -117,9 +117,9 @@ def test_every_other_route_is_answered_404_in_one_sentence(served: Served) -> No
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_no_other_method_is_served(served: Served, method: str) -> None:
+def test_no_other_method_is_served(served: RunningApp, method: str) -> None:
     for path in ("/", "/config", "/gradio_api/upload", "/gradio_api/queue/join"):
-        assert exchange(served.port, head(method, path)).status == 404
+        assert exchange(served.port, request_head(method, path)).status == 404
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_no_other_method_is_served(served: Served, method: str) -> None:
         "/gradio_api/heartbeat/a%20b",
     ],
 )
-def test_what_has_no_row_has_no_answer_but_404(served: Served, path: str) -> None:
-    answer = exchange(served.port, head("GET", path))
+def test_what_has_no_row_has_no_answer_but_404(served: RunningApp, path: str) -> None:
+    answer = exchange(served.port, request_head("GET", path))
     assert (answer.status, answer.detail) == (404, "this app has no such route")
 
 
-def test_no_state_is_written_for_a_link(served: Served) -> None:
+def test_no_state_is_written_for_a_link(served: RunningApp) -> None:
     body = b'{"data": [], "fn_index": 0, "session_hash": "visitor0"}'
     post(served.port, "/gradio_api/queue/join", body)
     httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0", timeout=60)
@@ -196,7 +196,7 @@ def listening() -> Iterator[tuple[int, list[Any]]]:
             thread.join()
 
 
-def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     # This machine counts as public, as far as Gradio asks.
     for module in (safehttpx, processing_utils):
         monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
@@ -261,14 +261,14 @@ def _component(number: int, name: str, file: dict[str, Any]) -> dict[str, Any]:
     return {"data": data, "component_id": number, "fn_name": name, "session_hash": SESSION}
 
 
-def _finish(served: Served) -> None:
+def _finish(served: RunningApp) -> None:
     """Read what the events answered, so that all of them have run."""
     with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash={SESSION}", timeout=60) as answer:
         for _ in answer.iter_lines():
             pass
 
 
-def test_the_functions_that_fetch_raise_whoever_calls_them(served: Served) -> None:
+def test_the_functions_that_fetch_raise_whoever_calls_them(served: RunningApp) -> None:
     with listening() as (port, came):
         own = f"http://127.0.0.1:{port}/cat.jpg"
         for owner, name, is_async in fetching.FETCHING:
@@ -298,9 +298,9 @@ def test_an_address_is_told_from_a_path(path: str, is_local: bool) -> None:
     assert is_local_file(path) is is_local
 
 
-def test_files_of_the_app_are_served_and_others_are_not(served: Served) -> None:
+def test_files_of_the_app_are_served_and_others_are_not(served: RunningApp) -> None:
     answer = post(served.port, "/gradio_api/upload", form(("a.txt", b"x")), kind="multipart/form-data; boundary=edge")
     [path] = json.loads(answer.body)
-    assert exchange(served.port, head("GET", f"/gradio_api/file={path}")).body == b"x"
+    assert exchange(served.port, request_head("GET", f"/gradio_api/file={path}")).body == b"x"
     for other in (__file__, "/etc/passwd", str(served.folder), "~", "..", "%00", f"{path}/.."):
-        assert exchange(served.port, head("GET", f"/gradio_api/file={other}")).status in (403, 404)
+        assert exchange(served.port, request_head("GET", f"/gradio_api/file={other}")).status in (403, 404)

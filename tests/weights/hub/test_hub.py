@@ -12,7 +12,18 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from tests.downloads import CONFIG, CONTENT, NAME, TOTAL, WEIGHTS, cached, refused, run, steady, storage
+from tests.downloads import (
+    CONFIG,
+    CONTENT,
+    NAME,
+    TOTAL,
+    WEIGHTS,
+    bytes_done,
+    cache_folder,
+    cached_files,
+    expect_refusal,
+    run,
+)
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
 from vitviz.weights.hub import client, names
@@ -26,11 +37,11 @@ def test_a_checkpoint_arrives_with_the_json_files_beside_it(server: HubServer, c
     assert not is_cached(NAME)
     reports: list[DownloadProgress] = []
     folder = download(NAME, report=reports.append)
-    assert folder == storage(home) / "snapshots" / commit
+    assert folder == cache_folder(home) / "snapshots" / commit
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"config.json": CONFIG, WEIGHTS: CONTENT}
     assert is_cached(NAME)
     assert {report.total for report in reports} == {TOTAL}
-    done = steady(reports)
+    done = bytes_done(reports)
     assert (done[0], done[-1]) == (0, TOTAL)
 
 
@@ -39,10 +50,10 @@ def test_the_cache_is_the_hubs_own(server: HubServer, commit: str, tmp_path: Pat
     theirs = huggingface_hub.snapshot_download(NAME, cache_dir=tmp_path / "theirs", allow_patterns=["*.json", WEIGHTS])
     root = Path(theirs).parents[1]
     expected = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()}
-    assert cached(home) == {path for path in expected if not path.startswith("trees")}
-    for path in cached(home):
-        assert (storage(home) / path).is_symlink() == (root / path).is_symlink(), path
-        assert (storage(home) / path).read_bytes() == (root / path).read_bytes(), path
+    assert cached_files(home) == {path for path in expected if not path.startswith("trees")}
+    for path in cached_files(home):
+        assert (cache_folder(home) / path).is_symlink() == (root / path).is_symlink(), path
+        assert (cache_folder(home) / path).read_bytes() == (root / path).read_bytes(), path
     server.close()
     assert huggingface_hub.hf_hub_download(NAME, WEIGHTS, local_files_only=True) == str(folder / WEIGHTS)
     assert not huggingface_hub.scan_cache_dir(home / "hub").warnings
@@ -53,7 +64,7 @@ def test_what_is_there_is_not_asked_for_again(server: HubServer, commit: str) ->
     server.log.clear()
     reports: list[DownloadProgress] = []
     assert download(NAME, report=reports.append) == folder
-    assert [request.what for request in server.log] == ["GET list"]
+    assert [request.target for request in server.log] == ["GET list"]
     assert download(NAME, revision=commit) == folder
     assert len(server.log) == 1
     assert not reports
@@ -95,7 +106,7 @@ def test_where_there_are_no_links_the_files_are_in_the_snapshot(
     folder = download(NAME)
     assert not (folder / WEIGHTS).is_symlink()
     assert (folder / WEIGHTS).read_bytes() == CONTENT
-    assert not any((storage(home) / "blobs").iterdir())
+    assert not any((cache_folder(home) / "blobs").iterdir())
 
 
 # What is chosen.
@@ -138,7 +149,7 @@ def test_one_set_of_weights_is_chosen(server: HubServer, there: dict[str, bytes]
     server.add(NAME, there)
     folder = download(NAME)
     assert {file.name for file in folder.iterdir()} == chosen
-    assert {request.what for request in server.log} == {"GET list"} | {
+    assert {request.target for request in server.log} == {"GET list"} | {
         f"{method} {name}" for method in ("HEAD", "GET") for name in chosen
     }
     assert is_cached(NAME)
@@ -161,7 +172,7 @@ def test_no_set_or_several_are_refused_with_what_there_is(
     server: HubServer, there: dict[str, bytes], found: list[str]
 ) -> None:
     server.add(NAME, there)
-    with refused(*found):
+    with expect_refusal(*found):
         download(NAME)
     assert len(server.log) == 1
 
@@ -193,16 +204,16 @@ def test_an_index_names_files_of_the_repository_or_is_refused(
 ) -> None:
     content = {f"{WEIGHTS}.index.json": index, "model-1.safetensors": b"1", "code.bin": b"2"}
     server.add(NAME, {**content, "other/model.safetensors": b"3"})
-    with refused(f"{WEIGHTS}.index.json", found):
+    with expect_refusal(f"{WEIGHTS}.index.json", found):
         download(NAME)
-    assert [request.what for request in server.log if ".index.json" not in request.what] == ["GET list"]
+    assert [request.target for request in server.log if ".index.json" not in request.target] == ["GET list"]
     assert not list(home.rglob("*evil*"))
 
 
 def test_an_index_of_any_size_is_not_read(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "MAX_INDEX_BYTES", 10)
     server.add(NAME, {f"{WEIGHTS}.index.json": INDEX, "model-1.safetensors": b"1", "model-2.safetensors": b"2"})
-    with refused("does not say"):
+    with expect_refusal("does not say"):
         download(NAME)
 
 
@@ -244,7 +255,7 @@ def test_what_is_no_name_of_a_revision_is_refused(server: HubServer, commit: str
 @pytest.mark.parametrize("name", ["../evil.safetensors", "/evil.safetensors", "..\\evil.safetensors", ".safetensors"])
 def test_no_file_of_the_server_leaves_the_cache(server: HubServer, home: Path, name: str) -> None:
     server.add(NAME, {name: b"evil"})
-    with refused("no files"):
+    with expect_refusal("no files"):
         download(NAME)
     server.add(NAME, {name: b"evil", WEIGHTS: CONTENT})
     download(NAME)
@@ -254,7 +265,7 @@ def test_no_file_of_the_server_leaves_the_cache(server: HubServer, home: Path, n
 @pytest.mark.parametrize("etag", ["../../../evil", "/tmp/evil", "evil", "W/" + "0" * 39, ""])
 def test_no_hash_of_the_server_leaves_the_cache(server: HubServer, commit: str, home: Path, etag: str) -> None:
     server.fault("hash", headers={"ETag": etag})
-    with refused("states no hash"):
+    with expect_refusal("states no hash"):
         download(NAME)
     assert not list(home.parent.rglob("*evil*"))
 
@@ -262,7 +273,7 @@ def test_no_hash_of_the_server_leaves_the_cache(server: HubServer, commit: str, 
 @pytest.mark.parametrize("evil", ["../../evil", "main", "", "0" * 41])
 def test_no_commit_of_the_server_leaves_the_cache(server: HubServer, home: Path, evil: str) -> None:
     server.add(NAME, {WEIGHTS: CONTENT}, commit=evil or " ")
-    with refused("does not answer as a Hugging Face hub"):
+    with expect_refusal("does not answer as a Hugging Face hub"):
         download(NAME)
     assert not home.exists()
 
@@ -280,7 +291,7 @@ def test_an_answer_that_is_no_list_of_files_is_refused(
     server: HubServer, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     server.answers["list"] = answer
-    with refused("does not answer as a Hugging Face hub"):
+    with expect_refusal("does not answer as a Hugging Face hub"):
         download(NAME)
 
 
@@ -313,7 +324,7 @@ def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubS
     out, err = run(server, home, TELL, NAME, "someone/lost", HF_TOKEN="hf_someones").communicate(timeout=60)
     assert err == "", "the hub's client speaks"
     (folder, done), (kind, message) = map(json.loads, out.splitlines())
-    assert Path(folder) == storage(home) / "snapshots" / commit
+    assert Path(folder) == cache_folder(home) / "snapshots" / commit
     assert (Path(folder) / WEIGHTS).read_bytes() == CONTENT
     assert done == TOTAL
     assert server.log[0].authorization == "Bearer hf_someones"

@@ -23,11 +23,11 @@ from tests.downloads import (
     SHA256,
     TOTAL,
     WEIGHTS,
-    cached,
+    bytes_done,
+    cache_folder,
+    cached_files,
+    expect_refusal,
     ranges,
-    refused,
-    steady,
-    storage,
 )
 from tests.hub_server import HubServer
 from tests.support.hub_answers import git_hash
@@ -82,7 +82,7 @@ def test_shards_are_reported_together_with_their_index(server: HubServer) -> Non
     reports: list[DownloadProgress] = []
     download(NAME, report=reports.append)
     assert {report.total for report in reports} == {len(CONFIG) + len(index) + 2 * len(CONTENT)}
-    done = steady(reports)
+    done = bytes_done(reports)
     assert done[0] == len(CONFIG) + len(index)
     assert done[-1] == reports[0].total
 
@@ -104,7 +104,7 @@ def test_there_are_at_most_ten_reports_a_second(
     download(NAME, report=reports.append)
     assert chunks > 15
     assert chunks / 10 - 1 <= len(reports) <= chunks / 10 + 2
-    assert steady(reports)[-1] == TOTAL
+    assert bytes_done(reports)[-1] == TOTAL
 
 
 class Stopped(Exception):
@@ -128,11 +128,11 @@ def test_what_a_report_raises_ends_the_download(
     assert caught.value is error
     assert reports[-1] < TOTAL / 2
     assert not is_cached(NAME)
-    assert cached(home) == {f"blobs/{git_hash(CONFIG)}", f"snapshots/{commit}/config.json"}
+    assert cached_files(home) == {f"blobs/{git_hash(CONFIG)}", f"snapshots/{commit}/config.json"}
     assert not list(home.rglob("*.incomplete"))
     done: list[DownloadProgress] = []
     download(NAME, report=done.append)
-    assert steady(done)[0] == len(CONFIG)
+    assert bytes_done(done)[0] == len(CONFIG)
 
 
 # After a break.
@@ -144,14 +144,14 @@ def test_a_broken_connection_goes_on_where_it_was(server: HubServer, commit: str
     folder = download(NAME, report=reports.append)
     assert (folder / WEIGHTS).read_bytes() == CONTENT
     assert ranges(server.requests(f"GET {WEIGHTS}")) == [None, "bytes=500000-", "bytes=1000000-"]
-    steady(reports)
+    bytes_done(reports)
 
 
 def test_a_connection_that_brings_nothing_is_given_up(server: HubServer, commit: str, home: Path) -> None:
     server.fault("drop", f"GET {WEIGHTS}", after=1000)
-    with refused("broke off again and again", f"at last at 0.0 MB of 1.5 MB of {WEIGHTS}", "download it again"):
+    with expect_refusal("broke off again and again", f"at last at 0.0 MB of 1.5 MB of {WEIGHTS}", "download it again"):
         download(NAME)
-    assert cached(home) == {f"blobs/{git_hash(CONFIG)}", f"snapshots/{commit}/config.json"}
+    assert cached_files(home) == {f"blobs/{git_hash(CONFIG)}", f"snapshots/{commit}/config.json"}
     server.repair()
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
 
@@ -162,7 +162,7 @@ def test_a_server_that_falls_silent_is_given_up(
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
     server.fault("stall", f"GET {WEIGHTS}", after=100_000, times=1)
     server.fault("stall", f"GET {WEIGHTS}")
-    with refused("broke off again and again", "at last at 0.1 MB of 1.5 MB"):
+    with expect_refusal("broke off again and again", "at last at 0.1 MB of 1.5 MB"):
         download(NAME)
 
 
@@ -193,7 +193,7 @@ def test_two_at_once_share_what_comes(
     # Without links, huggingface_hub does not see that the file has come meanwhile, and may bring it again.
     if linked:
         assert ranges(server.requests(f"GET {WEIGHTS}")) == [None, "bytes=1000000-"]
-    assert [steady(seen)[-1] for seen in reports] == [TOTAL, TOTAL]
+    assert [bytes_done(seen)[-1] for seen in reports] == [TOTAL, TOTAL]
     assert not constants.HF_HUB_DISABLE_XET, "the switch of the process is back"
 
 
@@ -204,7 +204,7 @@ def test_a_server_that_cannot_go_on_is_asked_for_everything(server: HubServer, c
     reports: list[DownloadProgress] = []
     assert (download(NAME, report=reports.append) / WEIGHTS).read_bytes() == CONTENT
     assert ranges(server.requests(f"GET {WEIGHTS}")) == [None, "bytes=500000-"]
-    done = steady(reports)
+    done = bytes_done(reports)
     assert done[-1] == TOTAL
     assert len(done) > 10
 
@@ -226,7 +226,7 @@ def test_a_file_that_is_in_xet_comes_by_http_and_goes_on(server: HubServer) -> N
 def test_a_damaged_file_is_deleted_and_the_next_download_brings_it(server: HubServer, commit: str, home: Path) -> None:
     for name, damaged in ((WEIGHTS, SHA256), ("config.json", git_hash(CONFIG))):
         server.fault("corrupt", f"GET {name}", times=1)
-        with refused(f"{name} arrived damaged", "download it again"):
+        with expect_refusal(f"{name} arrived damaged", "download it again"):
             download(NAME)
         assert not [path for path in home.rglob("*") if damaged in path.name and "lock" not in path.name]
         assert not list(home.rglob(name))
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_deleted_and_the_next_download_brings_it(server: HubSe
 def test_more_than_the_stated_size_is_not_received(server: HubServer, commit: str, home: Path) -> None:
     server.fault("size", f"HEAD {WEIGHTS}", after=1000 - len(CONTENT))
     server.fault("no length", f"GET {WEIGHTS}")
-    with refused(f"sends something else than {WEIGHTS}, of another size"):
+    with expect_refusal(f"sends something else than {WEIGHTS}, of another size"):
         download(NAME)
     assert not list(home.rglob("*.incomplete"))
 
@@ -247,19 +247,19 @@ def test_a_file_may_be_of_no_stated_size(server: HubServer) -> None:
     server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT})
     server.fault("no length")
     server.fault("corrupt", f"GET {WEIGHTS}", times=1)
-    with refused(f"{WEIGHTS} arrived damaged"):
+    with expect_refusal(f"{WEIGHTS} arrived damaged"):
         download(NAME)
     reports: list[DownloadProgress] = []
     assert (download(NAME, report=reports.append) / WEIGHTS).read_bytes() == CONTENT
     assert {report.total for report in reports} == {None}
-    assert steady(reports)[-1] == TOTAL
+    assert bytes_done(reports)[-1] == TOTAL
 
 
 def test_a_damaged_blob_in_the_cache_is_deleted(server: HubServer, commit: str, home: Path) -> None:
-    blob = storage(home) / "blobs" / SHA256
+    blob = cache_folder(home) / "blobs" / SHA256
     blob.parent.mkdir(parents=True)
     blob.write_bytes(CONTENT[:-1])
-    with refused(f"{WEIGHTS} arrived damaged", "was deleted", "download it again"):
+    with expect_refusal(f"{WEIGHTS} arrived damaged", "was deleted", "download it again"):
         download(NAME)
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
 
@@ -271,7 +271,7 @@ def test_a_commit_other_than_the_one_asked_for_is_refused(
     monkeypatch.setattr(
         client, "get_hf_file_metadata", lambda *a, **k: replace(described(*a, **k), commit_hash="0" * 40)
     )
-    with refused("states no hash"):
+    with expect_refusal("states no hash"):
         download(NAME)
 
 
@@ -300,14 +300,14 @@ def test_a_server_that_says_nothing_is_given_up(
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
     server.fault("stall", on)
-    with refused("no answer in time"):
+    with expect_refusal("no answer in time"):
         download(NAME)
 
 
 @pytest.mark.parametrize("header", [{"Retry-After": "290"}, {"RateLimit": '"api"; r=0; t=290'}], ids=str)
 def test_a_wait_of_minutes_is_left_to_the_user(server: HubServer, commit: str, header: dict[str, str]) -> None:
     server.fault(429, "GET list", headers=header)
-    with refused("too often (429)", "in 290 s"):
+    with expect_refusal("too often (429)", "in 290 s"):
         download(NAME)
     assert len(server.log) == 1
 
@@ -319,7 +319,7 @@ def test_a_full_disk_is_found_out_before(server: HubServer, commit: str, monkeyp
     usage = type(shutil.disk_usage("/"))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1_000_000))
-        with refused("1.5 MB to download", "has 1.0 MB left", "HF_HOME", "(HF_HUB_CACHE)"):
+        with expect_refusal("1.5 MB to download", "has 1.0 MB left", "HF_HOME", "(HF_HUB_CACHE)"):
             download(NAME)
     assert not server.requests("GET config.json") + server.requests(f"GET {WEIGHTS}")
 
@@ -330,7 +330,7 @@ def test_a_disk_that_fills_up_is_told(server: HubServer, commit: str, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.file_download.http_get", fill)
-        with refused("the disk of the cache", "is full", "HF_HOME"):
+        with expect_refusal("the disk of the cache", "is full", "HF_HOME"):
             download(NAME)
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
 
@@ -338,5 +338,5 @@ def test_a_disk_that_fills_up_is_told(server: HubServer, commit: str, monkeypatc
 def test_a_cache_that_cannot_be_written_is_told(server: HubServer, commit: str, home: Path) -> None:
     home.mkdir()
     (home / "hub").write_text("a file where the folder should be")
-    with refused("the cache", "(HF_HUB_CACHE)", "Not a directory", "HF_HOME"):
+    with expect_refusal("the cache", "(HF_HUB_CACHE)", "Not a directory", "HF_HOME"):
         download(NAME)

@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from tests.downloads import CONTENT, NAME, SHA256, WEIGHTS, refused, storage
+from tests.downloads import CONTENT, NAME, SHA256, WEIGHTS, cache_folder, expect_refusal
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
 from vitviz.weights.hub.download import download
@@ -61,7 +61,7 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     server.fault(kind, on)
-    with refused(*found):
+    with expect_refusal(*found):
         download(NAME)
     assert not list(home.rglob(WEIGHTS))
     server.repair()
@@ -69,7 +69,7 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(
 
 
 def test_a_revision_that_the_repository_does_not_have(server: HubServer, commit: str) -> None:
-    with refused("no revision 'v2'"):
+    with expect_refusal("no revision 'v2'"):
         download(NAME, revision="v2")
 
 
@@ -82,7 +82,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(
     monkeypatch.setenv("HF_TOKEN", "hf_someones")
     server.fault("drop", f"GET {WEIGHTS}", after=1000, times=1)
     download(NAME)
-    sent = {request.what: request.authorization for request in server.log}
+    sent = {request.target: request.authorization for request in server.log}
     assert sent.pop(f"GET {WEIGHTS}") is None, "the content is at another origin"
     assert set(sent.values()) == {"Bearer hf_someones"}
 
@@ -130,7 +130,7 @@ def test_offline_nothing_is_asked(server: HubServer, commit: str, monkeypatch: p
     server.log.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert download(NAME) == folder
-    with refused("not completely in the cache", "(HF_HUB_CACHE)", "HF_HUB_OFFLINE", name="someone/else"):
+    with expect_refusal("not completely in the cache", "(HF_HUB_CACHE)", "HF_HUB_OFFLINE", name="someone/else"):
         download("someone/else")
     assert not server.log
 
@@ -140,10 +140,10 @@ def test_without_a_network_an_incomplete_set_is_no_set(
 ) -> None:
     (download(NAME) / WEIGHTS).unlink()
     server.close()
-    with refused("cannot be reached", "refused", "the cache", "(HF_HUB_CACHE)", "HF_HUB_OFFLINE"):
+    with expect_refusal("cannot be reached", "refused", "the cache", "(HF_HUB_CACHE)", "HF_HUB_OFFLINE"):
         download(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with refused("not completely in the cache"):
+    with expect_refusal("not completely in the cache"):
         download(NAME)
 
 
@@ -155,12 +155,12 @@ def test_a_missing_shard_is_missed(server: HubServer) -> None:
     server.log.clear()
     assert download(NAME) == folder
     assert is_cached(NAME)
-    assert {request.what for request in server.log} == {"GET list", "HEAD model-2.safetensors"}
+    assert {request.target for request in server.log} == {"GET list", "HEAD model-2.safetensors"}
 
 
 def test_a_link_to_nothing_is_no_file(server: HubServer, commit: str, home: Path) -> None:
     folder = download(NAME)
-    (storage(home) / "blobs" / SHA256).unlink()
+    (cache_folder(home) / "blobs" / SHA256).unlink()
     assert not is_cached(NAME)
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
     assert is_cached(NAME)
@@ -185,4 +185,4 @@ def test_files_that_the_hubs_own_client_brought_are_used(server: HubServer, comm
     assert is_cached(NAME)
     server.log.clear()
     assert download(NAME) == Path(theirs)
-    assert [request.what for request in server.log] == ["GET list"]
+    assert [request.target for request in server.log] == ["GET list"]
