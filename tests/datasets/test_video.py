@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.support.clips import UNEVEN, shown, sound_packets, turned, write_clip
-from tests.support.videos import COUNT, asked, numbers_of
+from tests.support.clips import UNEVEN, read_frames, rotate_clip, sound_packets, write_clip
+from tests.support.videos import COUNT, read_numbers, video_request
 from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
 from vitviz.datasets.video import drawing, render_video
@@ -47,10 +47,10 @@ def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
     model: Model, tmp_path: Path, method: str, parameters: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     clip = write_clip(tmp_path / "clip.mp4", COUNT, times=UNEVEN)
-    request = asked(model, method, parameters=parameters, **changes)
+    request = video_request(model, method, parameters=parameters, **changes)
     summary = render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz", batch_size=4)
     assert (summary.frames, summary.skipped, summary.sound) == (COUNT, 0, "")
-    values, seconds = numbers_of(tmp_path / "maps.npz")
+    values, seconds = read_numbers(tmp_path / "maps.npz")
     np.testing.assert_allclose(seconds, np.array(UNEVEN[:COUNT]) / 1000, atol=1e-4)
     for index, found in enumerate(values):
         analysis = vitviz.analyze(
@@ -63,10 +63,10 @@ def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
 def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "clip.mkv", COUNT, (360, 200), times=UNEVEN)
     style = Style("viridis", 0.8, scale="robust")
-    render_video(asked(model, style=style), clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
-    values, _ = numbers_of(tmp_path / "maps.npz")
+    render_video(video_request(model, style=style), clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
+    values, _ = read_numbers(tmp_path / "maps.npz")
     scale = fit("robust", [values])
-    drawn = shown(tmp_path / "out.mp4")
+    drawn = read_frames(tmp_path / "out.mp4")
     assert [float(at) for at, _ in drawn] == pytest.approx([each / 1000 for each in UNEVEN[:COUNT]], abs=1e-4)
     for index, (_, picture) in enumerate(drawn):
         heatmap = vitviz.analyze(read_frame(clip, index), model).rollout()
@@ -79,10 +79,10 @@ def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path
 
 
 def test_a_turned_clip_is_drawn_upright(model: Model, tmp_path: Path) -> None:
-    clip = turned(write_clip(tmp_path / "clip.mp4", 3, (400, 300)), 90)
+    clip = rotate_clip(write_clip(tmp_path / "clip.mp4", 3, (400, 300)), 90)
     assert read_frame(clip).size == (300, 400)
-    render_video(asked(model, caption=False), clip, tmp_path / "out.mp4")
-    assert shown(tmp_path / "out.mp4")[0][1].shape == (400, 300, 3)
+    render_video(video_request(model, caption=False), clip, tmp_path / "out.mp4")
+    assert read_frames(tmp_path / "out.mp4")[0][1].shape == (400, 300, 3)
 
 
 # The caption.
@@ -91,13 +91,13 @@ def test_a_turned_clip_is_drawn_upright(model: Model, tmp_path: Path) -> None:
 def test_the_caption_says_the_scale_and_the_smoothing(
     model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = render_video(asked(model), clip, tmp_path / "plain.mp4", numbers=tmp_path / "maps.npz").caption
-    values, _ = numbers_of(tmp_path / "maps.npz")
+    plain = render_video(video_request(model), clip, tmp_path / "plain.mp4", numbers=tmp_path / "maps.npz").caption
+    values, _ = read_numbers(tmp_path / "maps.npz")
     first = vitviz.analyze(read_frame(clip), model).rollout().description
     scale = fit(None, [values])
     assert plain.startswith(f"{first}. One scale for all {COUNT} frames")
     assert scale.caption(values) in plain and "averaged" not in plain
-    smooth = asked(model, smoothing_seconds=0.08, style=Style(scale="linear"))
+    smooth = video_request(model, smoothing_seconds=0.08, style=Style(scale="linear"))
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(
         drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
@@ -138,18 +138,18 @@ def coloured(model: Model, tmp_path: Path) -> Path:
 def test_the_caption_follows_the_class_and_the_picture_keeps_its_size(
     model: Model, coloured: Path, tmp_path: Path
 ) -> None:
-    render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
+    render_video(video_request(model, "relevance"), coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
     with np.load(tmp_path / "maps.npz") as found:
         descriptions = [str(text) for text in found["descriptions"]]
     analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
     assert descriptions == [each.map("relevance").description for each in analyses] and len(set(descriptions)) > 1
-    assert len({picture.shape for _, picture in shown(tmp_path / "out.mp4")}) == 1
+    assert len({picture.shape for _, picture in read_frames(tmp_path / "out.mp4")}) == 1
 
 
 def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
     model: Model, coloured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4").caption
+    said = render_video(video_request(model, "relevance"), coloured, tmp_path / "out.mp4").caption
     analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
     counts = Counter(each.predictions(1)[0].label for each in analyses)
     assert len(counts) > 1
@@ -159,10 +159,12 @@ def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
     # As many as there is room for, and how many more.
     monkeypatch.setattr(drawing, "MAX_CLASSES", 1)
     (label, count), rest = counts.most_common(1)[0], len(COLOURS) - counts.most_common(1)[0][1]
-    said = render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4").caption
+    said = render_video(video_request(model, "relevance"), coloured, tmp_path / "out.mp4").caption
     assert f"class: {label} in {count}, {len(counts) - 1} others in {rest} of {len(COLOURS)} frames." in said
     # About one class, or about none, there is nothing to tell apart.
-    one = render_video(asked(model, "relevance", parameters={"target": "class 2"}), coloured, tmp_path / "out.mp4")
+    one = render_video(
+        video_request(model, "relevance", parameters={"target": "class 2"}), coloured, tmp_path / "out.mp4"
+    )
     assert one.caption.startswith("Relevance for class class 2") and "frame 0" not in one.caption
 
 
@@ -173,10 +175,10 @@ def test_maps_about_different_classes_are_never_averaged(
     monkeypatch.setattr(
         drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
     )
-    smooth = asked(model, "relevance", smoothing_seconds=1.0, style=Style(scale="linear"))
+    smooth = video_request(model, "relevance", smoothing_seconds=1.0, style=Style(scale="linear"))
     said = render_video(smooth, coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz").caption
     assert said.endswith("Maps averaged over time by a Gaussian of 1 s, within the frames of one class.")
-    values, seconds = numbers_of(tmp_path / "maps.npz")
+    values, seconds = read_numbers(tmp_path / "maps.npz")
     analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
     labels = np.array([each.predictions(1)[0].label for each in analyses])
     for index, found in enumerate(drawn):
@@ -188,7 +190,9 @@ def test_tokens_that_differ_between_frames_are_said_and_averaged(model: Model, c
     maps_of = ClipMaps.of([(0, "", token_map("without 1 sink")), (9000, "", token_map("without 2 sinks", 3.0))])
     means = maps_of.smoothed(10.0).values.ravel()
     np.testing.assert_allclose(means, [2.0, 2.0], atol=0.01)
-    said = FramePainter(asked(model), maps_of, encoder_of(asked(model).to_batch_request())).clip_caption()
+    said = FramePainter(
+        video_request(model), maps_of, encoder_of(video_request(model).to_batch_request())
+    ).clip_caption()
     assert said.startswith("without 1 sink (frame 0; the captions of the frames differ). One scale for all 2 frames")
 
 
@@ -199,10 +203,10 @@ def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
         ({"caption": False, "longest_side": 321}, (322, 202)),
         ({"caption": False, "longest_side": 64}, (64, 40)),
     ):
-        render_video(asked(model, **changes), clip, tmp_path / "out.mp4")
-        assert shown(tmp_path / "out.mp4")[0][1].shape[1::-1] == size
-    render_video(asked(model, longest_side=64), clip, tmp_path / "out.mp4")
-    narrow = shown(tmp_path / "out.mp4")[0][1]
+        render_video(video_request(model, **changes), clip, tmp_path / "out.mp4")
+        assert read_frames(tmp_path / "out.mp4")[0][1].shape[1::-1] == size
+    render_video(video_request(model, longest_side=64), clip, tmp_path / "out.mp4")
+    narrow = read_frames(tmp_path / "out.mp4")[0][1]
     assert narrow.shape[1] == drawing.MIN_PICTURE_SIDE and narrow.shape[0] % 2 == 0
     # White beside the picture, and letters below it.
     assert narrow[:40, :120].min() > 235 and narrow[60:].min() < 120
@@ -214,12 +218,12 @@ def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
 
 def test_sound_is_kept_packet_by_packet(model: Model, clip: Path, tmp_path: Path) -> None:
     for name in ("out.mp4", "out.mkv"):
-        summary = render_video(asked(model), clip, tmp_path / name)
+        summary = render_video(video_request(model), clip, tmp_path / name)
         assert summary.sound == "aac, as it was"
         before, after = sound_packets(clip), sound_packets(tmp_path / name)
         assert [content for content, _ in before] == [content for content, _ in after]
         # Matroska begins at zero, and so later, with the sound that players leave out.
-        late = shown(tmp_path / name)[0][0] - shown(clip)[0][0]
+        late = read_frames(tmp_path / name)[0][0] - read_frames(clip)[0][0]
         apart = [abs(float(other - one - late)) for (_, one), (_, other) in zip(before, after, strict=True)]
         # Matroska counts milliseconds.
         assert max(apart) <= (0 if name == "out.mp4" else 0.001)
@@ -228,11 +232,11 @@ def test_sound_is_kept_packet_by_packet(model: Model, clip: Path, tmp_path: Path
 @pytest.mark.parametrize("suffix", ["mov", "mkv"])
 def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tmp_path: Path, suffix: str) -> None:
     clip = write_clip(tmp_path / f"clip.{suffix}", 25, sound="pcm_s16le")
-    summary = render_video(asked(model), clip, tmp_path / "out.mp4")
+    summary = render_video(video_request(model), clip, tmp_path / "out.mp4")
     assert summary.sound == "pcm_s16le, encoded as aac for .mp4"
     times = [float(at) for _, at in sound_packets(tmp_path / "out.mp4")]
     assert times == sorted(times) and 0.9 < times[-1] < 1.1
-    kept = render_video(asked(model), clip, tmp_path / "out.mkv")
+    kept = render_video(video_request(model), clip, tmp_path / "out.mkv")
     assert kept.sound == "pcm_s16le, as it was"
     contents = [b"".join(each for each, _ in sound_packets(path)) for path in (clip, tmp_path / "out.mkv")]
     assert contents[0] == contents[1]
@@ -250,7 +254,7 @@ def test_the_command_says_what_was_made(
     assert "class 2" in said and "Gaussian of 0.1 s" in said and f"written to {output}\n" in said
     assert f"{COUNT} frames, " in said and "sound: aac, as it was" in said and f"numbers: {numbers}" in said
     expected = vitviz.analyze(read_frame(clip, 7), model).map("relevance", target="class 2")
-    np.testing.assert_allclose(numbers_of(numbers)[0][7], expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(read_numbers(numbers)[0][7], expected.numpy(), atol=1e-5)
     # A video that takes another's place says so.
     assert main(["video", str(clip), str(output), *arguments]) == 0
     assert f"written to {output}, in place of the file that was there\n" in capsys.readouterr().out

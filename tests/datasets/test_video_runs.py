@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import vitviz
-from tests.support.clips import UNEVEN, shown, write_clip
-from tests.support.videos import COUNT, asked
+from tests.support.clips import UNEVEN, read_frames, write_clip
+from tests.support.videos import COUNT, video_request
 from vitviz import ConfigError, ImageError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.cli.command import main
 from vitviz.datasets.video import VideoSummary, maps, render, render_video
@@ -48,7 +48,7 @@ def end_at(phase: str, done: int) -> Callable[[str, Progress], None]:
 def test_a_run_goes_on_where_it_was_ended(
     model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, output = asked(model), tmp_path / "out.mp4"
+    request, output = video_request(model), tmp_path / "out.mp4"
     render_video(request, clip, tmp_path / "whole.mp4", batch_size=1)
     computed, drawn = [], []
     map_batch, overlay = maps.map_batch, Heatmap.overlay
@@ -69,7 +69,7 @@ def test_a_run_goes_on_where_it_was_ended(
     summary = render_video(request, clip, output, batch_size=1)
     assert (summary.skipped, len(computed), len(drawn)) == (COUNT, 0, 3)
     assert not run_folder(output).exists()
-    for (one_at, one), (at, picture) in zip(shown(tmp_path / "whole.mp4"), shown(output), strict=True):
+    for (one_at, one), (at, picture) in zip(read_frames(tmp_path / "whole.mp4"), read_frames(output), strict=True):
         assert one_at == at and np.array_equal(one, picture)
 
 
@@ -79,7 +79,7 @@ def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Pa
     def report(phase: str, state: Progress) -> None:
         heard.append((phase, state.done, state.total))
 
-    render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2, report=report)
+    render_video(video_request(model), clip, tmp_path / "out.mp4", batch_size=2, report=report)
     for phase in (COMPUTING, DRAWING):
         done = [each[1] for each in heard if each[0] == phase]
         assert done == sorted(done) and done[0] == 0 and done[-1] == COUNT and len(done) > 3
@@ -141,7 +141,7 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     assert main(command) == 0
     said = capsys.readouterr().out
     assert f"{COUNT} frames" in said and f"the maps of {COUNT} there before" in said and "sound: aac, as it was" in said
-    assert len(shown(output)) == COUNT and not run_folder(output).exists()
+    assert len(read_frames(output)) == COUNT and not run_folder(output).exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4", "out.mp4", "small.safetensors"]
 
 
@@ -154,7 +154,7 @@ def test_a_broken_clip_is_one_sentence_and_leaves_nothing(model: Model, tmp_path
     clip.write_bytes(content[: len(content) * 3 // 4])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ImageError, match=r"clip\.mkv: .*expected a whole clip"):
-        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+        render_video(video_request(model), clip, tmp_path / "out.mp4", batch_size=2)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -164,7 +164,7 @@ def test_a_clip_with_too_many_values_is_refused(
     patches = vitviz.analyze(read_frame(clip), model).rollout().values.numel()
     monkeypatch.setattr(maps, "MAX_VALUES", 10 * patches)
     with pytest.raises(ImageError, match=f"more than 10 frames of {patches} patches each; expected a shorter clip"):
-        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+        render_video(video_request(model), clip, tmp_path / "out.mp4", batch_size=2)
     assert not run_folder(tmp_path / "out.mp4").exists()
 
 
@@ -180,41 +180,53 @@ def test_a_clip_that_changes_between_the_passes_is_refused(
 
     monkeypatch.setattr(render._Run, "draw", swapped)
     with pytest.raises(ImageError, match="has changed while it was read"):
-        render_video(asked(model), clip, tmp_path / "out.mp4")
+        render_video(video_request(model), clip, tmp_path / "out.mp4")
 
 
 def test_parts_of_another_request_are_left_alone(model: Model, clip: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.mp4"
     with pytest.raises(Ended):
-        render_video(asked(model), clip, output, batch_size=2, report=end_at(DRAWING, 7))
+        render_video(video_request(model), clip, output, batch_size=2, report=end_at(DRAWING, 7))
     there = sorted(run_folder(output).rglob("*"))
     for request, source, words in (
-        (asked(model, "attention"), clip, "'maps'"),
-        (asked(model, style=Style("viridis")), clip, "'style'"),
-        (asked(model, smoothing_seconds=1.0), clip, "'smoothing_seconds'"),
-        (asked(model), write_clip(tmp_path / "other.mp4", 4), "'clip'"),
+        (video_request(model, "attention"), clip, "'maps'"),
+        (video_request(model, style=Style("viridis")), clip, "'style'"),
+        (video_request(model, smoothing_seconds=1.0), clip, "'smoothing_seconds'"),
+        (video_request(model), write_clip(tmp_path / "other.mp4", 4), "'clip'"),
     ):
         with pytest.raises(ConfigError, match=f"holds the results of another request, with other {words}"):
             render_video(request, source, output)
     assert sorted(run_folder(output).rglob("*")) == there
     next((run_folder(output) / "parts").glob("maps-*")).write_bytes(b"damaged")
     with pytest.raises(ConfigError, match=r"maps-\d+\.npz: damaged .*; remove it to have it again"):
-        render_video(asked(model), clip, output)
+        render_video(video_request(model), clip, output)
 
 
 def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Path, tmp_path: Path) -> None:
     output, scale = tmp_path / "out.mp4", fit(None, [np.arange(4.0)])
     wrong: list[tuple[type[VitvizError], Callable[[], VideoSummary], str]] = [
-        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "out.gif"), r"ends with '\.mp4' or '\.mkv'"),
-        (ConfigError, lambda: render_video(asked(model), clip, clip), "the clip itself; expected another file"),
-        (ConfigError, lambda: render_video(asked(model), clip, output, numbers=output), "both the video and its"),
-        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "no" / "out.mp4"), "no such folder"),
-        (ImageError, lambda: render_video(asked(model), tmp_path / "no.mp4", output), "no such file"),
-        (ConfigError, lambda: asked(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
-        (ConfigError, lambda: asked(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),
-        (ConfigError, lambda: asked(model, style=Style(scale=scale)), "its scale was fitted to other maps"),
-        (MethodError, lambda: asked(model, "rolout"), "did you mean 'rollout'"),
-        (QueryError, lambda: render_video(asked(model, parameters={"query": (9, 9)}), clip, output), r"patch \(9, 9\)"),
+        (
+            ConfigError,
+            lambda: render_video(video_request(model), clip, tmp_path / "out.gif"),
+            r"ends with '\.mp4' or '\.mkv'",
+        ),
+        (ConfigError, lambda: render_video(video_request(model), clip, clip), "the clip itself; expected another file"),
+        (
+            ConfigError,
+            lambda: render_video(video_request(model), clip, output, numbers=output),
+            "both the video and its",
+        ),
+        (ConfigError, lambda: render_video(video_request(model), clip, tmp_path / "no" / "out.mp4"), "no such folder"),
+        (ImageError, lambda: render_video(video_request(model), tmp_path / "no.mp4", output), "no such file"),
+        (ConfigError, lambda: video_request(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
+        (ConfigError, lambda: video_request(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),
+        (ConfigError, lambda: video_request(model, style=Style(scale=scale)), "its scale was fitted to other maps"),
+        (MethodError, lambda: video_request(model, "rolout"), "did you mean 'rollout'"),
+        (
+            QueryError,
+            lambda: render_video(video_request(model, parameters={"query": (9, 9)}), clip, output),
+            r"patch \(9, 9\)",
+        ),
     ]
     for error, ask, words in wrong:
         with pytest.raises(error, match=words):

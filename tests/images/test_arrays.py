@@ -14,7 +14,16 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.image_files import GREEN, UPRIGHT, palette_image, png, quadrants, row_image, transparent, turned
+from tests.support.image_files import (
+    GREEN,
+    UPRIGHT,
+    oriented_file,
+    palette_image,
+    png,
+    quadrants,
+    row_image,
+    transparent,
+)
 from vitviz.errors.kinds import ImageError
 from vitviz.images.opening import open_image
 
@@ -87,7 +96,7 @@ def test_the_callers_array_is_untouched(array: np.ndarray) -> None:
         palette_image(bytes([0, 9, 255, 255])),
         row_image("I;16", [0, 1000]),
         row_image("F", [0.0, 0.5]),
-        Image.open(io.BytesIO(turned(UPRIGHT, 6, "PNG"))),
+        Image.open(io.BytesIO(oriented_file(UPRIGHT, 6, "PNG"))),
         Image.open(io.BytesIO(png(4, 2, 2, 0, b"\x1b", transparent(1)))),
     ],
     ids=["RGB", "L", "RGBA", "P", "P alphas", "I;16", "F", "EXIF", "tRNS"],

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.clips import UNEVEN, moving, turned, write_clip, write_sound
+from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
 from vitviz import ConfigError, ImageError, isolation
 from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_clip, read_frame
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.hostile]
 
 ROOT = Path(__file__).parents[2]
 Opener = Callable[..., AbstractContextManager[Clip]]
-MOVING = moving(20, 96, 64)
+MOVING = moving_frames(20, 96, 64)
 SUFFIXES = tuple(each for each in CLIP_SUFFIXES if each not in (".m4v", ".3gp"))
 
 
@@ -120,7 +120,7 @@ def test_frames_keep_uneven_times_and_may_be_passed_over(opened: Opener, tmp_pat
 def test_a_turned_clip_stands_upright(opened: Opener, tmp_path: Path, degrees: int) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     plain = read_frame(path, 1)
-    turned(path, degrees)
+    rotate_clip(path, degrees)
     with opened(path) as clip:
         facts, found = clip.facts, frames_of(clip)[1].image
     # The matrix turns clockwise, Pillow the other way.
@@ -178,7 +178,7 @@ def test_what_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) -> None
     (tmp_path / "text.mp4").write_text("no clip")
     Image.new("RGB", (9, 9)).save(tmp_path / "picture.mp4", "PNG")
     (tmp_path / "folder.mp4").mkdir()
-    turned(write_clip(tmp_path / "askew.mp4", 3), 45)
+    rotate_clip(write_clip(tmp_path / "askew.mp4", 3), 45)
     for name in ("none.mkv", "none.mov"):
         with av.open(str(tmp_path / name), "w") as written:
             stream = written.add_stream("libx264", rate=25)
@@ -313,7 +313,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, st
     sizes = [("rawvideo", 10_000), ("rawvideo", 30_000), ("mjpeg", 30_000)]
     clips = [huge(folder / f"{codec}{side}.avi", side, side, codec) for codec, side in sizes]
     short, long = (
-        write_clip(folder / f"{count}.mkv", frames=moving(2, 320, 240) * (count // 2)) for count in (40, 400)
+        write_clip(folder / f"{count}.mkv", frames=moving_frames(2, 320, 240) * (count // 2)) for count in (40, 400)
     )
     return growth(small, *clips, short, short, long)[1:]
 

@@ -23,6 +23,7 @@ from tests.support.image_files import (
     chunk,
     distance,
     encoded,
+    oriented_file,
     palette_image,
     png,
     quadrants,
@@ -30,7 +31,6 @@ from tests.support.image_files import (
     row_of,
     tiff,
     transparent,
-    turned,
 )
 from vitviz.images.opening import open_image
 
@@ -214,7 +214,7 @@ def test_alpha_of_a_pil_image_is_composited_on_white(kind: str) -> None:
 @pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF"])
 @pytest.mark.parametrize("orientation", [*STORED, 0, 9])
 def test_exif_orientation_is_followed_and_an_unknown_one_ignored(orientation: int, format: str) -> None:
-    data = turned(UPRIGHT, orientation, format, **({"lossless": True} if format == "WEBP" else {}))
+    data = oriented_file(UPRIGHT, orientation, format, **({"lossless": True} if format == "WEBP" else {}))
     assert np.array_equal(open_image(data), UPRIGHT)
     assert np.array_equal(open_image(Image.open(io.BytesIO(data))), UPRIGHT)
 
@@ -223,14 +223,14 @@ def test_exif_orientation_is_followed_and_an_unknown_one_ignored(orientation: in
 def test_exif_orientation_of_a_jpeg_puts_the_marked_corner_at_its_place(orientation: int) -> None:
     upright = np.full((32, 64, 3), 255, np.uint8)
     upright[:16, :16] = RED
-    opened = open_image(turned(upright, orientation, "JPEG", quality=95))
+    opened = open_image(oriented_file(upright, orientation, "JPEG", quality=95))
     assert opened.size == (64, 32)
     corners = [opened.getpixel(place) for place in ((5, 5), (58, 5), (5, 26), (58, 26))]
     assert distance(corners, (RED, WHITE, WHITE, WHITE)) <= 12
 
 
 def test_an_opened_image_is_not_turned_again() -> None:
-    once = open_image(turned(UPRIGHT, 6, "PNG"))
+    once = open_image(oriented_file(UPRIGHT, 6, "PNG"))
     assert np.array_equal(open_image(once), UPRIGHT)
     assert once.info == {}
 

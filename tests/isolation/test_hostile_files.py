@@ -135,7 +135,7 @@ def test_a_bad_file_becomes_its_picture_or_one_message(name: str, report: dict[s
         return
     assert trial["mode"] == "RGB"
     assert outcome.size is None or trial["size"] == list(outcome.size)
-    if outcome.is_whole:
+    if outcome.is_complete:
         expected = [PICTURE.getpixel(place) for place in ((8, 8), (24, 8), (8, 24), (24, 24))]
         assert np.abs(np.subtract(trial["colours"], expected)).max() <= 12
 

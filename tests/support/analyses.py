@@ -1,4 +1,4 @@
-"""Kinds of models that an analysis handles in a way of its own."""
+"""Kinds of models that an analysis handles differently."""
 
 from __future__ import annotations
 

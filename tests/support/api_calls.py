@@ -14,18 +14,18 @@ PHOTO = handle_file(str(EXAMPLE))
 JSON = {"Content-Type": "application/json"}
 
 
-def maps(client: Client, key: str, *wanted: Any) -> list[dict[str, Any]]:
-    return list(client.predict(id=key, maps=list(wanted), api_name="/maps"))
+def maps(client: Client, analysis_id: str, *requests: Any) -> list[dict[str, Any]]:
+    return list(client.predict(id=analysis_id, maps=list(requests), api_name="/maps"))
 
 
 ROLLOUT = {"method": "rollout"}
 
 
-def called(address: str, endpoint: str, body: bytes, headers: dict[str, str] = JSON) -> httpx.Response:
+def post_json(address: str, endpoint: str, body: bytes, headers: dict[str, str] = JSON) -> httpx.Response:
     return httpx.post(f"{address}/gradio_api/{endpoint}", content=body, headers=headers, timeout=60)
 
 
 def answer_of(address: str, endpoint: str, body: bytes) -> str:
-    """What plain HTTP gets: the event's answer."""
-    event = called(address, endpoint, body).json()["event_id"]
+    """The answer to a call over plain HTTP: the events of its stream."""
+    event = post_json(address, endpoint, body).json()["event_id"]
     return httpx.get(f"{address}/gradio_api/{endpoint}/{event}", timeout=60).text

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
+    # Imported before vitviz, Gradio writes stubs and takes twice as long.
     import gradio as gr
 
 
 def close(demo: gr.Blocks) -> None:
-    """Close an app for good: what it deletes at its end may be the files of the next one, which has the same names."""
+    """Close an app and wait for its thread, whose cleanup may otherwise delete files of the next app."""
     thread = demo.server.thread
     demo.close(verbose=False)
     thread.join(60)

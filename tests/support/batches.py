@@ -1,4 +1,4 @@
-"""Pictures for batches, and the check that an analysis is that of its image alone."""
+"""Pictures for batches, and a check that an analysis in a batch equals one of its image alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz import (
-    Analysis,
-)
+from vitviz import Analysis
 
 
 def photo(seed: int, width: int = 30, height: int = 20) -> Image.Image:

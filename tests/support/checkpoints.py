@@ -21,7 +21,7 @@ def timm_state(
     }
     for layer in range(depth):
         for name, shape in {
-            **{f"norm{number}.{part}": (width,) for number in (1, 2) for part in ("weight", "bias")},
+            **{f"norm{number}.{kind}": (width,) for number in (1, 2) for kind in ("weight", "bias")},
             **{"attn.qkv.weight": (3 * width, width), "attn.qkv.bias": (3 * width,)},
             **{"attn.proj.weight": (width, width), "attn.proj.bias": (width,)},
             **{"mlp.fc1.weight": (hidden, width), "mlp.fc1.bias": (hidden,)},

@@ -1,4 +1,4 @@
-"""Clips, made by PyAV for the tests that read them."""
+"""Writes clips with PyAV, and reads their frames."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 CODECS = {".mp4": "libx264", ".mov": "libx264", ".mkv": "libx264", ".webm": "libvpx-vp9", ".avi": "mpeg4"}
 SOUND_RATE = 44_100
-# In 1/1000 second: no two frames are as far apart as the next two.
+# Times of frames in 1/1000 second; no two intervals are equal.
 UNEVEN = tuple(int(40 * index + 9 * (index % 3) + index**2 // 4) for index in range(100))
 
 
-def moving(count: int, width: int = 48, height: int = 32) -> list[np.ndarray]:
-    """Frames ``"height width channel"`` of soft blobs that wander, which codecs hardly change."""
+def moving_frames(count: int, width: int = 48, height: int = 32) -> list[np.ndarray]:
+    """Frames ``"height width channel"`` of a soft blob that wanders, which codecs hardly change."""
     rows, columns = np.mgrid[0:height, 0:width]
     frames = []
     for index in range(count):
@@ -44,63 +44,63 @@ def write_clip(
     """Write a clip.
 
     Args:
-        path: of the file; its ending says the container.
-        count, size: frames, and their width and height.
+        path: path of the file; its ending decides the container.
+        count, size: number of frames, and their width and height.
         rate: frames a second.
-        codec: of the pictures; one that the container has by default.
-        times: of the frames in 1/1000 second; even ones where they are not given.
-        sound: codec of a sound track as long as the pictures; none where it is not given.
-        frames: in place of :func:`moving` ones.
+        codec: codec of the frames; by default one that suits the container.
+        times: times of the frames in 1/1000 second; evenly spaced by default.
+        sound: codec of a sound track as long as the frames; none by default.
+        frames: in place of :func:`moving_frames`.
         aspect: width of a pixel by its height.
-        options: of the container.
+        options: options of the container.
     """
-    frames = moving(count, *size) if frames is None else frames
+    frames = moving_frames(count, *size) if frames is None else frames
     codec = codec or CODECS[path.suffix]
-    with av.open(str(path), "w", options=options or {}) as written:
-        video = written.add_stream(codec, rate=rate)
+    with av.open(str(path), "w", options=options or {}) as container:
+        video = container.add_stream(codec, rate=rate)
         video.width, video.height = frames[0].shape[1], frames[0].shape[0]
         video.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         if times is not None:
             video.codec_context.time_base = Fraction(1, 1000)
         if aspect is not None:
             video.sample_aspect_ratio = aspect
-        heard = None
+        audio = None
         if sound is not None:
-            heard = written.add_stream(sound, rate=SOUND_RATE)
-            heard.layout = "mono"
+            audio = container.add_stream(sound, rate=SOUND_RATE)
+            audio.layout = "mono"
         for index, levels in enumerate(frames):
             frame = av.VideoFrame.from_ndarray(levels, "rgb24")
             frame.pts = index if times is None else times[index]
             frame.time_base = Fraction(1, rate if times is None else 1000)
-            written.mux(video.encode(frame))
-        written.mux(video.encode(None))
-        if heard is not None:
-            _write_sound(written, heard, len(frames) / rate)
+            container.mux(video.encode(frame))
+        container.mux(video.encode(None))
+        if audio is not None:
+            _write_sound(container, audio, len(frames) / rate)
     return path
 
 
-def _write_sound(written: av.container.OutputContainer, stream: av.AudioStream, seconds: float) -> None:
+def _write_sound(container: av.container.OutputContainer, stream: av.AudioStream, seconds: float) -> None:
     tone = (8000 * np.sin(2 * np.pi * 440 * np.arange(int(SOUND_RATE * seconds)) / SOUND_RATE)).astype(np.int16)
     resampler = av.AudioResampler(stream.codec_context.format, "mono", SOUND_RATE)
     for start in range(0, len(tone) - len(tone) % 1024, 1024):
         frame = av.AudioFrame.from_ndarray(tone[None, start : start + 1024], "s16", "mono")
         frame.rate, frame.pts = SOUND_RATE, start
         for resampled in resampler.resample(frame):
-            written.mux(stream.encode(resampled))
-    written.mux(stream.encode(None))
+            container.mux(stream.encode(resampled))
+    container.mux(stream.encode(None))
 
 
 def write_sound(path: Path) -> Path:
     """A file with sound alone."""
-    with av.open(str(path), "w") as written:
-        stream = written.add_stream("aac", rate=SOUND_RATE)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=SOUND_RATE)
         stream.layout = "mono"
-        _write_sound(written, stream, 1.0)
+        _write_sound(container, stream, 1.0)
     return path
 
 
-def turned(path: Path, degrees: int) -> Path:
-    """The same MP4 file with another display matrix: its frames are shown turned clockwise."""
+def rotate_clip(path: Path, degrees: int) -> Path:
+    """Change the display matrix of an MP4 file, so that its frames are shown rotated clockwise."""
     content = bytearray(path.read_bytes())
     start = content.index(b"tkhd")
     matrix = start + 8 + (20 if content[start + 4] == 0 else 32) + 16
@@ -111,23 +111,14 @@ def turned(path: Path, degrees: int) -> Path:
     return path
 
 
-def declared(path: Path, width: int, height: int) -> Path:
-    """The same MP4 file of H.264, whose headers say another size: those of the file, not those of the pictures."""
-    content = bytearray(path.read_bytes())
-    start = content.index(b"avc1", content.index(b"stsd"))
-    content[start + 28 : start + 32] = struct.pack(">HH", width, height)
-    path.write_bytes(content)
-    return path
-
-
 def sound_packets(path: Path) -> list[tuple[bytes, Fraction]]:
-    """The packets of the first sound track, and their times in seconds."""
-    with av.open(str(path)) as opened:
-        packets = opened.demux(opened.streams.audio[0])
-        return [(bytes(each), each.pts * each.time_base) for each in packets if each.pts is not None]
+    """The packets of the first sound track with their times in seconds."""
+    with av.open(str(path)) as container:
+        packets = container.demux(container.streams.audio[0])
+        return [(bytes(packet), packet.pts * packet.time_base) for packet in packets if packet.pts is not None]
 
 
-def shown(path: Path) -> list[tuple[Fraction, np.ndarray]]:
+def read_frames(path: Path) -> list[tuple[Fraction, np.ndarray]]:
     """The frames of a video, ``"height width channel"``, and their times in seconds."""
-    with av.open(str(path)) as opened:
-        return [(each.pts * each.time_base, each.to_ndarray(format="rgb24")) for each in opened.decode(video=0)]
+    with av.open(str(path)) as container:
+        return [(frame.pts * frame.time_base, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]

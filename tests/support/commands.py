@@ -1,4 +1,4 @@
-"""What the tests of the command share."""
+"""Helpers for tests of the command."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vitviz.training.evaluate import Accuracy
 
 MakeModel = Callable[..., Model]
 Capture = pytest.CaptureFixture[str]
-# In how many the process of the app was told to compute.
+# The numbers of threads with which the app's process was started.
 THREADS: list[int | None] = []
 
 
 def same_pixels(path: Path, expected: Image.Image) -> bool:
-    with Image.open(path) as found:
-        return found.format == "PNG" and found.mode == expected.mode and found.tobytes() == expected.tobytes()
+    with Image.open(path) as image:
+        return image.format == "PNG" and image.mode == expected.mode and image.tobytes() == expected.tobytes()
 
 
 def command_of(method: str) -> str:
@@ -37,8 +37,8 @@ DINO = {"heads": 3}
 
 
 def as_options(overrides: dict[str, Any]) -> list[str]:
-    """Facts as the command takes them."""
-    return [word for fact, value in overrides.items() for word in ("--fact", f"{fact}={value}")]
+    """Overrides as the options ``--fact`` of the command."""
+    return [word for name, value in overrides.items() for word in ("--fact", f"{name}={value}")]
 
 
 def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
@@ -50,17 +50,17 @@ def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
 
 def timm_state(size: tuple[int, int] = (32, 32), width: int = 48) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
-    shapes: dict[str, nn.Module] = {
+    modules: dict[str, nn.Module] = {
         "patch_embed.proj": nn.Conv2d(3, width, 8),
         "norm": nn.LayerNorm(width),
         "head": nn.Linear(width, 2),
     }
     for layer in range(2):
-        parts = {"attn.qkv": (width, 3 * width), "attn.proj": (width, width)}
-        parts |= {"mlp.fc1": (width, 96), "mlp.fc2": (96, width)}
-        shapes |= {f"blocks.{layer}.{name}": nn.Linear(*sides) for name, sides in parts.items()}
-        shapes |= {f"blocks.{layer}.norm{number}": nn.LayerNorm(width) for number in (1, 2)}
-    state = {f"{name}.{part}": tensor for name, one in shapes.items() for part, tensor in one.state_dict().items()}
+        widths = {"attn.qkv": (width, 3 * width), "attn.proj": (width, width)}
+        widths |= {"mlp.fc1": (width, 96), "mlp.fc2": (96, width)}
+        modules |= {f"blocks.{layer}.{name}": nn.Linear(*sizes) for name, sizes in widths.items()}
+        modules |= {f"blocks.{layer}.norm{number}": nn.LayerNorm(width) for number in (1, 2)}
+    state = {f"{name}.{key}": tensor for name, module in modules.items() for key, tensor in module.state_dict().items()}
     patches = (size[0] // 8) * (size[1] // 8)
     state |= {"cls_token": torch.randn(1, 1, width), "pos_embed": torch.randn(1, patches + 1, width)}
     return {name: tensor + torch.randn_like(tensor) * 0.2 for name, tensor in state.items()}
@@ -91,11 +91,11 @@ def write_transformers(folder: Path) -> Path:
     }
     renamed = {}
     for key, tensor in state.items():
-        for name, other in names.items():
-            key = key.replace(name, other)
+        for old, new in names.items():
+            key = key.replace(old, new)
         if "attn.qkv" in key:
-            for part, third in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-                renamed[key.replace("attn.qkv", f"attention.attention.{part}")] = third.clone()
+            for name, third in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                renamed[key.replace("attn.qkv", f"attention.attention.{name}")] = third.clone()
         else:
             renamed[key.replace("norm.", "vit.layernorm.") if key.startswith("norm.") else key] = tensor
     config = {"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2}
@@ -107,13 +107,13 @@ def write_transformers(folder: Path) -> Path:
     return target
 
 
-def summary(found: Accuracy) -> str:
+def summary(accuracy: Accuracy) -> str:
     """The last line of an evaluation."""
-    low, high = found.interval()
-    top5 = f"top-5 {found.top5:.2%}, " if len(found.counts) > 5 else ""
+    low, high = accuracy.interval()
+    top5 = f"top-5 {accuracy.top5:.2%}, " if len(accuracy.counts) > 5 else ""
     return (
-        f"top-1 accuracy {found.top1:.2%} ({low:.1%} to {high:.1%}) of {found.images} images, {top5}cross-entropy "
-        f"{found.loss:.3f}, expected calibration error {found.calibration_error:.1%}"
+        f"top-1 accuracy {accuracy.top1:.2%} ({low:.1%} to {high:.1%}) of {accuracy.images} images, {top5}"
+        f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
 
 

@@ -8,18 +8,18 @@ import torch
 
 
 class Close(Protocol):
-    """Asserts that every entry of a tensor is that of another, but for a tolerance."""
+    """Asserts that two tensors agree in every entry, up to a tolerance."""
 
     def __call__(self, found: torch.Tensor, expected: torch.Tensor, tolerance: float = ...) -> None: ...
 
 
 def closeness(tolerance: float = 0.0, relative: float = 0.0, any_type: bool = False) -> Close:
-    """The comparison of a test file, with its usual tolerances.
+    """A comparison with default tolerances, for one test file.
 
     Args:
-        tolerance: absolute, where a call states no other.
-        relative: added to it, as a part of the expected entry.
-        any_type: tensors of other types are compared in double precision, and are not refused.
+        tolerance: absolute tolerance, unless a call states another.
+        relative: relative tolerance, added to the absolute one.
+        any_type: compare tensors of different types in double precision instead of failing.
     """
 
     def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = tolerance) -> None:

@@ -38,11 +38,11 @@ def _random(module: nn.Module) -> nn.Module:
 
 def _transformers(cls: str, config: str, **options: Any) -> Callable[[Path], nn.Module]:
     def write(folder: Path) -> nn.Module:
-        made = getattr(transformers, cls)(getattr(transformers, config)(**options))
-        model = _random(made)
-        made.save_pretrained(folder)
+        model = getattr(transformers, cls)(getattr(transformers, config)(**options))
+        module = _random(model)
+        model.save_pretrained(folder)
         (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
-        return model
+        return module
 
     return write
 
@@ -65,8 +65,8 @@ def _timm(name: str, **options: Any) -> Callable[[Path], nn.Module]:
 def _open_clip(folder: Path) -> nn.Module:
     config = {"embed_dim": 16, "vision_cfg": TOWER, "text_cfg": TEXT}
     model = _random(open_clip.CustomTextCLIP(**config))
-    whole = {"model_cfg": {**config, "custom_text": True}, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
-    (folder / "open_clip_config.json").write_text(json.dumps(whole))
+    settings = {"model_cfg": {**config, "custom_text": True}, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / "open_clip_config.json").write_text(json.dumps(settings))
     save_file(model.state_dict(), folder / "open_clip_model.safetensors", {"format": "pt"})
     return model.visual
 
@@ -92,11 +92,11 @@ FOREIGN: dict[str, Callable[[Path], nn.Module]] = {
     "timm's relative positions": _timm("test_vit_relpos"),
     "a tower of open_clip": _open_clip,
 }
-"""Each writes its folder, and returns what sees."""
+"""Each function writes a checkpoint folder, and returns the vision model."""
 
 
 def write_foreign(kind: str, folder: Path) -> tuple[Path, nn.Module]:
-    """A folder with a checkpoint, and the module that it was made from."""
+    """Write a checkpoint of a kind. Returns its folder and the module with its weights."""
     folder = folder / "small"
     folder.mkdir()
     with silent():

@@ -1,4 +1,4 @@
-"""Models as large as published ones, without memory: their shapes, their configurations and what they compute."""
+"""Published models of timm on the meta device: their shapes and configurations, without the memory of their weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vitviz.weights.recognize import recognize
 
 
 class Outline(WeightFile):
-    """A checkpoint of which only the shapes are known."""
+    """A checkpoint that has shapes and no values."""
 
     def read(self, group: str, key: str) -> torch.Tensor:
         return torch.empty(self.groups[group][key].shape, device="meta")
@@ -35,20 +35,20 @@ def outline(state: Mapping[str, torch.Tensor]) -> Outline:
     return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), nbytes, {})
 
 
-def inferred(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
-    """What vitviz makes of a checkpoint; with ``complete``, every one of its tensors has found its place."""
+def inferred_config(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
+    """The configuration that vitviz infers; with ``complete``, it also places every tensor in the network."""
     with torch.device("meta"):
-        found = recognize(file, Sidecars(config=config), None, overrides)
-        known = found.settle(found.family.facts(found))
-        made = infer_config(found, known)
+        match = recognize(file, Sidecars(config=config), None, overrides)
+        facts = match.settle(match.family.facts(match))
+        inferred = infer_config(match, facts)
         if complete:
-            assemble(found, known, made)
-    return made
+            assemble(match, facts, inferred)
+    return inferred
 
 
 @dataclass(frozen=True, eq=False)
-class Published:
-    """A model of timm as it is published: its shapes, its configuration, and what it computes."""
+class TimmModel:
+    """A published model of timm: its checkpoint, its configuration, and the expected configuration of vitviz."""
 
     file: Outline
     config: dict[str, Any]
@@ -57,8 +57,8 @@ class Published:
 
 
 @cache
-def published(name: str) -> Published:
-    # Weights without memory need no values; the class Eva fills them unless its function does nothing.
+def timm_model(name: str) -> TimmModel:
+    # Weights on the meta device need no values, so initialisation is skipped; for the class Eva it is replaced.
     skip = {} if name.partition(".")[0] in timm.list_models(module="eva") else {"weight_init": "skip"}
     with (
         torch.device("meta"),
@@ -68,18 +68,18 @@ def published(name: str) -> Published:
     ):
         model = timm.create_model(name, **skip)
     count = sum(parameter.numel() for parameter in model.parameters())
-    return Published(outline(model.state_dict()), config_of(model), count, expected_of(model))
+    return TimmModel(outline(model.state_dict()), config_of(model), count, expected_of(model))
 
 
 def config_of(model: nn.Module, with_arguments: bool = False) -> dict[str, Any]:
-    """The ``config.json`` that timm writes; its older releases wrote none of the arguments of the model."""
+    """The ``config.json`` that timm writes; older releases wrote it without the arguments of the model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "config.json")
         timm.models._hub.save_config_for_hf(model, path)
-        written: dict[str, Any] = json.loads(path.read_text())
+        config: dict[str, Any] = json.loads(path.read_text())
     if not with_arguments:
-        written.pop("model_args", None)
-    return written
+        config.pop("model_args", None)
+    return config
 
 
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "SiLU": "silu"}
@@ -87,7 +87,7 @@ POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
 
 
 def expected_of(model: Any) -> dict[str, Any]:
-    """What a model of timm computes, from its modules, in the words of vitviz."""
+    """What a model of timm computes, read from its modules, in the terms of :func:`summary`."""
     block, heads = model.blocks[0], model.blocks[0].attn.num_heads
     before = not isinstance(model.norm, nn.Identity)
     after = not isinstance(getattr(model, "fc_norm", nn.Identity()), nn.Identity)
@@ -109,7 +109,7 @@ def expected_of(model: Any) -> dict[str, Any]:
 
 
 def summary(config: ViTConfig) -> dict[str, Any]:
-    """The same of vitviz's configuration."""
+    """The same values of a configuration of vitviz."""
     layout = config.layout(config.image_height, config.image_width)
     return {
         "depth": config.depth,

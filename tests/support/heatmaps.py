@@ -19,15 +19,15 @@ def noise(width: int, height: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def prepared(size: tuple[int, int], fit: str, crop_fraction: float = 1.0) -> tuple[Image.Image, Geometry, int, int]:
-    """An image, where a model with patches of 4 pixels sees it, and the height and width of that model's grid."""
+def prepare(size: tuple[int, int], fit: str, crop_fraction: float = 1.0) -> tuple[Image.Image, Geometry, int, int]:
+    """An image, its geometry for a model with patches of 4 pixels, and the height and width of that model's grid."""
     image = noise(*size)
     preprocessing = Preprocessing(24, 32, (0.5,) * 3, (0.5,) * 3, fit, crop_fraction)
     geometry = preprocessing.prepare(image, 4, 4).geometry
     return image, geometry, geometry.input_height // 4, geometry.input_width // 4
 
 
-def whole(values: Any, image: Image.Image) -> Heatmap:
+def heatmap_over(values: Any, image: Image.Image) -> Heatmap:
     """A map over the whole image."""
     box = (0.0, 0.0, float(image.width), float(image.height))
     return Heatmap(token_map(values), image, Geometry(image.width, image.height, box, 8, 8))

@@ -1,4 +1,4 @@
-"""The pieces of hostile files: chunks, segments, directories and whole formats, made byte by byte."""
+"""Building blocks of hostile files: chunks, segments, directories and whole formats, made byte by byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image, ImageCms
 
 from tests.support.image_files import STORED, chunk, encoded, jpeg, quadrants, riff
 
-# The picture that most of them should have been.
+# The picture that most of the files would show if they were intact.
 
 PICTURE = quadrants()
 JPEG = encoded(PICTURE, "JPEG", quality=95, subsampling=0)
@@ -24,15 +24,15 @@ WEBP = encoded(PICTURE, "WEBP", lossless=True)
 BMP = encoded(PICTURE, "BMP")
 
 
-def moving(**options: object) -> dict[str, object]:
-    """A second picture, anew for every file: Pillow leaves its encoder's settings on it."""
+def animation_options(**options: object) -> dict[str, object]:
+    """Options that append a second picture, a new one for every file: Pillow stores encoder settings on it."""
     return {"save_all": True, "append_images": [PICTURE.rotate(90)], **options}
 
 
-MPO = encoded(PICTURE, "MPO", **moving(quality=95, subsampling=0))
+MPO = encoded(PICTURE, "MPO", **animation_options(quality=95, subsampling=0))
 FORMATS = {"jpg": JPEG, "png": PNG, "gif": GIF, "tif": TIFF, "webp": WEBP, "bmp": BMP, "mpo": MPO}
 PNG_HEAD, PNG_PIXELS, PNG_END = PNG[:33], PNG[33:-12], PNG[-12:]
-# Before the first frame.
+# The offset of the first frame.
 GIF_FRAME = GIF.index(b",\0\0\0\0")
 BIG = 8000
 EXECUTED = "<script>document.title = 'executed'</script>"
@@ -42,30 +42,30 @@ def noise(size: int, seed: int = 0) -> bytes:
     return np.random.default_rng(seed).bytes(size)
 
 
-def cut(data: bytes) -> bytes:
+def truncate(data: bytes) -> bytes:
     return data[: len(data) * 2 // 3]
 
 
-def flipped(data: bytes) -> bytes:
-    """Six bits wrong, none of them in the signature."""
-    wrong = bytearray(data)
-    for place in np.random.default_rng(len(data)).integers(16, len(data), 6):
-        wrong[place] ^= 1 << (place % 8)
-    return bytes(wrong)
+def flip_bits(data: bytes) -> bytes:
+    """The data with six flipped bits, none of them in the signature."""
+    flipped = bytearray(data)
+    for offset in np.random.default_rng(len(data)).integers(16, len(data), 6):
+        flipped[offset] ^= 1 << (offset % 8)
+    return bytes(flipped)
 
 
 def deflated_zeros(count: int) -> bytes:
-    packer, block = zlib.compressobj(1), bytes(2**20)
-    whole = b"".join(packer.compress(block) for _ in range(count // len(block)))
-    return whole + packer.compress(bytes(count % len(block))) + packer.flush()
+    compressor, block = zlib.compressobj(1), bytes(2**20)
+    deflated = b"".join(compressor.compress(block) for _ in range(count // len(block)))
+    return deflated + compressor.compress(bytes(count % len(block))) + compressor.flush()
 
 
 # PNG.
 
 
 def png_header(width: int, height: int, depth: int = 8, colour_type: int = 2, interlaced: int = 0) -> bytes:
-    said = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, interlaced)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", said)
+    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, interlaced)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
 
 
 def png_of_zeros(width: int, height: int, colour_type: int = 0, channels: int = 1) -> bytes:
@@ -74,28 +74,28 @@ def png_of_zeros(width: int, height: int, colour_type: int = 0, channels: int = 
 
 
 def png_with(*chunks: bytes) -> bytes:
-    """Chunks before the pixels."""
+    """The picture as a PNG with chunks before the pixels."""
     return PNG_HEAD + b"".join(chunks) + PNG_PIXELS + PNG_END
 
 
 def png_ending_with(*chunks: bytes) -> bytes:
-    """Chunks after the pixels."""
+    """The picture as a PNG with chunks after the pixels."""
     return PNG_HEAD + PNG_PIXELS + b"".join(chunks) + PNG_END
 
 
 def interlaced_png() -> bytes:
-    """All of Adam7's seven passes, with which Pillow writes none."""
+    """The picture as a PNG in the seven passes of Adam7, which Pillow does not write."""
     pixels = np.asarray(PICTURE)
     passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
-    parts = [pixels[top::down, left::across] for top, left, down, across in passes]
-    rows = b"".join(b"\0" + row.tobytes() for part in parts for row in part)
+    subsampled = [pixels[top::down, left::across] for top, left, down, across in passes]
+    rows = b"".join(b"\0" + row.tobytes() for pixels in subsampled for row in pixels)
     return png_header(32, 32, interlaced=1) + chunk(b"IDAT", zlib.compress(rows)) + PNG_END
 
 
 def animated_png(width: int, height: int) -> bytes:
     frame = struct.pack(">IIIIIHHBB", 0, width, height, 0, 0, 1, 1, 1, 0)
-    moving = chunk(b"acTL", struct.pack(">II", 2, 0)) + chunk(b"fcTL", frame)
-    return png_header(width, height, 8, 6) + moving + chunk(b"IDAT", zlib.compress(bytes(64))) + PNG_END
+    control = chunk(b"acTL", struct.pack(">II", 2, 0)) + chunk(b"fcTL", frame)
+    return png_header(width, height, 8, 6) + control + chunk(b"IDAT", zlib.compress(bytes(64))) + PNG_END
 
 
 def text_bomb(kind: bytes, before: bytes) -> bytes:
@@ -103,7 +103,7 @@ def text_bomb(kind: bytes, before: bytes) -> bytes:
 
 
 def raw_profile(block: bytes) -> bytes:
-    """EXIF as ImageMagick writes it."""
+    """A PNG chunk with EXIF in hexadecimal, as ImageMagick writes it."""
     return chunk(b"tEXt", b"Raw profile type exif\0\nexif\n  99\n" + block.hex().encode())
 
 
@@ -119,28 +119,28 @@ def jpeg_with(*segments: bytes) -> bytes:
 
 
 def scan(*components: int, first: int = 0, last: int = 63) -> bytes:
-    """The beginning of a scan, with nothing in it."""
-    parts = b"".join(bytes([component, 0]) for component in components)
-    return segment(0xDA, bytes([len(components)]) + parts + bytes([first, last, 0]))
+    """The header of a scan without data."""
+    tables = b"".join(bytes([component, 0]) for component in components)
+    return segment(0xDA, bytes([len(components)]) + tables + bytes([first, last, 0]))
 
 
 def scan_bomb(scans: int, side: int, progressive: bool) -> bytes:
-    """One component, of which every scan is empty but the first."""
+    """A JPEG of one component whose scans are all empty except the first."""
     data = bytearray(encoded(PICTURE.convert("L"), "JPEG", progressive=progressive))
     frame = data.index(b"\xff\xc2" if progressive else b"\xff\xc0")
     data[frame + 5 : frame + 9] = struct.pack(">HH", side, side)
-    more = scan(1, first=1) if progressive else scan(1)
-    return bytes(data[:-2]) + more * scans + b"\xff\xd9"
+    empty = scan(1, first=1) if progressive else scan(1)
+    return bytes(data[:-2]) + empty * scans + b"\xff\xd9"
 
 
 def separate_scans(scans: int, side: int) -> bytes:
-    """Three components that come one after the other, the first of them again and again."""
+    """A JPEG whose three components have separate scans, and the first of them many."""
     data = jpeg(side, side)
     return data[: data.index(b"\xff\xda")] + scan(1) * scans + scan(2) + scan(3) + b"\xff\xd9"
 
 
 def exif(*entries: bytes, after: bytes = b"") -> bytes:
-    """A block with one directory; offsets count from its first byte."""
+    """An EXIF block with one directory; offsets count from its first byte."""
     return b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4) + after
 
 
@@ -149,24 +149,24 @@ def entry(tag: int, kind: int, count: int, value: int) -> bytes:
 
 
 def exif_of_fractions(count: int) -> bytes:
-    """Resolutions that are hundreds of thousands of fractions."""
+    """EXIF whose resolution is a list of ``count`` fractions."""
     entries = [entry(0x011A, 5, count, 50), entry(0x0128, 3, 1, 2)]
     return exif(*entries, after=bytes(12) + struct.pack("<II", 7, 3) * count)
 
 
 def exif_of_one_place(kind: int, count: int) -> bytes:
-    """Thousands of tags, all of the same numbers, which are the block itself."""
+    """EXIF with thousands of tags that all point to the same numbers, which are the block itself."""
     return exif(*(entry(20_000 + index, kind, count, 8) for index in range(2_500))).ljust(60_000, b"\1")
 
 
 def long_exif(size: int) -> bytes:
-    """One note of a camera's maker."""
+    """EXIF with one long maker note."""
     return exif(entry(0x927C, 7, size, 50), after=bytes(24) + noise(size))
 
 
 def in_segments(block: bytes) -> list[bytes]:
-    """EXIF in as many segments as it needs, as Pillow puts it together again."""
-    return [segment(0xE1, b"Exif\0\0" + block[at : at + 65_000]) for at in range(0, len(block), 65_000)]
+    """EXIF split into JPEG segments, which Pillow joins again."""
+    return [segment(0xE1, b"Exif\0\0" + block[start : start + 65_000]) for start in range(0, len(block), 65_000)]
 
 
 def upright_jpeg(orientation: int) -> bytes:
@@ -176,13 +176,13 @@ def upright_jpeg(orientation: int) -> bytes:
     return encoded(Image.fromarray(stored), "JPEG", quality=95, subsampling=0, exif=block)
 
 
-def turned_jpeg(width: int, height: int) -> bytes:
+def rotated_jpeg(width: int, height: int) -> bytes:
     data = jpeg(width, height)
     return data[:2] + in_segments(exif(entry(0x0112, 3, 1, 6)))[0] + data[2:]
 
 
 def thumbnails() -> bytes:
-    """A picture in whose EXIF is a picture in whose EXIF is a picture."""
+    """A JPEG with a JPEG thumbnail that itself has a thumbnail, three levels deep."""
     inner = JPEG
     for _ in range(3):
         tags = [entry(0x0201, 4, 1, 44), entry(0x0202, 4, 1, len(inner))]
@@ -194,22 +194,22 @@ def thumbnails() -> bytes:
 
 def colour_profile() -> bytes:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    # When it was made.
+    # Zero the date of creation.
     return profile[:24] + bytes(12) + profile[36:]
 
 
 def profile_segments(profile: bytes, claimed: int | None = None) -> list[bytes]:
-    parts = [profile[at : at + 60_000] for at in range(0, len(profile), 60_000)]
+    pieces = [profile[start : start + 60_000] for start in range(0, len(profile), 60_000)]
     head = b"ICC_PROFILE\0"
-    count = claimed or len(parts)
-    return [segment(0xE2, head + bytes([index + 1, count]) + part) for index, part in enumerate(parts)]
+    count = claimed or len(pieces)
+    return [segment(0xE2, head + bytes([index + 1, count]) + piece) for index, piece in enumerate(pieces)]
 
 
 # TIFF.
 
 
 def tiff(width: int, height: int, *more: tuple[int, int, int, int | bytes], data: bytes = b"") -> bytes:
-    """Grey pixels that begin at byte 4096; a tag's value that is given as bytes lies behind the directory."""
+    """A TIFF of grey pixels from byte 4096 on. A tag whose value is bytes stores them tail the pixels."""
     tags: dict[int, tuple[int, int, int | bytes]] = {
         256: (4, 1, width),
         257: (4, 1, height),
@@ -222,12 +222,12 @@ def tiff(width: int, height: int, *more: tuple[int, int, int, int | bytes], data
         279: (4, 1, len(data)),
     }
     tags |= {tag: (kind, count, value) for tag, kind, count, value in more}
-    entries, behind = [], b""
+    entries, tail = [], b""
     for tag, (kind, count, value) in sorted(tags.items()):
         if isinstance(value, bytes):
-            behind, value = behind + value, 4096 + len(data) + len(behind)
+            tail, value = tail + value, 4096 + len(data) + len(tail)
         entries.append(entry(tag, kind, count, value))
-    return exif(*entries).ljust(4096, b"\0") + data + behind
+    return exif(*entries).ljust(4096, b"\0") + data + tail
 
 
 def deflated_tiff(width: int, height: int, *more: tuple[int, int, int, int | bytes]) -> bytes:
@@ -235,22 +235,22 @@ def deflated_tiff(width: int, height: int, *more: tuple[int, int, int, int | byt
 
 
 def tag_bomb() -> bytes:
-    """Twenty thousand tags, each of which is most of the file."""
+    """A TIFF with twenty thousand tags, each of which spans most of the file."""
     entries = [entry(30_000 + index, 7, 600_000, 8) for index in range(20_000)]
     return exif(*entries).ljust(2**20, b"\0")
 
 
 def overlapping_tiles() -> bytes:
-    """Two tiles side by side, again and again, all of the same bytes."""
+    """A TIFF with sixty thousand tiles that all point to the same bytes."""
     offsets = struct.pack("<I", 4096) * 60_000
     tiles = [(273, 4, 0, 0), (322, 4, 1, 520), (323, 4, 1, 1000), (324, 4, 60_000, offsets)]
     data = tiff(1000, 1000, *tiles, data=bytes(520_000))
-    # Without strips.
+    # Replace the strips' tag by an unknown one.
     return data.replace(entry(273, 4, 0, 0), entry(65_000, 4, 0, 0))
 
 
 def looped_tiff() -> bytes:
-    """A first directory that is followed by itself."""
+    """A TIFF whose first directory is followed by itself."""
     data = bytearray(tiff(32, 32, data=bytes(1024)))
     count = struct.unpack_from("<H", data, 8)[0]
     struct.pack_into("<I", data, 10 + 12 * count, 8)
@@ -258,7 +258,7 @@ def looped_tiff() -> bytes:
 
 
 def hidden_directory() -> bytes:
-    """An EXIF directory inside."""
+    """A TIFF with an EXIF directory of thousands of tags."""
     return tiff(32, 32, (34665, 4, 1, 4096 + 1024), data=bytes(1024)) + exif_of_one_place(3, 25_000)[8:]
 
 
@@ -273,17 +273,17 @@ def many_frames(count: int) -> bytes:
     return GIF[:-1] + GIF[GIF_FRAME:-1] * count + b";"
 
 
-def moved_gif(left: int, top: int) -> bytes:
+def offset_gif(left: int, top: int) -> bytes:
     data = bytearray(GIF)
     struct.pack_into("<HH", data, GIF_FRAME + 1, left, top)
     return bytes(data)
 
 
 def run_length_bmp(side: int, code: bytes) -> bytes:
-    """Eight bits, run-length encoded."""
+    """A BMP of 8 bits a pixel, run-length encoded."""
     palette = bytes(range(256)) * 4
-    at = 54 + len(palette)
-    head = struct.pack("<IHHI", at + len(code), 0, 0, at)
+    offset = 54 + len(palette)
+    head = struct.pack("<IHHI", offset + len(code), 0, 0, offset)
     return b"BM" + head + struct.pack("<IiiHHIIiiII", 40, side, side, 1, 8, 1, len(code), 0, 0, 256, 0) + palette + code
 
 
@@ -304,7 +304,7 @@ def flood_of_frames(count: int) -> bytes:
     return riff((b"VP8X", b"\x02\0\0\0" + b"\x1f\0\0" * 2), (b"ANIM", bytes(6)), *[(b"ANMF", frame)] * count)
 
 
-# Files that are two things at once, and others that are none of ours.
+# Files of two formats at once, and of formats that vitviz does not open.
 
 
 def archive() -> bytes:
@@ -315,7 +315,7 @@ def archive() -> bytes:
 
 
 def script_gif() -> bytes:
-    """A program in JavaScript: its width begins a comment that ends behind the picture."""
+    """A GIF that is also JavaScript: its width opens a comment that ends behind the picture."""
     return b"GIF89a/*" + GIF[8:] + b"*/=1;alert(1)"
 
 
@@ -329,11 +329,11 @@ def photoshop() -> bytes:
     return b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 32, 32, 8, 3) + bytes(14) + bytes(3 * 32 * 32)
 
 
-def other(format: str, **options: object) -> Callable[[], bytes]:
+def picture_as(format: str, **options: object) -> Callable[[], bytes]:
     return lambda: encoded(PICTURE, format, **options)
 
 
-def plain(format: str, mode: str, side: int, **options: object) -> Callable[[], bytes]:
+def blank_as(format: str, mode: str, side: int, **options: object) -> Callable[[], bytes]:
     return lambda: encoded(Image.new(mode, (side, side)), format, **options)
 
 

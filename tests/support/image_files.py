@@ -83,29 +83,29 @@ def bmp(width: int, height: int) -> bytes:
 def jpeg(width: int, height: int) -> bytes:
     """A small JPEG that claims another size."""
     data = bytearray(encoded(Image.new("RGB", (16, 16)), "JPEG"))
-    at = data.index(b"\xff\xc0") + 5
-    data[at : at + 4] = struct.pack(">HH", height, width)
+    offset = data.index(b"\xff\xc0") + 5
+    data[offset : offset + 4] = struct.pack(">HH", height, width)
     return bytes(data)
 
 
 def centres(image: Image.Image) -> list[tuple[int, ...]]:
-    """The colours in the middle of the quadrants."""
-    return [image.getpixel(place) for place in ((8, 8), (24, 8), (8, 24), (24, 24))]
+    """The colours at the centres of the quadrants."""
+    return [image.getpixel(point) for point in ((8, 8), (24, 8), (8, 24), (24, 24))]
 
 
 def distance(found: object, expected: object) -> int:
-    """The largest difference of two lists of colours, in levels of 8 bits."""
+    """The largest difference between two lists of colours, in levels of 8 bits."""
     assert len(found) == len(expected)
     return int(np.abs(np.subtract(found, expected, dtype=np.int64)).max())
 
 
 def row_of(data: bytes) -> list[tuple[int, ...]]:
-    opened = open_image(data)
-    return [opened.getpixel((x, 0)) for x in range(opened.width)]
+    image = open_image(data)
+    return [image.getpixel((x, 0)) for x in range(image.width)]
 
 
 def palette_image(transparency: object = None) -> Image.Image:
-    """Index 0, 1, 2, 3: red, green, blue, black."""
+    """An image with a palette: index 0, 1, 2, 3 is red, green, blue, black."""
     image = Image.new("P", (4, 2))
     image.putpalette([*RED, *GREEN, *BLUE, *BLACK])
     image.putdata([0, 1, 2, 3] * 2)
@@ -123,7 +123,7 @@ def row_image(mode: str, values: list[object]) -> Image.Image:
 
 
 UPRIGHT = np.random.default_rng(0).integers(0, 256, (20, 36, 3), dtype=np.uint8)
-# The EXIF standard says which side of the picture the first row and the first column of the file are.
+# EXIF orientation: which sides of the picture the first row and the first column of the file are.
 STORED = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
@@ -136,8 +136,8 @@ STORED = {
 }
 
 
-def turned(upright: np.ndarray, orientation: int, format: str, **options: object) -> bytes:
-    """A file whose rows lie as ``orientation`` says; one that does not exist is written over upright rows."""
+def oriented_file(upright: np.ndarray, orientation: int, format: str, **options: object) -> bytes:
+    """A file whose rows are stored in an EXIF orientation; for an unknown one they are stored upright."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = np.ascontiguousarray(STORED.get(orientation, STORED[1])(upright))

@@ -1,4 +1,4 @@
-"""What an answer of the app says of a map: a safetensors file in base64."""
+"""Reads a map in an answer of the app, which is a safetensors file in base64."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from safetensors.numpy import load
 
 
 def map_values(answer: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """``"token"``."""
-    found: np.ndarray[Any, Any] = load(base64.b64decode(answer["content"]))["values"]
-    return found
+    """The values of the map, ``"token"``."""
+    values: np.ndarray[Any, Any] = load(base64.b64decode(answer["content"]))["values"]
+    return values
 
 
-def map_about(answer: Mapping[str, Any]) -> dict[str, str]:
-    """What the map says of itself: the file's metadata."""
+def map_metadata(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The metadata of the map's file."""
     content = base64.b64decode(answer["content"])
-    found: dict[str, str] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    return found
+    metadata: dict[str, str] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    return metadata

@@ -1,4 +1,4 @@
-"""Every layer's attention, materialised and part of one graph: the slow way to gradients of attention."""
+"""Materialised attention of every layer in one autograd graph: the slow way to gradients of attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> Attri
 def layer_by_layer(
     subject: AttributionInput,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], TokenLayout]:
-    """Every layer's normed input, attention weights and output, materialised and part of one graph."""
+    """Every layer's normed input, attention weights and output, materialised in one autograd graph."""
     network = subject.network
     tokens, layout = network.embed(subject.pixels)
     tokens = tokens.detach().requires_grad_()

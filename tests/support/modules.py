@@ -1,4 +1,4 @@
-"""A Vision Transformer of nobody's package, whose attention is computed in the ways that packages have."""
+"""A user's own Vision Transformer, which computes attention in each of the ways that packages do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAYS = ("fused", "written out", "einsum", "bmm", "MultiheadAttention")
 
 
 class Layer(nn.Module):
-    """Pre-norm attention and MLP; keeps the attention weights of its last run, computed in a way of its own."""
+    """A pre-norm layer of attention and MLP, whose attention is computed in one of :data:`WAYS`."""
 
     def __init__(self, way: str, scale: float | None, has_bias: bool, groups: int) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Layer(nn.Module):
 
     def attend(self, normed: torch.Tensor) -> torch.Tensor:
         queries, keys, values = (
-            part(normed).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            linear(normed).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
         )
         count = normed.shape[1]
         bias = None
         if self.bias is not None:
-            apart = torch.arange(count, device=normed.device)
-            bias = self.bias * (apart[:, None] - apart).abs() / count
+            positions = torch.arange(count, device=normed.device)
+            bias = self.bias * (positions[:, None] - positions).abs() / count
         if self.way == "fused":
             return F.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=bias, scale=self.scale, enable_gqa=self.groups != HEADS
@@ -58,7 +58,7 @@ class Layer(nn.Module):
             weights = (scores if bias is None else scores + bias).softmax(-1)
             return torch.einsum("bhij,bhjd->bihd", weights, values).transpose(1, 2)
         if self.way == "bmm":
-            queries, keys, values = (part.flatten(0, 1) for part in (queries * self.scale, keys, values))
+            queries, keys, values = (tensor.flatten(0, 1) for tensor in (queries * self.scale, keys, values))
             scores = torch.bmm(queries, keys.mT)
             weights = F.softmax(scores if bias is None else scores + bias.repeat(len(normed), 1, 1), dim=-1)
             return torch.bmm(F.dropout(weights, 0.1, self.training), values).unflatten(0, (-1, HEADS))
@@ -68,15 +68,15 @@ class Layer(nn.Module):
 
 
 class OwnViT(nn.Module):
-    """A user's own class: CLS token, patches row by row, registers behind them, CLS pooling.
+    """A user's own network: CLS token, patches row by row, registers behind them, CLS pooling.
 
     Args:
-        way: how attention is computed, in :data:`WAYS`.
-        scales: of every layer; None for the usual one.
-        has_bias: whether layers add something to their scores.
-        groups: heads of keys and values.
-        registers: tokens behind the patches.
-        classes: 0 for features.
+        way: how attention is computed, one of :data:`WAYS`.
+        scales: attention scale of every layer; None for the usual one.
+        has_bias: whether layers add a bias to their scores.
+        groups: number of heads of keys and values.
+        registers: number of tokens behind the patches.
+        classes: number of classes; 0 for a network that returns features.
     """
 
     def __init__(
@@ -101,10 +101,9 @@ class OwnViT(nn.Module):
 
     def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
         patches = self.embedding(pixels).flatten(2).transpose(1, 2)
-        # Without a position nothing would tell a wrong order of tokens.
+        # Positions make a wrong order of tokens visible.
         patches = patches + torch.linspace(0, 1, patches.shape[1], device=pixels.device)[:, None].to(patches)
-        ends = (part.expand(len(pixels), -1, -1) for part in (self.cls_token, self.last_tokens))
-        first, last = ends
+        first, last = (tokens.expand(len(pixels), -1, -1) for tokens in (self.cls_token, self.last_tokens))
         return torch.cat([first, patches, last], 1)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -116,15 +115,16 @@ class OwnViT(nn.Module):
 
 def explicit_weights(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]:
     """Every layer's attention weights ``"head query key"`` of one image, by the plain formula, in double precision."""
-    tokens, found = module.tokens(pixels), []
+    tokens, matrices = module.tokens(pixels), []
     for layer in module.layers:
         assert isinstance(layer, Layer)
         normed = layer.norm(tokens).double()
         if layer.multi_head is None:
-            pairs = [(part.weight, part.bias) for part in (layer.query, layer.key)]
+            pairs = [(linear.weight, linear.bias) for linear in (layer.query, layer.key)]
         else:
-            both = layer.multi_head
-            pairs = list(zip(both.in_proj_weight.chunk(3)[:2], both.in_proj_bias.chunk(3)[:2], strict=True))
+            multi_head = layer.multi_head
+            weights, biases = multi_head.in_proj_weight.chunk(3), multi_head.in_proj_bias.chunk(3)
+            pairs = list(zip(weights[:2], biases[:2], strict=True))
         queries, keys = (
             (normed @ weight.double().mT + bias.double()).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)[0]
             for weight, bias in pairs
@@ -132,15 +132,15 @@ def explicit_weights(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]
         keys = keys.repeat_interleave(HEADS // len(keys), 0)
         scores = queries @ keys.mT * layer.scale
         if layer.bias is not None:
-            apart = torch.arange(len(scores[0]))
-            scores = scores + layer.bias.double() * (apart[:, None] - apart).abs() / len(apart)
-        found.append(torch.exp(scores) / torch.exp(scores).sum(-1, keepdim=True))
+            positions = torch.arange(len(scores[0]))
+            scores = scores + layer.bias.double() * (positions[:, None] - positions).abs() / len(positions)
+        matrices.append(torch.exp(scores) / torch.exp(scores).sum(-1, keepdim=True))
         tokens = layer(tokens)
-    return found
+    return matrices
 
 
 def load_own(module: nn.Module, **arguments: Any) -> Model:
-    """The module as a model, with what its class does not say."""
+    """Load the module as a model, with the settings that its class does not state."""
     options = {"image_size": SIZE, "normalisation": "half", "labels": LABELS, "prefix": ["cls"]}
     return load(module, **{**options, **arguments})
 
@@ -149,13 +149,13 @@ assert math.prod(SIZE) % PATCH**2 == 0
 
 
 def state_of(module: nn.Module) -> dict[str, Any]:
-    """Everything that could be changed about a module."""
+    """All attributes of all submodules, to see whether a module was changed."""
     return {
         name: {
-            key: (type(value), {inner: id(each) for inner, each in value.items()} if isinstance(value, dict) else value)
-            for key, value in vars(part).items()
+            key: (type(value), {inner: id(item) for inner, item in value.items()} if isinstance(value, dict) else value)
+            for key, value in vars(submodule).items()
         }
-        for name, part in module.named_modules()
+        for name, submodule in module.named_modules()
     }
 
 

@@ -1,4 +1,4 @@
-"""The kinds of networks for which a method is computed in a way of its own."""
+"""The kinds of networks that methods compute differently."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "oblong patch": {"patch_height": 8, "patch_width": 4},
     "portrait image, oblong patch": {"image_height": 24, "image_width": 8, "patch_height": 4, "patch_width": 2},
 }
-"""What each changes of the network that the fixture ``make_network`` makes."""
+"""Arguments of the fixture ``make_network``, by kind of network."""
 
 
 def every_network(*names: str) -> pytest.MarkDecorator:
-    """Runs a test with the ``changes`` of each of these."""
+    """Run a test with the ``changes`` of each of these networks."""
     return pytest.mark.parametrize("changes", [NETWORKS[name] for name in names], ids=names)

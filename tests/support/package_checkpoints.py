@@ -1,4 +1,4 @@
-"""Small checkpoints with random weights, written as the packages write theirs."""
+"""Small checkpoints with random weights, written by the packages themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import Draw, silent
 
-# Whole checkpoints of every package that vitviz opens exactly.
+# One checkpoint of every package whose numbers vitviz reproduces exactly.
 EXACT = {
     "timm": Draw("vit_tiny_patch16_224", {"num_heads": 2, "depth": 2}, {"safe": True}),
     "transformers": Draw("ViTForImageClassification", {"num_labels": 3}),
@@ -22,7 +22,7 @@ EXACT = {
 
 
 def write(package: str, folder: Path, draw: Draw | None = None) -> Path:
-    """A small checkpoint with random weights, in a folder of its own."""
+    """Write a small checkpoint with random weights into a new folder."""
     folder = folder / "small"
     folder.mkdir()
     with silent():
@@ -32,7 +32,7 @@ def write(package: str, folder: Path, draw: Draw | None = None) -> Path:
 
 
 def change(folder: Path, key: str, by: float, file: str = "model.safetensors") -> None:
-    """Change a tensor of a checkpoint."""
+    """Add a number to a tensor of a checkpoint."""
     tensors = load_file(folder / file)
     tensors[key] = tensors[key] + by
     save_file(tensors, folder / file, {"format": "pt"})

@@ -1,4 +1,4 @@
-"""Models of every kind for tests of the page's state."""
+"""Kinds of models for tests of the page's state, and a check that a state is legal."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def is_sentence(error: MethodError) -> bool:
     return 0 < len(text) < 2000 and "\n" not in text
 
 
-def is_legal(value: object, seen: ShownView) -> bool:
-    """Whether a value is read as a state that is legal for a model once it is normalized, or refused in a sentence."""
+def is_legal(value: object, view: ShownView) -> bool:
+    """Whether a value becomes a state that is legal for a model once normalized, or is refused with a sentence."""
     try:
         state = PageState.from_json(value)
     except MethodError as error:
         return is_sentence(error)
-    found, notes = normalize(state, [seen] * len(state.views))
-    again, none = normalize(found, [seen] * len(found.views))
+    normalized, notes = normalize(state, [view] * len(state.views))
+    second, second_notes = normalize(normalized, [view] * len(normalized.views))
     assert all(note.endswith(".") and "\n" not in note for note in notes)
-    return found == again and none == [] and PageState.from_json(found.to_json()) == found
+    return normalized == second and second_notes == [] and PageState.from_json(normalized.to_json()) == normalized

@@ -1,4 +1,4 @@
-"""What the files beside the weights of several packages say."""
+"""Reads preprocessing from the configuration files of several packages."""
 
 from __future__ import annotations
 

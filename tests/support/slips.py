@@ -1,6 +1,6 @@
-"""What a newcomer types by mistake, and the sentence that answers it.
+"""Common mistakes of newcomers, and the error message for each.
 
-The code of every row stands as it would in a notebook.
+The code of every row is written as in a notebook.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LISTED = "`vitviz models` lists the names, 'vitviz-photos' is bundled"
 BY_NAME = "expected maps by name, such as {'rollout': analysis.rollout()}"
 
 SLIPS: list[tuple[str, type[VitvizError], str]] = [
-    # A misspelt name, of whatever.
+    # Misspelt names.
     ('analysis.map("rolout")', MethodError, f"method 'rolout': expected {METHOD_NAMES}; did you mean 'rollout'?"),
     ('analysis.map("Grad-CAM")', MethodError, f"method 'Grad-CAM': expected {METHOD_NAMES}; did you mean 'grad_cam'?"),
     ("analysis.map(None)", MethodError, f"method None: expected {METHOD_NAMES}"),

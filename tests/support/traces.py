@@ -1,4 +1,4 @@
-"""Traces of known attention, and the attention of traces, all at once."""
+"""Traces with given attention weights, and the full attention weights of traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vitviz.attention.trace import AttentionTrace
 
 
 def trace_of(weights: torch.Tensor, layout: TokenLayout) -> AttentionTrace:
-    """A trace whose attention is a given one, ``"layer head query key"``: the softmax undoes the logarithm."""
+    """A trace with these attention weights, ``"layer head query key"``: the softmax undoes the logarithm."""
     queries = weights.log().clamp(min=-2000)
     return AttentionTrace(queries, torch.eye(weights.shape[-1]).to(queries).expand_as(queries), 1.0, layout)
 

@@ -1,4 +1,4 @@
-"""A tiny folder of coloured squares, what learns it, and what interrupts that."""
+"""A tiny folder of coloured squares, a configuration that learns it, and interruptions of its training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from einops import repeat
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from vitviz import (
-    Model,
-    Preprocessing,
-    VisionTransformer,
-)
+from vitviz import Model, Preprocessing, VisionTransformer
 from vitviz.training import loop
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import LabelledImages
@@ -53,10 +49,10 @@ def write_folder(root: Path, classes: dict[str, tuple[int, int, int]] = COLOURS,
     return root
 
 
-def same_weights(one: VisionTransformer, other: VisionTransformer) -> bool:
+def same_weights(first: VisionTransformer, second: VisionTransformer) -> bool:
     """Whether two networks agree in every bit."""
-    mine, others = one.state_dict(), other.state_dict()
-    return mine.keys() == others.keys() and all(torch.equal(mine[key], others[key]) for key in mine)
+    state, expected = first.state_dict(), second.state_dict()
+    return state.keys() == expected.keys() and all(torch.equal(state[key], expected[key]) for key in state)
 
 
 def curves(output: Path) -> EventAccumulator:
@@ -68,14 +64,14 @@ def steps_of(events: EventAccumulator, tag: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Finished:
+class TrainedRun:
     output: Path
     model: Model
     accuracy: Accuracy
 
 
 def interrupt_step(monkeypatch: pytest.MonkeyPatch, epoch: int = 4) -> None:
-    """In the middle of an epoch, by default the fifth."""
+    """Interrupt training in the middle of an epoch, by default the fifth."""
 
     def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
         if step == epoch * STEPS_PER_EPOCH + 1:
@@ -85,8 +81,8 @@ def interrupt_step(monkeypatch: pytest.MonkeyPatch, epoch: int = 4) -> None:
     monkeypatch.setattr(loop, "average_into", average)
 
 
-def counted(count: int) -> LabelledImages:
-    """Images that are recognised by their grey, 10 for the first, 20 for the second and so on, of three classes."""
+def grey_images(count: int) -> LabelledImages:
+    """Images of three classes; the first is grey of level 10, the second of level 20, and so on."""
     greys = torch.arange(10, 10 * count + 10, 10, dtype=torch.uint8)
     return LabelledImages(
         repeat(greys, "image -> image 3 8 8").clone(), torch.arange(count) % 3, ("blue", "green", "red")

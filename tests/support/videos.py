@@ -1,4 +1,4 @@
-"""Requests for videos, and the numbers that are kept of one."""
+"""Requests for videos, and the numbers that are saved of one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from vitviz.datasets.video import VideoRequest
 COUNT = 13
 
 
-def asked(model: Model, method: str = "rollout", *, parameters: dict[str, Any] | None = None, **changes: Any) -> Any:
+def video_request(
+    model: Model, method: str = "rollout", *, parameters: dict[str, Any] | None = None, **changes: Any
+) -> Any:
     return VideoRequest(model, MapRequest(method, parameters or {}), **changes)
 
 
-def numbers_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(path) as found:
-        return found["values"], found["seconds"]
+def read_numbers(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(path) as arrays:
+        return arrays["values"], arrays["seconds"]

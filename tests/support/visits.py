@@ -1,4 +1,4 @@
-"""A page that is open, as what answers it sees it."""
+"""An open page as the server sees it: it sends requests to ``Runs`` and gets answers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from vitviz.ui.runs import Runs
 from vitviz.ui.state import PageState, View
 
 Make = Callable[..., Model]
-PAGE, OTHER = "a" * 22, "b" * 22
+PAGE, OTHER_PAGE = "a" * 22, "b" * 22
 STATE: Any = PageState((View(),)).to_json()
 
 
 class Visit:
-    """A page that is open."""
+    """An open page."""
 
     def __init__(self, runs: Runs, page: str = PAGE, session: str = "anna") -> None:
         self.runs, self.page, self.session, self.number = runs, page, session, 0
         self.answers = runs.answers()
 
     def run(self, kind: str, **request: Any) -> dict[str, Any]:
-        """The answer to a request, which is the next one of the page."""
+        """Send the next request of the page, and return the answer."""
         self.number = number = self.number + 1
         reply = self.runs.answer({"page": self.page, "number": number, "kind": kind, **request}, self.session)
         assert (reply["page"], reply["number"], reply["kind"]) == (self.page, number, kind)

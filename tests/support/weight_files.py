@@ -1,4 +1,4 @@
-"""Checkpoint files in every format, and how a refusal of one is told."""
+"""Checkpoint files in every format, and checks of their content and of refusals."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Tensors = dict[str, torch.Tensor]
 
 
 @contextmanager
-def refused(name: str, *found: str) -> Iterator[None]:
-    """What happens inside is refused soon, with one line that names the file and what was found."""
+def expect_refusal(name: str, *patterns: str) -> Iterator[None]:
+    """The body is refused within seconds, with one line that names the file and matches the patterns."""
     start = time.process_time()
     with pytest.raises(CheckpointError) as caught:
         yield
     message = str(caught.value)
     assert message.startswith(f"{name}: "), message
-    for part in found:
-        assert re.search(part, message), f"{part!r} is not in {message!r}"
+    for pattern in patterns:
+        assert re.search(pattern, message), f"{pattern!r} is not in {message!r}"
     assert message.isprintable(), repr(message)
     assert len(message) < 700
     assert time.process_time() - start < 5
 
 
-def everything(file: WeightFile, group: str = "") -> Tensors:
+def read_all(file: WeightFile, group: str = "") -> Tensors:
     return {key: file.read(group, key) for key in file.groups[group]}
 
 
-def same(found: Tensors, expected: Mapping[str, torch.Tensor]) -> None:
+def check_same(found: Tensors, expected: Mapping[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert found[key].dtype == torch.float32
@@ -52,7 +52,7 @@ def state() -> Tensors:
     return {"embed/kernel": torch.randn(4, 3), "blocks.0.bias": torch.randn(7), "scale": torch.tensor(2.5)}
 
 
-# What is written comes back.
+# Functions that write tensors.
 
 
 def save_npz(tensors: Tensors, path: Path) -> None:
@@ -91,5 +91,5 @@ def npy(header: str, data: bytes = bytes(16), version: bytes = b"\x01\x00") -> b
     return b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header.encode() + data
 
 
-def described(shape: str, descr: str = "'<f4'", data: bytes = bytes(16)) -> bytes:
+def npy_of_shape(shape: str, descr: str = "'<f4'", data: bytes = bytes(16)) -> bytes:
     return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n", data)

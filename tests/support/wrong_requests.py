@@ -1,10 +1,8 @@
-"""Requests to a server that are wrong in one way each."""
+"""Requests to a server, each wrong in one way."""
 
 from __future__ import annotations
 
-from tests.server_client import (
-    form,
-)
+from tests.server_client import form
 
 JSON_ROUTES = (
     "queue/join",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.training import SMALL, Finished, write_folder
+from tests.support.training import SMALL, TrainedRun, write_folder
 from vitviz.training import loop
 
 
@@ -19,12 +19,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     """A whole run, never interrupted. Read only."""
     output = tmp_path_factory.mktemp("runs") / "colours"
-    return Finished(output, *loop.train(folder, output, SMALL))
+    return TrainedRun(output, *loop.train(folder, output, SMALL))
 
 
 @pytest.fixture
-def state(finished: Finished) -> dict[str, Any]:
+def state(finished: TrainedRun) -> dict[str, Any]:
     return torch.load(finished.output / loop.STATE, weights_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.training import SMALL, Finished
+from tests.support.training import SMALL, TrainedRun
 from vitviz import (
     CheckpointError,
 )
@@ -47,7 +47,7 @@ DAMAGES: dict[str, Callable[[Path, dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_state_is_refused_and_never_executed(
-    finished: Finished,
+    finished: TrainedRun,
     folder: Path,
     tmp_path: Path,
     state: dict[str, Any],

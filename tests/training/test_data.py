@@ -13,7 +13,7 @@ import torch
 from einops import rearrange, repeat
 from PIL import Image
 
-from tests.support.training import PLAIN, counted, write_folder
+from tests.support.training import PLAIN, grey_images, write_folder
 from vitviz import (
     ImageError,
     Preprocessing,
@@ -67,7 +67,7 @@ def test_one_channel_is_read_as_one_channel(folder: Path) -> None:
 
 
 def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(training_batches(counted(count), PLAIN, augmentation, 4, (8,), 0.3, seed))
+    return list(training_batches(grey_images(count), PLAIN, augmentation, 4, (8,), 0.3, seed))
 
 
 def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
@@ -100,8 +100,8 @@ def test_an_epoch_follows_from_its_seed() -> None:
 def test_pixels_are_standardised_after_the_augmentation() -> None:
     standard = replace(PLAIN, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
     arguments = (Augmentation(), 4, (8,), 0.3, 0)
-    plain, _ = next(training_batches(counted(4), PLAIN, *arguments))
-    pixels, _ = next(training_batches(counted(4), standard, *arguments))
+    plain, _ = next(training_batches(grey_images(4), PLAIN, *arguments))
+    pixels, _ = next(training_batches(grey_images(4), standard, *arguments))
     mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))
     torch.testing.assert_close(pixels * std + mean, plain)
 
@@ -109,6 +109,6 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
 def test_a_given_order_decides_which_images_an_epoch_sees() -> None:
     order = torch.tensor([7, 7, 2, 0, 5, 1, 9, 9, 3])
     plain = Augmentation(jitter=0, mix=0)
-    seen = training_batches(counted(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
+    seen = training_batches(grey_images(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
     indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in seen])
     assert indices.tolist() == order[:8].tolist()

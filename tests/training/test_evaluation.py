@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.training import PLAIN, counted
+from tests.support.training import PLAIN, grey_images
 from vitviz import (
     DataError,
     Preprocessing,
@@ -107,14 +107,14 @@ def test_the_area_under_the_curve_is_how_often_the_known_score_higher() -> None:
 
 def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., VisionTransformer]) -> None:
     with pytest.raises(DataError, match="3 classes in the images, 5 in the model"):
-        evaluate(make_network(), PLAIN, counted(3))
+        evaluate(make_network(), PLAIN, grey_images(3))
 
 
 def test_the_picture_of_the_log_has_every_class_above_its_attention(
     make_network: Callable[..., VisionTransformer],
 ) -> None:
     network = make_network(image_height=8, image_width=8, classes=3, register_tokens=1)
-    picture = attention_picture(network, PLAIN, counted(6))
+    picture = attention_picture(network, PLAIN, grey_images(6))
     assert picture.shape == (3, 2 * SIDE, 3 * SIDE)
     assert picture.dtype == np.uint8
     above = picture[:, :SIDE].reshape(3, SIDE, 3, SIDE)

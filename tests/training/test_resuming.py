@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-from tests.support.training import SMALL, Finished, curves, interrupt_step, same_weights, steps_of, write_folder
+from tests.support.training import SMALL, TrainedRun, curves, interrupt_step, same_weights, steps_of, write_folder
 from vitviz import (
     CheckpointError,
 )
@@ -55,7 +55,7 @@ def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     ("interrupt", "whole_epochs"), [(interrupt_step, 4), (interrupt_evaluation, 1), (interrupt_writing, 2)]
 )
 def test_an_interrupted_run_resumes_as_if_it_had_not_been(
-    finished: Finished,
+    finished: TrainedRun,
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +91,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("changes", "message"), CHANGES.values(), ids=CHANGES)
 def test_another_configuration_is_not_resumed_and_the_difference_is_told(
-    finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], message: str
+    finished: TrainedRun, folder: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     before = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE).read_bytes()
     with pytest.raises(CheckpointError, match=rf"state\.pt: belongs to another run \({re.escape(message)}\)"):
@@ -108,7 +108,7 @@ def test_another_configuration_is_not_resumed_and_the_difference_is_told(
     ids=["classes", "count"],
 )
 def test_other_images_are_not_resumed(
-    finished: Finished, tmp_path: Path, classes: tuple[str, ...], count: int, message: str
+    finished: TrainedRun, tmp_path: Path, classes: tuple[str, ...], count: int, message: str
 ) -> None:
     other = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
     shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
@@ -120,7 +120,7 @@ def test_other_images_are_not_resumed(
 
 
 def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
-    finished: Finished, folder: Path, tmp_path: Path
+    finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
     compact = finished.output / loop.COMPACT
     state = torch.load(compact, weights_only=True)
@@ -133,7 +133,7 @@ def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
 
 
 def test_a_compact_state_may_go_on_longer_and_with_other_settings(
-    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output folder's own state counts once there is one."""
     longer = replace(SMALL, epochs=9, muon_rate=0.01, seed=3)
@@ -163,7 +163,7 @@ COMPACT_DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]]
 
 @pytest.mark.parametrize(("damage", "changes", "message"), COMPACT_DAMAGES.values(), ids=COMPACT_DAMAGES)
 def test_a_compact_state_that_does_not_fit_is_refused(
-    finished: Finished,
+    finished: TrainedRun,
     folder: Path,
     tmp_path: Path,
     damage: Callable[[Path], object],
@@ -176,7 +176,7 @@ def test_a_compact_state_that_does_not_fit_is_refused(
         loop.train(folder, tmp_path / "run", replace(SMALL, **changes), resume_from=compact)
 
 
-def test_a_compact_state_of_other_classes_is_refused(finished: Finished, tmp_path: Path) -> None:
+def test_a_compact_state_of_other_classes_is_refused(finished: TrainedRun, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "images", dict.fromkeys(("blue", "green", "yellow"), (9, 9, 9)), train=12, test=1)
     with pytest.raises(CheckpointError, match=r"other images \(classes was \['blue', 'green', 'red'\]"):
         loop.train(other, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)

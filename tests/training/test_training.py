@@ -18,9 +18,9 @@ from tests.support.training import (
     PLAIN,
     SMALL,
     STEPS_PER_EPOCH,
-    Finished,
-    counted,
+    TrainedRun,
     curves,
+    grey_images,
     interrupt_step,
     same_weights,
     steps_of,
@@ -42,13 +42,13 @@ pytestmark = pytest.mark.slow
 # A whole run.
 
 
-def test_a_small_folder_is_learnt(finished: Finished) -> None:
+def test_a_small_folder_is_learnt(finished: TrainedRun) -> None:
     assert finished.accuracy.images == 12
     assert finished.accuracy.top1 >= 0.9
     assert finished.accuracy.loss < 0.8 < np.log(3)
 
 
-def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> None:
+def test_the_checkpoint_is_the_model_that_train_returns(finished: TrainedRun) -> None:
     loaded = load(finished.output / loop.CHECKPOINT)
     assert same_weights(loaded.network, finished.model.network)
     assert loaded.network.config == finished.model.network.config
@@ -66,21 +66,21 @@ def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> N
     assert not any(parameter.requires_grad for parameter in finished.model.network.parameters())
 
 
-def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: Finished, folder: Path) -> None:
+def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: TrainedRun, folder: Path) -> None:
     test = read_image_folder(folder, "test", finished.model.preprocessing, 2, 2)
     again = evaluate(finished.model.network, finished.model.preprocessing, test)
     assert (again.top1, again.per_class) == (finished.accuracy.top1, finished.accuracy.per_class)
     assert again.loss == pytest.approx(finished.accuracy.loss, rel=1e-5)
 
 
-def test_the_preprocessing_standardises_by_the_training_images(finished: Finished, folder: Path) -> None:
+def test_the_preprocessing_standardises_by_the_training_images(finished: TrainedRun, folder: Path) -> None:
     files = sorted((folder / "train").rglob("*.png"))
     values = np.stack([np.asarray(Image.open(path)) for path in files]).astype(np.float64) / 255
     np.testing.assert_allclose(finished.model.preprocessing.mean, values.mean((0, 1, 2)), atol=1e-4)
     np.testing.assert_allclose(finished.model.preprocessing.std, values.std((0, 1, 2)), atol=1e-4)
 
 
-def test_tensorboard_shows_the_curves_and_the_attention(finished: Finished) -> None:
+def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) -> None:
     events = curves(finished.output)
     every_epoch = [STEPS_PER_EPOCH * epoch for epoch in range(1, 7)]
     for tag in ("train/loss", "train/accuracy", "train/learning rate"):
@@ -106,7 +106,7 @@ def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
 
 
 def test_a_finished_run_is_not_trained_further(
-    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = shutil.copytree(finished.output, tmp_path / "copy")
     (output / loop.CHECKPOINT).unlink()
@@ -118,7 +118,7 @@ def test_a_finished_run_is_not_trained_further(
 
 
 def test_the_seed_determines_the_weights_and_nothing_else_does(
-    finished: Finished, folder: Path, tmp_path: Path
+    finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -130,7 +130,7 @@ def test_the_seed_determines_the_weights_and_nothing_else_does(
 
 
 def test_the_progress_bar_does_not_decide_what_is_learnt(
-    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Hidden(tqdm):
         """What TQDM_DISABLE=1 makes of every bar."""
@@ -179,10 +179,11 @@ def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path:
 
 def test_every_batch_has_one_of_the_sides() -> None:
     found = [
-        pixels.shape[-1] for pixels, _ in training_batches(counted(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
+        pixels.shape[-1]
+        for pixels, _ in training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
     ]
     assert set(found) == {4, 6, 8} and found != sorted(found)
-    again = training_batches(counted(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
+    again = training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
     assert [pixels.shape[-1] for pixels, _ in again] == found
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 import vitviz
 from tests.driver import EXAMPLE
-from tests.support.api_calls import ENDPOINTS, ROLLOUT, called
+from tests.support.api_calls import ENDPOINTS, ROLLOUT, post_json
 from tests.support.apps import close
 from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch, launch_options
@@ -148,7 +148,7 @@ def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any
     # A proxy may hand on the whole path, or what is behind its own.
     for path in ("/health", "/vit/health"):
         assert httpx.get(f"{address}{path}", timeout=60).json()["status"] == "ok"
-    event = called(address, "call/v2/models", b"{}").json()["event_id"]
+    event = post_json(address, "call/v2/models", b"{}").json()["event_id"]
     answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}", timeout=60).text
     assert answer.startswith("event: complete") and BUNDLED[0] in answer
     # Of a call without a session, nothing is kept once its answer is fetched.

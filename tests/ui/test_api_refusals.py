@@ -13,7 +13,7 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from tests.driver import EXAMPLE, ROOT
-from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, called, maps
+from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, maps, post_json
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.weights import BUNDLED
@@ -182,20 +182,20 @@ def test_an_id_that_was_never_given_opens_nothing(client: Client, found: dict[st
 def test_a_request_that_cannot_be_served_is_told_at_once(
     address: str, endpoint: str, body: bytes, status: int, phrase: str
 ) -> None:
-    answer = called(address, endpoint, body)
+    answer = post_json(address, endpoint, body)
     assert (answer.status_code, phrase in answer.text) == (status, True), answer.text
     assert len(answer.text) < 500
 
 
 def test_a_form_is_no_call(address: str) -> None:
-    answer = called(address, "call/models", b"data=[]", {"Content-Type": "application/x-www-form-urlencoded"})
+    answer = post_json(address, "call/models", b"data=[]", {"Content-Type": "application/x-www-form-urlencoded"})
     assert answer.status_code == 415 and "Content-Type: application/json" in answer.json()["detail"]
 
 
 def test_a_file_that_was_not_uploaded_is_not_read_wherever_it_is_said(address: str, found: dict[str, Any]) -> None:
     own = {"path": str(EXAMPLE), "meta": {"_type": "gradio.FileData"}}
     for body in ({"id": own, "maps": []}, {"id": found["id"], "maps": [{"method": own}]}):
-        answer = called(address, "call/v2/maps", json.dumps(body).encode())
+        answer = post_json(address, "call/v2/maps", json.dumps(body).encode())
         assert answer.status_code == 400 and "not uploaded here" in answer.json()["detail"]
 
 

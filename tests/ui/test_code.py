@@ -15,7 +15,7 @@ from PIL import Image
 import vitviz
 from tests.driver import COARSE, COARSEST
 from tests.reference_packages import transformers  # noqa: F401
-from tests.support.map_contents import map_about, map_values
+from tests.support.map_contents import map_metadata, map_values
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.ui.handlers import Handlers
@@ -90,7 +90,7 @@ def test_the_lines_make_the_map_that_the_page_shows(
     shown = map_values(found)[len(opened["facts"]["prefix"]) :]
     np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert (tmp_path / f"{method}.png").is_file()
-    assert map_about(found)["description"].startswith(made["heatmap"].description)
+    assert map_metadata(found)["description"].startswith(made["heatmap"].description)
 
 
 def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

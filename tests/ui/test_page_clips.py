@@ -20,7 +20,7 @@ from tests.driver import (
     settle,
     upload,
 )
-from tests.support.clips import moving, shown, sound_packets, write_clip
+from tests.support.clips import moving_frames, read_frames, sound_packets, write_clip
 from tests.ui.answers import Library, check_page
 from vitviz import Model
 from vitviz.images.clips import read_frame
@@ -37,7 +37,7 @@ COUNT = 30
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_clip(tmp_path_factory.mktemp("clip") / "clip.mp4", frames=moving(COUNT, 320, 240), sound="aac")
+    return write_clip(tmp_path_factory.mktemp("clip") / "clip.mp4", frames=moving_frames(COUNT, 320, 240), sound="aac")
 
 
 def scrub(page: Page, frame: int) -> None:
@@ -92,7 +92,7 @@ def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: M
         panel.locator("[data-act=video]").click()
     assert download.value.suggested_filename == "clip-rollout.mp4"
     video = Path(download.value.path())
-    frames = shown(video)
+    frames = read_frames(video)
     assert len(frames) == COUNT and len(sound_packets(video)) == len(sound_packets(clip))
     expect(page.locator(".vx-said")).to_contain_text(f"One scale for all {COUNT} frames")
     expect(page.locator(".vx-said")).to_contain_text("Sound: aac, as it was.")
@@ -103,7 +103,7 @@ def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: M
 
 
 def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
-    upload(page, write_clip(tmp_path / "long.mp4", frames=moving(600)))
+    upload(page, write_clip(tmp_path / "long.mp4", frames=moving_frames(600)))
     panel = open_panel(page, "save")
     panel.locator("[data-act=video]").click()
     expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
@@ -158,7 +158,7 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     request = {"state": reply["state"], "index": 0, "uid": reply["views"][0]["uid"]}
     steps: list[str] = []
     found = handlers.kinds["film"](request, lambda step: steps.append(str(step)))
-    assert len(shown(Path(found["path"]))) == COUNT and len(steps) > 10
+    assert len(read_frames(Path(found["path"]))) == COUNT and len(steps) > 10
     for words, parameters in (
         ("about one class", {"target": {"class": 1, "against": 2}}),
         ("about one class", {"target": {"patch": [1, 1]}}),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vitviz
-from tests.support.map_contents import map_about, map_values
+from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Make, Visit
 from tests.ui.test_runs_order import NAMES
 from vitviz import METHODS, Analysis, likeness
@@ -151,7 +151,7 @@ def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid:
     answer = visit.run("map", uid=uid, method=method, parameters=parameters)
     expected = analysis.map(method, **parameters)
     np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5, atol=1e-8)
-    assert map_about(answer)["description"] == expected.description
+    assert map_metadata(answer)["description"] == expected.description
     # What was made once is there at once.
     again = visit.ask("map", uid=uid, method=method, parameters=parameters)
     np.testing.assert_array_equal(map_values(again), map_values(answer))
@@ -169,12 +169,12 @@ def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit
         expected = analysis.map(method, query=asked, **others)
         # The library's numbers, all of them.
         np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5)
-        about = map_about(answer)
+        about = map_metadata(answer)
         assert about.get("self") == (None if own is None else str(own))
         left_out = f"; patch ({query[0]}, {query[1]}) itself, where this map begins, is left out of the colours"
         assert about["description"] == expected.description + (left_out if own is not None else "")
     attention = visit.ask("map", uid=uid, method="attention_mass", parameters={})
-    assert "self" not in map_about(attention)
+    assert "self" not in map_metadata(attention)
 
 
 @pytest.mark.slow

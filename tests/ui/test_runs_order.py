@@ -15,7 +15,7 @@ from gradio.context import LocalContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.visits import OTHER, PAGE, STATE, Visit
+from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui.handlers import Handlers
@@ -55,7 +55,9 @@ def test_progress_is_told_and_the_reply_is_kept(visit: Visit) -> None:
     state = visit.ask("progress", page=PAGE, number=1)
     assert state in ({"done": 3, "total": 7, "text": "Working"}, {"done": 4, "total": 7, "text": "Working"})
     assert (
-        visit.ask("progress", page=OTHER, number=1) == visit.ask("progress", page=PAGE, number=2) == {"unknown": True}
+        visit.ask("progress", page=OTHER_PAGE, number=1)
+        == visit.ask("progress", page=PAGE, number=2)
+        == {"unknown": True}
     )
     held.release.set()
     thread.join(30)
@@ -66,7 +68,7 @@ def test_progress_is_told_and_the_reply_is_kept(visit: Visit) -> None:
 def test_a_newer_request_supersedes_the_one_before(visit: Visit) -> None:
     held = Held(visit)
     thread = started(visit, held)
-    other = Visit(visit.runs, OTHER, "bert")
+    other = Visit(visit.runs, OTHER_PAGE, "bert")
     assert "failed" in other.run("rank")
     assert thread.is_alive()
     newer = visit.run("rank", uid=3)
@@ -82,7 +84,7 @@ def test_a_newer_request_supersedes_the_one_before(visit: Visit) -> None:
 def test_a_request_is_stopped_by_its_page_and_before_it_begins(visit: Visit) -> None:
     held = Held(visit)
     thread = started(visit, held)
-    assert visit.ask("stop", page=OTHER, number=1) == visit.ask("stop", page=PAGE, number=9) == {}
+    assert visit.ask("stop", page=OTHER_PAGE, number=1) == visit.ask("stop", page=PAGE, number=9) == {}
     assert thread.is_alive()
     assert visit.ask("stop", page=PAGE, number=1) == {}
     thread.join(30)

@@ -13,7 +13,7 @@ import torch
 from einops import reduce
 from PIL import Image
 
-from tests.support.heatmaps import array, noise, prepared, token_map, whole
+from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from vitviz import Geometry, Heatmap, Preprocessing, Style
 from vitviz.errors.kinds import ImageError, MethodError
 
@@ -43,7 +43,7 @@ def placed(values: torch.Tensor, image: Image.Image, geometry: Geometry) -> np.n
 @every_fit
 @pytest.mark.parametrize("crop_fraction", [1.0, 0.8])
 def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: str, crop_fraction: float) -> None:
-    image, geometry, rows, columns = prepared(size, fit, crop_fraction)
+    image, geometry, rows, columns = prepare(size, fit, crop_fraction)
     heatmap = Heatmap(token_map(torch.randn(rows, columns)), image, geometry)
     pixels = heatmap.pixels()
     assert (pixels.dtype, pixels.shape) == (np.float32, (image.height, image.width))
@@ -72,7 +72,7 @@ def test_patch_borders_on_pixel_centres_round_as_the_rectangles_do() -> None:
 def test_what_the_model_did_not_see_has_no_value_and_everything_else_has(
     size: tuple[int, int], fit: str, smooth: bool
 ) -> None:
-    image, geometry, rows, columns = prepared(size, fit)
+    image, geometry, rows, columns = prepare(size, fit)
     pixels = Heatmap(token_map(torch.rand(rows, columns)), image, geometry).pixels(smooth)
     for y in range(image.height):
         for x in range(image.width):
@@ -83,7 +83,7 @@ def test_what_the_model_did_not_see_has_no_value_and_everything_else_has(
 @every_fit
 @pytest.mark.parametrize("style", [Style(), Style(smooth=True), Style(opacity=1.0), Style(opacity=0.0)])
 def test_the_overlay_dims_the_unseen_and_colours_nothing_of_it(fit: str, style: Style) -> None:
-    image, geometry, rows, columns = prepared(SIZES["panorama"], fit)
+    image, geometry, rows, columns = prepare(SIZES["panorama"], fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     unseen = np.isnan(heatmap.pixels())
     dimmed = array(heatmap.overlay(style))[unseen]
@@ -96,13 +96,13 @@ def test_the_overlay_dims_the_unseen_and_colours_nothing_of_it(fit: str, style: 
 
 def test_smooth_has_the_patchs_value_at_its_centre() -> None:
     values = torch.randn(3, 4)
-    pixels = whole(values, noise(4 * 5, 3 * 7)).pixels(smooth=True)
+    pixels = heatmap_over(values, noise(4 * 5, 3 * 7)).pixels(smooth=True)
     np.testing.assert_allclose(pixels[3::7, 2::5], values, atol=1e-6)
 
 
 def test_smooth_is_linear_between_centres_and_constant_beyond_the_outermost() -> None:
     values = torch.tensor([[0.0, 1.0, 5.0], [2.0, 3.0, 7.0]])
-    pixels = whole(values, noise(30, 20)).pixels(smooth=True)
+    pixels = heatmap_over(values, noise(30, 20)).pixels(smooth=True)
     across = np.interp(np.arange(30) + 0.5, [5, 15, 25], [0, 1, 5])
     down = np.interp(np.arange(20) + 0.5, [5, 15], [0, 2])
     np.testing.assert_allclose(pixels, down[:, None] + across, atol=1e-5)
@@ -111,7 +111,7 @@ def test_smooth_is_linear_between_centres_and_constant_beyond_the_outermost() ->
 @every_size
 @every_fit
 def test_smooth_stays_between_the_values_of_the_map(size: tuple[int, int], fit: str) -> None:
-    image, geometry, rows, columns = prepared(size, fit)
+    image, geometry, rows, columns = prepare(size, fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     pixels, (low, high) = heatmap.pixels(smooth=True), heatmap.token_map.range
     assert np.nanmin(pixels) >= low - 1e-6 and np.nanmax(pixels) <= high + 1e-6
@@ -119,7 +119,7 @@ def test_smooth_stays_between_the_values_of_the_map(size: tuple[int, int], fit: 
 
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_map_of_one_patch_covers_what_was_seen(smooth: bool) -> None:
-    assert (whole([[0.25]], noise(9, 7)).pixels(smooth) == 0.25).all()
+    assert (heatmap_over([[0.25]], noise(9, 7)).pixels(smooth) == 0.25).all()
 
 
 # Other sizes.
@@ -129,7 +129,7 @@ def test_a_map_of_one_patch_covers_what_was_seen(smooth: bool) -> None:
 @every_fit
 @pytest.mark.parametrize("side", [300, 111, 10])
 def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str, side: int) -> None:
-    image, geometry, rows, columns = prepared(size, fit)
+    image, geometry, rows, columns = prepare(size, fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     resized = heatmap.resized(side)
     assert max(resized.image.size) == side
@@ -145,7 +145,7 @@ def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str,
 
 @pytest.mark.parametrize(("size", "side", "expected"), [((1000, 2), 100, (100, 1)), ((2, 1000), 50, (1, 50))])
 def test_a_strip_keeps_at_least_one_pixel(size: tuple[int, int], side: int, expected: tuple[int, int]) -> None:
-    resized = whole(torch.rand(2, 2), noise(*size)).resized(side)
+    resized = heatmap_over(torch.rand(2, 2), noise(*size)).resized(side)
     assert resized.image.size == expected
     assert not np.isnan(resized.pixels()).any()
 
@@ -211,7 +211,7 @@ def test_a_style_that_cannot_be_drawn_is_refused(changes: dict[str, Any], messag
 
 def test_a_map_is_an_array() -> None:
     values = torch.arange(6.0).view(2, 3)
-    heatmap = whole(values, noise(30, 20))
+    heatmap = heatmap_over(values, noise(30, 20))
     for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy()):
         assert found.dtype == np.float32 and np.array_equal(found, values.numpy())
     assert np.asarray(heatmap, dtype=np.float64).dtype == np.float64
@@ -225,7 +225,7 @@ def test_a_map_is_an_array() -> None:
 
 @pytest.mark.parametrize("name", ["map.png", "map.webp", "map.bmp"])
 def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> None:
-    heatmap = whole(torch.arange(6.0).view(2, 3), noise(30, 20))
+    heatmap = heatmap_over(torch.arange(6.0).view(2, 3), noise(30, 20))
     heatmap.save(tmp_path / name)
     heatmap.save(str(tmp_path / f"marked {name}"), "magma", (1, 2))
     with Image.open(tmp_path / name) as plain, Image.open(tmp_path / f"marked {name}") as marked:
@@ -237,7 +237,7 @@ def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", ["map.xyz", "map", "gone/map.png"])
 def test_what_cannot_be_saved_is_told(tmp_path: Path, name: str) -> None:
-    heatmap = whole(torch.zeros(2, 3), noise(30, 20))
+    heatmap = heatmap_over(torch.zeros(2, 3), noise(30, 20))
     with pytest.raises(ImageError, match=f"{re.escape(name)}: cannot be written"):
         heatmap.save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -245,11 +245,11 @@ def test_what_cannot_be_saved_is_told(tmp_path: Path, name: str) -> None:
 
 def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
     file = tmp_path / "map.webp"
-    whole(torch.zeros(2, 3), noise(30, 20)).save(file)
+    heatmap_over(torch.zeros(2, 3), noise(30, 20)).save(file)
     before = file.read_bytes()
     # WebP has sides of at most 16,383 pixels, which its encoder finds when the file is open.
     with pytest.raises(ImageError, match=r"map\.webp: cannot be written \("):
-        whole(torch.zeros(2, 3), noise(17_000, 2)).save(file)
+        heatmap_over(torch.zeros(2, 3), noise(17_000, 2)).save(file)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
 
 
@@ -258,4 +258,4 @@ def test_a_size_that_there_is_not_is_refused(side: Any) -> None:
     with pytest.raises(
         MethodError, match=f"longest_side = {re.escape(repr(side))}: expected a whole number of at least"
     ):
-        whole(torch.zeros(2, 3), noise(30, 20)).resized(side)
+        heatmap_over(torch.zeros(2, 3), noise(30, 20)).resized(side)

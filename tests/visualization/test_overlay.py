@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.heatmaps import array, noise, prepared, token_map, whole
+from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from vitviz import Geometry, Heatmap, QueryError, Style, TokenMap
 from vitviz.visualization.heatmaps import BAND_ROWS, COLORMAPS, colour_table
 
@@ -27,7 +27,7 @@ def matplotlibs(colormap: str, values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("value", [0.0, 0.2, -3.0, 1e-30])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_constant_map_has_one_colour_the_lowest(value: float, smooth: bool) -> None:
-    heatmap = whole(torch.full((2, 3), value), noise(12, 8))
+    heatmap = heatmap_over(torch.full((2, 3), value), noise(12, 8))
     overlay = array(heatmap.overlay(Style(opacity=1.0, smooth=smooth)))
     np.testing.assert_allclose(overlay, np.broadcast_to(colour_table(Style().colormap)[0], overlay.shape), atol=0.5001)
 
@@ -44,7 +44,7 @@ def test_opaque_colours_are_matplotlibs(colormap: str) -> None:
     # 256 values and those next to the borders between two colours.
     steps = np.arange(257, dtype=np.float32) / 256
     values = np.concatenate([steps, np.nextafter(steps[1:], 0), (steps[:-1] + steps[1:]) / 2]).reshape(1, -1)
-    overlay = whole(values, noise(values.size, 1)).overlay(Style(colormap, opacity=1.0))
+    overlay = heatmap_over(values, noise(values.size, 1)).overlay(Style(colormap, opacity=1.0))
     np.testing.assert_allclose(array(overlay), matplotlibs(colormap, values), atol=0.5001)
 
 
@@ -57,7 +57,7 @@ def test_the_colour_table_is_matplotlibs(colormap: str) -> None:
 
 @every_fit
 def test_no_opacity_gives_back_the_image_where_it_was_seen(fit: str) -> None:
-    image, geometry, rows, columns = prepared(SIZES["landscape"], fit)
+    image, geometry, rows, columns = prepare(SIZES["landscape"], fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     seen = ~np.isnan(heatmap.pixels())
     assert np.array_equal(array(heatmap.overlay(Style(opacity=0.0)))[seen], array(image)[seen])
@@ -103,7 +103,7 @@ def assert_mixed(heatmap: Heatmap, style: Style) -> None:
 def test_colours_are_mixed_with_the_image_by_the_opacity(
     fit: str, ends: tuple[float | None, float | None], smooth: bool, opacity: float
 ) -> None:
-    image, geometry, rows, columns = prepared((250, 170), fit)
+    image, geometry, rows, columns = prepare((250, 170), fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
 
@@ -111,20 +111,20 @@ def test_colours_are_mixed_with_the_image_by_the_opacity(
 @pytest.mark.parametrize("height", [5, BAND_ROWS - 1, BAND_ROWS, BAND_ROWS + 1, 2 * BAND_ROWS + 7])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:
-    assert_mixed(whole(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
+    assert_mixed(heatmap_over(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
 
 
 @pytest.mark.slow
 def test_every_level_mixes_with_every_colour() -> None:
     levels = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None], (256, 256, 3))
-    heatmap = whole(torch.arange(256)[None] / 255, Image.fromarray(np.ascontiguousarray(levels)))
+    heatmap = heatmap_over(torch.arange(256)[None] / 255, Image.fromarray(np.ascontiguousarray(levels)))
     for colormap in COLORMAPS:
         for opacity in np.linspace(0, 1, 21):
             assert_mixed(heatmap, Style(colormap, float(opacity)))
 
 
 def test_a_map_far_wider_than_the_ends_of_its_colours_is_as_exact_as_single_precision() -> None:
-    heatmap = whole([[0.2, 0.5]], noise(100, 2))
+    heatmap = heatmap_over([[0.2, 0.5]], noise(100, 2))
     overlay = array(heatmap.overlay(Style("gray", 1.0, smooth=True, low=0.45, high=0.45)))[0, :, 0]
     assert np.array_equal(overlay, np.where(exact(heatmap, True)[0] > 0.45, 255, 0))
 
@@ -132,7 +132,7 @@ def test_a_map_far_wider_than_the_ends_of_its_colours_is_as_exact_as_single_prec
 def test_the_overlay_carries_none_of_the_files_notes() -> None:
     image = noise(8, 8)
     image.info = {"icc_profile": b"profile", "transparency": (0, 0, 0)}
-    assert all(not whole([[0.0, 1.0]], image).overlay(Style(opacity=o)).info for o in (0.0, 0.6, 1.0))
+    assert all(not heatmap_over([[0.0, 1.0]], image).overlay(Style(opacity=o)).info for o in (0.0, 0.6, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_overlay_carries_none_of_the_files_notes() -> None:
 def test_the_ends_of_the_colours_are_the_maps_own_or_those_of_the_style(
     low: float | None, high: float | None, levels: list[float]
 ) -> None:
-    heatmap = whole([[0.2, 0.4, 0.5, 0.6]], noise(4, 2))
+    heatmap = heatmap_over([[0.2, 0.4, 0.5, 0.6]], noise(4, 2))
     overlay = array(heatmap.overlay(Style("gray", 1.0, low=low, high=high)))
     np.testing.assert_allclose(overlay[..., 0], [levels] * 2, atol=1.5)
 
@@ -163,7 +163,7 @@ def test_the_ends_of_the_colours_are_the_maps_own_or_those_of_the_style(
 def test_the_users_image_is_left_untouched(style: Style) -> None:
     image = noise(30, 20)
     before = image.tobytes()
-    heatmap = whole(torch.rand(4, 6), image)
+    heatmap = heatmap_over(torch.rand(4, 6), image)
     overlay = heatmap.overlay(style, mark=(1, 2))
     heatmap.resized(15).overlay(style)
     assert overlay.mode == "RGB" and overlay.size == image.size
@@ -172,7 +172,7 @@ def test_the_users_image_is_left_untouched(style: Style) -> None:
 
 
 def test_a_heatmap_says_what_its_map_says() -> None:
-    heatmap = whole([[0.1, 0.2]], noise(4, 4))
+    heatmap = heatmap_over([[0.1, 0.2]], noise(4, 4))
     assert heatmap.values is heatmap.token_map.values
     assert heatmap.description == "a map"
 
@@ -187,7 +187,7 @@ def changed(before: Image.Image, after: Image.Image) -> np.ndarray:
 
 @pytest.mark.parametrize("mark", [(1, 2), (0, 0), (2, 3)])
 def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mark: tuple[int, int]) -> None:
-    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (80, 60), (90, 120, 150)))
+    heatmap = heatmap_over(torch.rand(3, 4), Image.new("RGB", (80, 60), (90, 120, 150)))
     plain, marked = heatmap.overlay(), heatmap.overlay(mark=mark)
     top, left = 20 * mark[0], 20 * mark[1]
     frame = np.zeros((100, 120), int)
@@ -201,7 +201,7 @@ def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mar
 
 
 def test_a_mark_on_a_large_picture_is_thicker() -> None:
-    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (1200, 900), "gray"))
+    heatmap = heatmap_over(torch.rand(3, 4), Image.new("RGB", (1200, 900), "gray"))
     marked = array(heatmap.overlay(mark=(1, 1)))
     assert (marked[450, 296:300] == 255).all()
     assert (marked[450, 292:296] == 0).all()
@@ -209,7 +209,7 @@ def test_a_mark_on_a_large_picture_is_thicker() -> None:
 
 @pytest.mark.parametrize("fit", ["crop", "squash"])
 def test_a_mark_lies_where_the_model_saw_its_patch(fit: str) -> None:
-    image, geometry, rows, columns = prepared((640, 200), fit)
+    image, geometry, rows, columns = prepare((640, 200), fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(mark=(2, 3))))
     left, top, right, bottom = geometry.patch_rectangle(2, 3, rows, columns)
@@ -219,14 +219,14 @@ def test_a_mark_lies_where_the_model_saw_its_patch(fit: str) -> None:
 
 @pytest.mark.parametrize("mark", [(3, 0), (0, 4), (-1, 0), (0, -1)])
 def test_a_mark_on_a_patch_that_is_not_there_is_refused(mark: tuple[int, int]) -> None:
-    heatmap = whole(torch.rand(3, 4), noise(20, 20))
+    heatmap = heatmap_over(torch.rand(3, 4), noise(20, 20))
     message = rf"^mark \({mark[0]}, {mark[1]}\): this map has patches \(0, 0\) to \(2, 3\)$"
     with pytest.raises(QueryError, match=message):
         heatmap.overlay(mark=mark)
 
 
 def test_the_grid_is_drawn_along_the_borders_of_the_patches_only() -> None:
-    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (80, 60)))
+    heatmap = heatmap_over(torch.rand(3, 4), Image.new("RGB", (80, 60)))
     lines = changed(heatmap.overlay(), heatmap.overlay(Style(grid=True)))
     expected = np.zeros((60, 80), bool)
     expected[[0, 20, 40, 59]] = True
@@ -235,7 +235,7 @@ def test_the_grid_is_drawn_along_the_borders_of_the_patches_only() -> None:
 
 
 def test_the_grid_stays_within_what_the_model_saw() -> None:
-    image, geometry, rows, columns = prepared((640, 200), "crop")
+    image, geometry, rows, columns = prepare((640, 200), "crop")
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
     ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(Style(grid=True))))
     left, top, right, bottom = geometry.box

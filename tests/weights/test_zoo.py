@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tests.parity.case import randomised
 from tests.parity.timm_architectures import kind_of
 from tests.reference_packages import timm, transformers
-from tests.support.full_size import config_of, inferred, outline, published, summary
+from tests.support.full_size import config_of, inferred_config, outline, summary, timm_model
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
 from vitviz.weights.hub.names import REPOSITORY
@@ -92,9 +92,9 @@ def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
     assert cfg.hf_hub_filename is None, "its weights stand in the usual file"
     assert cfg.input_size == (3, model.input_size, model.input_size)
     assert cfg.license == model.licence
-    theirs = published(name)
+    theirs = timm_model(name)
     assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
-    assert summary(inferred(theirs.file, theirs.config, complete=True, **model.overrides)) == theirs.expected
+    assert summary(inferred_config(theirs.file, theirs.config, complete=True, **model.overrides)) == theirs.expected
 
 
 # What is published of each: its class, its configuration, and the side of the images that its positions are for.
@@ -121,7 +121,7 @@ def test_a_name_of_transformers_has_the_size_of_its_class(model: NamedModel) -> 
         theirs = cls(config)
     assert 4e-6 * sum(each.numel() for each in theirs.parameters()) == pytest.approx(model.megabytes, rel=0.01)
     state = transformers.core_model_loading.revert_weight_conversion(theirs, theirs.state_dict())
-    made = inferred(outline(state), config.to_dict(), complete=True, **model.overrides)
+    made = inferred_config(outline(state), config.to_dict(), complete=True, **model.overrides)
     layers = (config.hidden_size, config.num_attention_heads, config.num_hidden_layers)
     assert (made.width, made.heads, made.depth) == layers
     assert made.mlp_width == 4 * made.width
@@ -176,15 +176,15 @@ def test_the_list_is_the_whole_of_timm() -> None:
 
 @pytest.mark.parametrize("name", SERVED)
 def test_everything_is_inferred_as_timm_has_it(name: str) -> None:
-    theirs = published(name)
-    assert summary(inferred(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
+    theirs = timm_model(name)
+    assert summary(inferred_config(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_an_architecture_can_be_said(name: str) -> None:
-    theirs = published(name)
+    theirs = timm_model(name)
     expected = dict(theirs.expected)
-    found = summary(inferred(theirs.file, {}, architecture=name))
+    found = summary(inferred_config(theirs.file, {}, architecture=name))
     # Of rotary positions, no tensor has the grid.
     if "pos_embed" not in theirs.file.groups[""]:
         del expected["grid"], found["grid"]
@@ -194,14 +194,14 @@ def test_an_architecture_can_be_said(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SERVED if name not in UNPUBLISHED])
 def test_without_a_configuration_it_is_the_same_or_asked_for(name: str) -> None:
     """Nothing that decides the numbers is guessed: what published models of one shape do not share is asked for."""
-    theirs = published(name)
+    theirs = timm_model(name)
     try:
-        found = summary(inferred(theirs.file, {}))
+        found = summary(inferred_config(theirs.file, {}))
     except CheckpointError as error:
         # The first word is one of those in which published checkpoints differ.
         asked = re.findall(r"(heads|activation|norm_epsilon|pooling)=…", str(error))
         assert asked, error
-        found = summary(inferred(theirs.file, {}, **{fact: theirs.expected[fact] for fact in asked}))
+        found = summary(inferred_config(theirs.file, {}, **{fact: theirs.expected[fact] for fact in asked}))
     expected = dict(theirs.expected)
     if "pos_embed" not in theirs.file.groups[""]:
         del expected["grid"], found["grid"]
@@ -230,11 +230,11 @@ def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> 
         state = transformers.core_model_loading.revert_weight_conversion(model, model.state_dict())
     else:
         state = {"rope_embed.periods": torch.empty(16), "mask_token": torch.empty(1, 1280)}
-        for key, info in published("vit_huge_plus_patch16_dinov3").file.groups[""].items():
+        for key, info in timm_model("vit_huge_plus_patch16_dinov3").file.groups[""].items():
             for name, own in DINOV3_OWN.items():
                 key = key.replace(name, own)
             state[key] = torch.empty(info.shape, device="meta")
-    config = inferred(outline(state), {}, complete=True)
+    config = inferred_config(outline(state), {}, complete=True)
     assert (config.heads, config.head_width) == (20, 64)
     assert (config.activation, config.gated_mlp) == ("silu", True)
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_served_is_refused(name: str) -> None:
     file = outline(model.state_dict())
     for config in (config_of(model), {})[: 1 if name in NAMELESS else 2]:
         with pytest.raises(CheckpointError) as caught:
-            inferred(file, config, complete=True, **EVERYTHING)
+            inferred_config(file, config, complete=True, **EVERYTHING)
         assert "=…" not in str(caught.value), "as if more could be said that would make it right"
 
 

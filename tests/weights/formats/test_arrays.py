@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.weight_files import described, everything, npy, refused, same
+from tests.support.weight_files import check_same, expect_refusal, npy, npy_of_shape, read_all
 from vitviz.weights.formats.files import TensorInfo, open_weights
 
 # Arrays.
@@ -39,27 +39,27 @@ def test_arrays_come_back_whatever_their_order(tmp_path: Path) -> None:
     file = open_weights(tmp_path / "file.npz")
     assert file.beside == ("name", "date", "record")
     expected = {key: torch.from_numpy(np.array(arrays[key], "f4")) for key in [*arrays][:9]}
-    same(everything(file), {**expected, "bfloat16": halves, "bfloat16, fortran": halves})
+    check_same(read_all(file), {**expected, "bfloat16": halves, "bfloat16, fortran": halves})
     assert file.groups[""]["bfloat16"] == TensorInfo((2, 3), "bfloat16")
     assert file.groups[""]["big-endian"] == TensorInfo((3, 4), "float32")
     assert file.groups[""]["double"] == TensorInfo((3, 4), "float64")
 
 
 ARRAYS: dict[str, tuple[bytes, str]] = {
-    "objects": (described("(2,)", "'|O'"), "'x' holds Python objects, which are code"),
-    "objects in a record": (described("(1,)", "[('a', '|O'), ('b', '<i8')]"), "'x' holds Python objects"),
-    "too large a shape": (described("(5,)"), "'x' has 16 bytes for 'float32' .5,."),
-    "too small a shape": (described("(3,)"), "'x' has 16 bytes for 'float32'"),
-    "a shape of truths": (described("(True, True, 4)"), "'x' is no NumPy array"),
-    "a number as shape": (described("(4)"), "'x' is no NumPy array"),
-    "a number of 9,000 digits": (described("(" + "4" * 9000 + ",)"), "'x' is no NumPy array"),
-    "an unknown type": (described("(4,)", "'<q9'"), "'x' is no NumPy array"),
-    "a shape beyond any memory": (described("(2**62, 2**62)".replace("2**62", str(2**62))), "'x' has 16 bytes"),
-    "an empty shape beyond any memory": (described(f"(0, {2**62}, {2**62})", data=b""), "'x' of a shape beyond any"),
-    "a negative shape": (described("(-4, -1)"), "'x' is no NumPy array"),
-    "a hundred dimensions": (described("(" + "1, " * 100 + "4)"), "'x' is no NumPy array"),
-    "a shape of texts": (described("('4',)"), "'x' is no NumPy array"),
-    "a call in the header": (described("__import__('os').system('x')"), "'x' is no NumPy array"),
+    "objects": (npy_of_shape("(2,)", "'|O'"), "'x' holds Python objects, which are code"),
+    "objects in a record": (npy_of_shape("(1,)", "[('a', '|O'), ('b', '<i8')]"), "'x' holds Python objects"),
+    "too large a shape": (npy_of_shape("(5,)"), "'x' has 16 bytes for 'float32' .5,."),
+    "too small a shape": (npy_of_shape("(3,)"), "'x' has 16 bytes for 'float32'"),
+    "a shape of truths": (npy_of_shape("(True, True, 4)"), "'x' is no NumPy array"),
+    "a number as shape": (npy_of_shape("(4)"), "'x' is no NumPy array"),
+    "a number of 9,000 digits": (npy_of_shape("(" + "4" * 9000 + ",)"), "'x' is no NumPy array"),
+    "an unknown type": (npy_of_shape("(4,)", "'<q9'"), "'x' is no NumPy array"),
+    "a shape beyond any memory": (npy_of_shape("(2**62, 2**62)".replace("2**62", str(2**62))), "'x' has 16 bytes"),
+    "an empty shape beyond any memory": (npy_of_shape(f"(0, {2**62}, {2**62})", data=b""), "'x' of a shape beyond any"),
+    "a negative shape": (npy_of_shape("(-4, -1)"), "'x' is no NumPy array"),
+    "a hundred dimensions": (npy_of_shape("(" + "1, " * 100 + "4)"), "'x' is no NumPy array"),
+    "a shape of texts": (npy_of_shape("('4',)"), "'x' is no NumPy array"),
+    "a call in the header": (npy_of_shape("__import__('os').system('x')"), "'x' is no NumPy array"),
     "a header nested too deeply": (npy("-" * 9000 + "1"), "'x' is no NumPy array"),
     "a header that is too long": (npy(" " * 60_000), "'x' is no NumPy array"),
     "an unknown version": (npy("{}", version=b"\x09\x00"), "'x' is no NumPy array"),
@@ -74,13 +74,13 @@ def test_an_array_that_lies_is_refused_when_the_file_is_opened(
     tmp_path: Path, content: bytes, found: str, method: int
 ) -> None:
     with zipfile.ZipFile(tmp_path / "file.npz", "w", method) as archive:
-        archive.writestr("w.npy", described("(4,)"))
+        archive.writestr("w.npy", npy_of_shape("(4,)"))
         archive.writestr("x.npy", content)
-    with refused("file.npz", found):
+    with expect_refusal("file.npz", found):
         open_weights(tmp_path / "file.npz")
 
 
 def test_an_array_as_the_lying_ones_but_honest_opens(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file.npz", "w") as archive:
-        archive.writestr("x.npy", described("(2, 2)"))
+        archive.writestr("x.npy", npy_of_shape("(2, 2)"))
     assert torch.equal(open_weights(tmp_path / "file.npz").read("", "x"), torch.zeros(2, 2))

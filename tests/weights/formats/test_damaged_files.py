@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.weight_files import Tensors, described, refused, state, writers
+from tests.support.weight_files import Tensors, expect_refusal, npy_of_shape, state, writers
 from vitviz import CheckpointError
 from vitviz.weights.formats.files import open_weights
 
@@ -31,7 +31,7 @@ FILES: dict[str, tuple[bytes, str]] = {
         "a git-lfs pointer, not the weights",
     ),
     "an image": (b"\x89PNG\r\n\x1a\n" + bytes(100), "it begins with the bytes 89 50 4e 47"),
-    "an array": (described("(4,)"), "a single NumPy array"),
+    "an array": (npy_of_shape("(4,)"), "a single NumPy array"),
     "an archive of zeros": (b"PK\x03\x04" + bytes(100), "damaged zip archive"),
     "a pickle of values": (pickle.dumps({"w": 1.5}), "a pickle that is not of torch.save"),
     "random after a first byte": (b"\x80" + bytes(range(100)), "damaged"),
@@ -44,7 +44,7 @@ FILES: dict[str, tuple[bytes, str]] = {
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes, found: str, suffix: str) -> None:
     path = tmp_path / f"x{suffix}"
     path.write_bytes(content)
-    with refused(path.name, found):
+    with expect_refusal(path.name, found):
         open_weights(path)
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_cut_anywhere_is_refused_or_reads_as_it_was(
     content = (tmp_path / "whole").read_bytes()
     for length in range(0, len(content), max(1, len(content) // 50)):
         (tmp_path / "cut").write_bytes(content[:length])
-        with refused("cut"):
+        with expect_refusal("cut"):
             open_weights(tmp_path / "cut")
 
 
@@ -94,17 +94,17 @@ def test_a_path_to_nothing_is_refused(tmp_path: Path, path: str) -> None:
 
 
 def test_an_empty_path_is_refused() -> None:
-    with refused("''", "no such file or folder"):
+    with expect_refusal("''", "no such file or folder"):
         open_weights("")
 
 
 def test_a_name_cannot_reach_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "\x1b[31m\n.pth"
     torch.save({"w": torch.tensor([float("nan")])}, path)
-    with refused(r"'\x1b[31m\n.pth'", "not finite"):
+    with expect_refusal(r"'\x1b[31m\n.pth'", "not finite"):
         open_weights(path).read("", "w")
     path.write_bytes(b"")
-    with refused(r"'\x1b[31m\n.pth'", "empty"):
+    with expect_refusal(r"'\x1b[31m\n.pth'", "empty"):
         open_weights(path)
 
 
@@ -113,13 +113,13 @@ def test_a_name_cannot_reach_the_terminal(tmp_path: Path) -> None:
 def test_a_pipe_is_not_opened(tmp_path: Path, inside: bool) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
     path = tmp_path if inside else tmp_path / "model.safetensors"
-    with refused(path.name, "no weights in this folder" if inside else "neither a file nor a folder"):
+    with expect_refusal(path.name, "no weights in this folder" if inside else "neither a file nor a folder"):
         open_weights(path)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no devices here")
 def test_a_device_is_not_opened() -> None:
-    with refused("zero", "neither a file nor a folder"):
+    with expect_refusal("zero", "neither a file nor a folder"):
         open_weights("/dev/zero")
 
 
@@ -134,8 +134,8 @@ def test_a_file_that_may_not_be_read_is_refused(
     file = open_weights(tmp_path / "file")
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "open", denied)
-        with refused("file", r"cannot be read \(Permission denied\)"):
+        with expect_refusal("file", r"cannot be read \(Permission denied\)"):
             open_weights(tmp_path / "file")
         if kind != "safetensors":
-            with refused("file", r"cannot be read \(Permission denied\)"):
+            with expect_refusal("file", r"cannot be read \(Permission denied\)"):
                 file.read("", "scale")

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
 
 from tests.support.checkpoints import timm_state
-from tests.support.weight_files import Tensors, everything, refused, same
+from tests.support.weight_files import Tensors, check_same, expect_refusal, read_all
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.read import read_checkpoint
 
@@ -117,7 +117,7 @@ def test_any_chunks_in_any_files_are_put_together(seed: int, tmp_path: Path) -> 
     file = open_weights(folder)
     assert (file.kind, file.folder, file.beside) == ("distributed torch", folder, ("epoch",))
     assert file.file_bytes == sum(each.stat().st_size for each in folder.iterdir())
-    same(everything(file, "model"), tensors)
+    check_same(read_all(file, "model"), tensors)
     # Read by torch, the folder has the same.
     target = {"model": {key: torch.zeros_like(tensor) for key, tensor in tensors.items()}}
     dcp.load(target, checkpoint_id=folder, no_dist=True)
@@ -147,9 +147,9 @@ def test_a_folder_says_where_it_was_saved(tmp_path: Path) -> None:
     tensors = {"w": torch.randn(3, 2)}
     # Given a path, torch writes it into the metadata.
     dcp.save(tensors, checkpoint_id=tmp_path / "run", no_dist=True)
-    same(everything(open_weights(tmp_path / "run")), tensors)
-    same(everything(open_weights(tmp_path / "run" / ".metadata")), tensors)
-    with refused("__0_0.distcp", "one file of a distributed checkpoint; expected the path of its folder"):
+    check_same(read_all(open_weights(tmp_path / "run")), tensors)
+    check_same(read_all(open_weights(tmp_path / "run" / ".metadata")), tensors)
+    with expect_refusal("__0_0.distcp", "one file of a distributed checkpoint; expected the path of its folder"):
         open_weights(tmp_path / "run" / "__0_0.distcp")
 
 
@@ -300,6 +300,6 @@ def test_a_folder_that_lies_is_refused(change: Callable[[Path], object], found: 
     planner = InChunks(random.Random(0), cut_in_halves)
     folder = save({"w": torch.randn(4, 6), "v": torch.randn(4, 6)}, tmp_path / "run", planner)
     change(folder)
-    with refused("run", found):
-        everything(open_weights(folder))
+    with expect_refusal("run", found):
+        read_all(open_weights(folder))
     assert not (folder / "harm").exists()

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support.pickles import call, stored, tensor_of, write_archive
-from tests.support.weight_files import Tensors, W, everything, refused, same, save_legacy, state, writers
+from tests.support.pickles import call, storage_of, tensor_of, write_archive
+from tests.support.weight_files import Tensors, W, check_same, expect_refusal, read_all, save_legacy, state, writers
 from vitviz.weights.formats.files import TensorInfo, open_weights
 
 
@@ -32,7 +32,7 @@ def test_a_file_is_known_by_its_content(
     assert file.beside == ()
     assert file.metadata == {}
     assert file.groups == {"": {key: TensorInfo(tuple(value.shape), "float32") for key, value in tensors.items()}}
-    same(everything(file), tensors)
+    check_same(read_all(file), tensors)
 
 
 @writers
@@ -62,9 +62,9 @@ def test_what_is_read_has_memory_of_its_own(tmp_path: Path, kind: str, save: Cal
     save(tensors, tmp_path / "file")
     content = (tmp_path / "file").read_bytes()
     file = open_weights(tmp_path / "file")
-    for tensor in everything(file).values():
+    for tensor in read_all(file).values():
         tensor.zero_()
-    same(everything(file), tensors)
+    check_same(read_all(file), tensors)
     assert (tmp_path / "file").read_bytes() == content
 
 
@@ -73,7 +73,7 @@ def test_what_is_read_has_memory_of_its_own(tmp_path: Path, kind: str, save: Cal
 def test_no_file_stays_mapped(tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]) -> None:
     save(state(), tmp_path / "a file of weights")
     file = open_weights(tmp_path / "a file of weights")
-    tensors = everything(file)
+    tensors = read_all(file)
     assert "a file of weights" not in Path("/proc/self/maps").read_text(), "to cut it would end this process"
     assert tensors
 
@@ -90,7 +90,7 @@ def test_every_dtype_comes_back_as_float32_of_the_same_values(
     save(tensors, tmp_path / "file")
     file = open_weights(tmp_path / "file")
     assert file.groups[""]["x"] == TensorInfo((3, 5), dtype)
-    same(everything(file), tensors)
+    check_same(read_all(file), tensors)
 
 
 def test_texts_in_a_safetensors_header_are_its_metadata(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_training_checkpoint_opens(tmp_path: Path, protocol: int, legacy: bool
     (save_legacy if legacy else torch.save)(checkpoint, path, pickle_protocol=protocol)
     file = open_weights(path)
     assert file.groups.keys() == {"model", "teacher.backbone"}
-    same(everything(file, "model"), checkpoint["model"])
-    same(everything(file, "teacher.backbone"), checkpoint["teacher"]["backbone"])
+    check_same(read_all(file, "model"), checkpoint["model"])
+    check_same(read_all(file, "teacher.backbone"), checkpoint["teacher"]["backbone"])
     assert file.groups["model"]["1.num_batches_tracked"] == TensorInfo((), "int64")
     assert file.beside == ("teacher.momentum", *(key for key in checkpoint if key not in ("model", "teacher")))
 
@@ -153,16 +153,16 @@ def test_tensors_are_those_that_torch_loads(tmp_path: Path) -> None:
         "a\nline": torch.ones(1),
     }
     torch.save(tensors, tmp_path / "file")
-    same(everything(open_weights(tmp_path / "file")), torch.load(tmp_path / "file", weights_only=True))
+    check_same(read_all(open_weights(tmp_path / "file")), torch.load(tmp_path / "file", weights_only=True))
     save_legacy(tensors, tmp_path / "file")
-    same(everything(open_weights(tmp_path / "file")), tensors)
+    check_same(read_all(open_weights(tmp_path / "file")), tensors)
 
 
 def test_a_tensor_with_attributes_is_a_tensor(tmp_path: Path) -> None:
     tensor = torch.nn.Parameter(torch.randn(3))
     tensor.no_decay = True  # type: ignore[attr-defined]
     torch.save({"w": tensor}, tmp_path / "file")
-    same(everything(open_weights(tmp_path / "file")), {"w": tensor})
+    check_same(read_all(open_weights(tmp_path / "file")), {"w": tensor})
 
 
 STRUCTURES: dict[str, tuple[dict[Any, Any], set[str], tuple[str, ...]]] = {
@@ -205,7 +205,7 @@ def test_groups_are_dicts_of_tensors_by_name(
 )
 def test_what_has_no_weights_by_name_is_refused(tmp_path: Path, value: object, found: str) -> None:
     torch.save(value, tmp_path / "file.pth")
-    with refused("file.pth", found):
+    with expect_refusal("file.pth", found):
         open_weights(tmp_path / "file.pth")
 
 
@@ -230,16 +230,18 @@ def test_what_is_no_dense_tensor_is_listed_and_refused_by_name(
     file = open_weights(tmp_path / "file.pth")
     assert file.groups[""]["strange"].shape == tuple(tensor.shape)
     assert torch.equal(file.read("", "w"), torch.ones(2))
-    with refused("file.pth", f"'strange' is {what}; expected a dense tensor"):
+    with expect_refusal("file.pth", f"'strange' is {what}; expected a dense tensor"):
         file.read("", "strange")
 
 
 def test_a_quantised_tensor_is_refused_by_name(tmp_path: Path) -> None:
-    quantised = call(torch._utils._rebuild_qtensor, stored(8, kind=torch.QInt8Storage), 0, (8,), (1,), (), False, {})
+    quantised = call(
+        torch._utils._rebuild_qtensor, storage_of(8, kind=torch.QInt8Storage), 0, (8,), (1,), (), False, {}
+    )
     write_archive(tmp_path / "file.pth", {"w": tensor_of(4), "q": quantised})
     file = open_weights(tmp_path / "file.pth")
     assert file.groups[""]["q"] == TensorInfo((8,), "qint8")
-    with refused("file.pth", "'q' is quantised"):
+    with expect_refusal("file.pth", "'q' is quantised"):
         file.read("", "q")
 
 
@@ -251,20 +253,20 @@ def test_a_value_that_is_not_finite_is_refused_by_its_key(
     save({"good": torch.zeros(3), "bad": torch.tensor([0.0, value])}, tmp_path / "file")
     file = open_weights(tmp_path / "file")
     file.read("", "good")
-    with refused("file", "not finite in 'bad'"):
+    with expect_refusal("file", "not finite in 'bad'"):
         file.read("", "bad")
 
 
 def test_a_value_that_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
     torch.save({"bad": torch.tensor([1e300], dtype=torch.float64)}, tmp_path / "file")
-    with refused("file", "not finite in 'bad'"):
+    with expect_refusal("file", "not finite in 'bad'"):
         open_weights(tmp_path / "file").read("", "bad")
 
 
 @pytest.mark.parametrize(("group", "key"), [("", "b"), ("b", "a"), ("", ""), ("\n", "\x1b[31m")])
 def test_a_tensor_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, group: str, key: str) -> None:
     torch.save({"a": W}, tmp_path / "file")
-    with refused("file", "expected one of '" + ("a'" if group == "" else "'")):
+    with expect_refusal("file", "expected one of '" + ("a'" if group == "" else "'")):
         open_weights(tmp_path / "file").read(group, key)
 
 
@@ -275,10 +277,10 @@ def test_a_file_that_is_cut_after_it_was_opened_is_refused(
     save({"a": torch.randn(1000)}, tmp_path / "file")
     file = open_weights(tmp_path / "file")
     os.truncate(tmp_path / "file", 1000)
-    with refused("file", "damaged"):
+    with expect_refusal("file", "damaged"):
         file.read("", "a")
     os.remove(tmp_path / "file")
-    with refused("file", "cannot be read .(No such file or directory|FileNotFoundError)"):
+    with expect_refusal("file", "cannot be read .(No such file or directory|FileNotFoundError)"):
         file.read("", "a")
 
 
@@ -286,9 +288,9 @@ def test_a_file_that_is_another_since_it_was_opened_is_refused(tmp_path: Path) -
     save_file({"a": torch.randn(1000), "b": W}, tmp_path / "file")
     file = open_weights(tmp_path / "file")
     save_file({"a": torch.randn(10, 100)}, tmp_path / "file")
-    with refused("file", "damaged, or changed since it was opened"):
+    with expect_refusal("file", "damaged, or changed since it was opened"):
         file.read("", "a")
-    with refused("file", "damaged"):
+    with expect_refusal("file", "damaged"):
         file.read("", "b")
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support.weight_files import Tensors, W, everything, refused, same
+from tests.support.weight_files import Tensors, W, check_same, expect_refusal, read_all
 from vitviz import CheckpointError
 from vitviz.weights.formats.files import open_weights
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_in_several_files_is_one(tmp_path: Path, save: Save, suffix
     index, tensors = shard(tmp_path, save, suffix)
     file = open_weights(index)
     assert (file.name, file.kind, file.folder) == (index.name, kind, tmp_path)
-    same(everything(file), tensors)
+    check_same(read_all(file), tensors)
 
 
 def test_files_may_be_links_to_elsewhere_as_in_a_download_cache(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_files_may_be_links_to_elsewhere_as_in_a_download_cache(tmp_path: Path) 
     index, tensors = shard(tmp_path / "blobs")
     for path in sorted((tmp_path / "blobs").iterdir()):
         (tmp_path / "snapshot" / path.name).symlink_to(path)
-    same(everything(open_weights(tmp_path / "snapshot")), tensors)
+    check_same(read_all(open_weights(tmp_path / "snapshot")), tensors)
     file = open_weights(tmp_path / "snapshot" / index.name)
     assert file.folder == tmp_path / "snapshot"
 
@@ -125,7 +125,7 @@ def test_an_index_that_lies_is_refused(tmp_path: Path, places: object, found: st
 )
 def test_json_that_is_no_index_is_refused(tmp_path: Path, content: bytes, found: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
-    with refused("config.json", found):
+    with expect_refusal("config.json", found):
         open_weights(tmp_path / "config.json")
 
 
@@ -180,12 +180,12 @@ def test_a_folder_opens_by_its_usual_file_or_the_only_one(tmp_path: Path, names:
 def test_a_folder_of_none_or_several_is_refused_with_them(tmp_path: Path, names: tuple[str, ...], found: str) -> None:
     for name in names:
         (tmp_path / name).write_bytes(b"")
-    with refused(tmp_path.name, found):
+    with expect_refusal(tmp_path.name, found):
         open_weights(tmp_path)
 
 
 def test_a_damaged_file_in_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     torch.save({"w": W}, tmp_path / "pytorch_model.bin")
-    with refused("model.safetensors", "a git-lfs pointer"):
+    with expect_refusal("model.safetensors", "a git-lfs pointer"):
         open_weights(tmp_path)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.pickles import call, pickled_as, stored, tensor_of, write_archive, write_series
-from tests.support.weight_files import refused, save_legacy, state
+from tests.support.pickles import call, pickle_bytes, storage_of, tensor_of, write_archive, write_series
+from tests.support.weight_files import expect_refusal, save_legacy, state
 from vitviz.weights.formats import archives, pickled
 from vitviz.weights.formats.files import open_weights
 
@@ -43,8 +43,8 @@ LIES: dict[str, tuple[object, str]] = {
     "too few strides": (tensor_of(4, (2, 2)), "damaged"),
     "a thousand dimensions": (tensor_of(4, (1,) * 1000, (1,) * 1000), "damaged"),
     "a text for a storage": (call(torch._utils._rebuild_tensor_v2, "0", 0, (4,), (1,), False, None), "damaged"),
-    "too few arguments": (call(torch._utils._rebuild_tensor_v2, stored(4)), "damaged"),
-    "a dtype for a storage": (call(torch._utils._rebuild_tensor_v2, stored(4, kind=torch.float32)), "damaged"),
+    "too few arguments": (call(torch._utils._rebuild_tensor_v2, storage_of(4)), "damaged"),
+    "a dtype for a storage": (call(torch._utils._rebuild_tensor_v2, storage_of(4, kind=torch.float32)), "damaged"),
     "an empty tensor beyond any memory": (
         tensor_of(4, (0, 2**62, 2**62), (0, 0, 0)),
         "'x' of a shape beyond any memory",
@@ -62,17 +62,17 @@ def test_a_tensor_that_claims_more_than_there_is_is_refused(
     tmp_path: Path, write: Callable[[Path, object], object], tensor: object, found: str
 ) -> None:
     write(tmp_path / "x.pth", {"x": tensor, "w": tensor_of(4)})
-    with refused("x.pth", found):
+    with expect_refusal("x.pth", found):
         open_weights(tmp_path / "x.pth")
 
 
 @pytest.mark.parametrize("key", ["1", "../data.pkl", "", "0\n", None, 0])
 def test_a_storage_that_is_not_there_is_refused(tmp_path: Path, key: object) -> None:
     write_archive(tmp_path / "x.pth", {"w": tensor_of(4, key=key)})
-    with refused("x.pth", "claims more than the file holds|damaged"):
+    with expect_refusal("x.pth", "claims more than the file holds|damaged"):
         open_weights(tmp_path / "x.pth")
     write_series(tmp_path / "x.pth", {"w": tensor_of(4, key=key)})
-    with refused("x.pth", "damaged"):
+    with expect_refusal("x.pth", "damaged"):
         open_weights(tmp_path / "x.pth")
 
 
@@ -88,7 +88,7 @@ def test_a_storage_that_is_not_there_is_refused(tmp_path: Path, key: object) -> 
 )
 def test_a_legacy_storage_of_another_size_is_refused(tmp_path: Path, storage: bytes, found: str) -> None:
     write_series(tmp_path / "x.pth", {"w": tensor_of(4)}, storage)
-    with refused("x.pth", found):
+    with expect_refusal("x.pth", found):
         open_weights(tmp_path / "x.pth")
 
 
@@ -96,7 +96,7 @@ def test_many_views_of_one_number_are_listed_and_not_read(tmp_path: Path) -> Non
     write_archive(tmp_path / "x.pth", {"w": tensor_of(4), "x": tensor_of(4, (10**6, 10**6), (0, 0))})
     file = open_weights(tmp_path / "x.pth")
     assert file.groups[""]["x"].shape == (10**6, 10**6)
-    with refused("x.pth", "'x' is expanded from fewer values"):
+    with expect_refusal("x.pth", "'x' is expanded from fewer values"):
         file.read("", "x")
 
 
@@ -106,8 +106,8 @@ def test_numbers_of_another_byte_order_are_refused(tmp_path: Path, write: Callab
         write_archive(tmp_path / "x.pth", {"w": tensor_of(4)}, byteorder=b"big")
     else:
         series = [archives.MAGIC, archives.LEGACY_VERSION, {"little_endian": False}, {"w": tensor_of(4)}, ["0"]]
-        (tmp_path / "x.pth").write_bytes(b"".join(map(pickled_as, series)) + struct.pack(">q4f", 4, 1, 2, 3, 4))
-    with refused("x.pth", "big-endian"):
+        (tmp_path / "x.pth").write_bytes(b"".join(map(pickle_bytes, series)) + struct.pack(">q4f", 4, 1, 2, 3, 4))
+    with expect_refusal("x.pth", "big-endian"):
         open_weights(tmp_path / "x.pth")
 
 
@@ -162,7 +162,7 @@ def test_a_pickle_that_would_take_for_ever_is_refused_soon(
     # In proportion to the sizes here.
     monkeypatch.setattr(pickled, "MAX_STEPS", 500_000)
     write_archive(tmp_path / "x.pth", make())
-    with refused("x.pth"):
+    with expect_refusal("x.pth"):
         open_weights(tmp_path / "x.pth")
 
 
@@ -184,12 +184,12 @@ def test_an_archive_beyond_the_bounds_is_refused(
     assert getattr(module, name) > 10_000
     open_weights(tmp_path / "x.pth")
     monkeypatch.setattr(module, name, most)
-    with refused("x.pth", found):
+    with expect_refusal("x.pth", found):
         open_weights(tmp_path / "x.pth")
 
 
 def test_a_legacy_pickle_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_legacy(state(), tmp_path / "x.pth")
     monkeypatch.setattr(archives, "MAX_PICKLE_BYTES", 300)
-    with refused("x.pth", "too long"):
+    with expect_refusal("x.pth", "too long"):
         open_weights(tmp_path / "x.pth")

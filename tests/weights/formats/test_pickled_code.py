@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.pickles import CONTAINERS, Payload, pickled_as, tensor_of, write_archive, write_series
-from tests.support.weight_files import Tensors, everything, refused, same, save_legacy, state, writers
+from tests.support.pickles import CONTAINERS, Payload, pickle_bytes, tensor_of, write_archive, write_series
+from tests.support.weight_files import Tensors, check_same, expect_refusal, read_all, save_legacy, state, writers
 from vitviz.weights.formats.files import open_weights
 
 # Nothing is executed.
@@ -29,7 +29,7 @@ def test_a_call_is_refused_by_name_and_not_made(
     content = pickle.dumps({"model": {"w": 1.5}, "extra": [Payload(executed)]}, protocol)
     write(path, content)
     bare = write is CONTAINERS["bare"] and protocol < 2
-    with refused(
+    with expect_refusal(
         "x.pth", "begins with" if bare else r"its pickle calls (posix|nt)\.mkdir, which is code; vitviz opens"
     ):
         open_weights(path)
@@ -69,7 +69,7 @@ OPCODES: dict[str, tuple[bytes, str]] = {
     "a call of a dict": (b"\x80\x02})R.", "damaged"),
     "a call of a text": (b"\x80\x02X\x06\x00\x00\x00system)R.", "damaged"),
     "an item of a list": (b"\x80\x02]K\x00K\x01s.", "damaged"),
-    "an item of a tensor": (pickled_as(tensor_of(4))[:-1] + b"K\x00K\x01s.", "damaged"),
+    "an item of a tensor": (pickle_bytes(tensor_of(4))[:-1] + b"K\x00K\x01s.", "damaged"),
     "an addition to a dict": (b"\x80\x02}K\x01a.", "damaged"),
     "an item without a value": (b"\x80\x02}(K\x01u.", "damaged"),
     "nothing": (b"\x80\x02.", "damaged"),
@@ -90,7 +90,7 @@ def test_a_pickle_that_is_crafted_is_refused(
     tmp_path: Path, write: Callable[[Path, object], object], content: bytes, found: str
 ) -> None:
     write(tmp_path / "x.pth", content)
-    with refused("x.pth", found):
+    with expect_refusal("x.pth", found):
         open_weights(tmp_path / "x.pth")
 
 
@@ -109,7 +109,7 @@ def test_a_dangerous_name_is_refused(tmp_path: Path, name: str) -> None:
     module, _, attribute = name.rpartition(".")
     write_archive(tmp_path / "x.pth", b"\x80\x02c" + f"{module}\n{attribute}\n".encode() + b".")
     called = name.replace("__builtin__", "builtins")
-    with refused("x.pth", f"its pickle calls {re.escape(called)}, which is code"):
+    with expect_refusal("x.pth", f"its pickle calls {re.escape(called)}, which is code"):
         open_weights(tmp_path / "x.pth")
 
 
@@ -117,7 +117,7 @@ def test_an_extension_that_is_registered_is_not_called(tmp_path: Path) -> None:
     copyreg.add_extension("os", "getcwd", 1)
     try:
         write_archive(tmp_path / "x.pth", b"\x80\x02\x82\x01)R.")
-        with refused("x.pth", "damaged"):
+        with expect_refusal("x.pth", "damaged"):
             open_weights(tmp_path / "x.pth")
     finally:
         copyreg.remove_extension("os", "getcwd", 1)
@@ -136,14 +136,16 @@ def test_a_whole_model_is_refused_by_its_class(
     tmp_path: Path, make: Callable[[], object], save: Callable[[object, Path], None]
 ) -> None:
     save(make(), tmp_path / "x.pth")
-    with refused("x.pth", r"whole pickled model \(\S+\.(Net|Linear)\), which is code; .* the model's state_dict\(\)"):
+    with expect_refusal(
+        "x.pth", r"whole pickled model \(\S+\.(Net|Linear)\), which is code; .* the model's state_dict\(\)"
+    ):
         open_weights(tmp_path / "x.pth")
 
 
 @pytest.mark.parametrize("member", ["constants.pkl", "code/__torch__/clip/model.py"])
 def test_a_program_is_refused(tmp_path: Path, member: str) -> None:
     write_archive(tmp_path / "ViT-B-32.pt", {"w": tensor_of(4)}, **{member: b"x"})
-    with refused("ViT-B-32.pt", r"a program \(TorchScript\).*; expected the safetensors version"):
+    with expect_refusal("ViT-B-32.pt", r"a program \(TorchScript\).*; expected the safetensors version"):
         open_weights(tmp_path / "ViT-B-32.pt")
 
 
@@ -158,4 +160,4 @@ def test_nothing_that_unpickles_is_used(
     save(tensors, tmp_path / "file")
     for module, name in ((pickle, "Unpickler"), (pickle, "load"), (pickle, "loads"), (torch, "load"), (np, "load")):
         monkeypatch.setattr(module, name, used)
-    same(everything(open_weights(tmp_path / "file")), tensors)
+    check_same(read_all(open_weights(tmp_path / "file")), tensors)

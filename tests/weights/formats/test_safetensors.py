@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support.weight_files import W, refused, state
+from tests.support.weight_files import W, expect_refusal, state
 from vitviz.weights.formats import files
 from vitviz.weights.formats.files import TensorInfo, open_weights
 
@@ -60,7 +60,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "found"), HEADERS.values(), ids=HEADERS)
 def test_a_header_that_lies_is_refused(tmp_path: Path, content: bytes, found: str) -> None:
     (tmp_path / "x.safetensors").write_bytes(content)
-    with refused("x.safetensors", found):
+    with expect_refusal("x.safetensors", found):
         open_weights(tmp_path / "x.safetensors")
 
 
@@ -86,7 +86,7 @@ def test_a_header_beyond_the_bounds_is_refused(
     save_file(state(), tmp_path / "x.safetensors")
     open_weights(tmp_path / "x.safetensors")
     monkeypatch.setattr(module, name, most)
-    with refused("x.safetensors", found):
+    with expect_refusal("x.safetensors", found):
         open_weights(tmp_path / "x.safetensors")
 
 
@@ -94,5 +94,5 @@ def test_a_dtype_that_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
     save_file({"w": W, "x": torch.zeros(2).to(torch.float8_e5m2)}, tmp_path / "x.safetensors")
     file = open_weights(tmp_path / "x.safetensors")
     assert file.groups[""]["x"] == TensorInfo((2,), "float8_e5m2")
-    with refused("x.safetensors", "'x' is float8_e5m2"):
+    with expect_refusal("x.safetensors", "'x' is float8_e5m2"):
         file.read("", "x")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.pickles import tensor_of, write_archive
-from tests.support.weight_files import described, refused
+from tests.support.weight_files import expect_refusal, npy_of_shape
 from vitviz.weights.formats.files import open_weights
 
 # Zip archives.
@@ -21,14 +21,14 @@ from vitviz.weights.formats.files import open_weights
 
 def test_a_compressed_archive_of_torch_is_refused(tmp_path: Path) -> None:
     write_archive(tmp_path / "x.pth", {"w": tensor_of(4)}, zipfile.ZIP_DEFLATED)
-    with refused("x.pth", "'archive/data.pkl' is compressed; expected members as torch.save stores them"):
+    with expect_refusal("x.pth", "'archive/data.pkl' is compressed; expected members as torch.save stores them"):
         open_weights(tmp_path / "x.pth")
 
 
 def test_an_array_that_expands_beyond_measure_is_refused(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).standard_normal(2**18, "f4")
     np.savez_compressed(tmp_path / "x.npz", w=noise, bomb=np.zeros(2**20, "f4"))
-    with refused("x.npz", "'bomb' expands more than 20-fold"):
+    with expect_refusal("x.npz", "'bomb' expands more than 20-fold"):
         open_weights(tmp_path / "x.npz")
     # What is small may be as even as it likes.
     np.savez_compressed(tmp_path / "x.npz", w=np.zeros(2**16, "f4"))
@@ -37,7 +37,7 @@ def test_an_array_that_expands_beyond_measure_is_refused(tmp_path: Path) -> None
 
 def test_many_arrays_that_expand_beyond_measure_together_are_refused(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "x.npz", **{f"w{index}": np.zeros(2**17, "f4") for index in range(8)})
-    with refused("x.npz", "it expands more than 20-fold"):
+    with expect_refusal("x.npz", "it expands more than 20-fold"):
         open_weights(tmp_path / "x.npz")
 
 
@@ -46,7 +46,7 @@ def test_an_array_that_expands_to_less_or_more_than_it_says_is_refused(tmp_path:
         packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
         return packer.compress(content) + packer.flush()
 
-    honest = described("(4,)")
+    honest = npy_of_shape("(4,)")
     for content in (honest + bytes(10**7), honest[:-1], honest[:-1] + b"x"):
         with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("w.npy", honest)
@@ -63,7 +63,7 @@ def test_an_array_that_expands_to_less_or_more_than_it_says_is_refused(tmp_path:
         (tmp_path / "x.npz").write_bytes(raw)
         file = open_weights(tmp_path / "x.npz")
         tracemalloc.start()
-        with refused("x.npz", "damaged, or changed"):
+        with expect_refusal("x.npz", "damaged, or changed"):
             file.read("", "w")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -106,7 +106,9 @@ def test_an_archive_that_lies_is_refused(tmp_path: Path, change: Callable[[bytes
     hostile = change(raw)
     assert hostile != raw
     (tmp_path / "x.pth").write_bytes(hostile)
-    with refused("x.pth", "damaged zip archive, or one whose members overlap|encrypted or of an unknown compression"):
+    with expect_refusal(
+        "x.pth", "damaged zip archive, or one whose members overlap|encrypted or of an unknown compression"
+    ):
         open_weights(tmp_path / "x.pth")
 
 
@@ -115,5 +117,7 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path, names: list[str
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for name in names:
             archive.writestr(name, b"")
-    with refused("x.zip", "a zip archive of " + ("'" if names else "nothing"), "expected safetensors, a file of torch"):
+    with expect_refusal(
+        "x.zip", "a zip archive of " + ("'" if names else "nothing"), "expected safetensors, a file of torch"
+    ):
         open_weights(tmp_path / "x.zip")
