@@ -43,7 +43,7 @@ def test_fused_chunks_may_be_collected(heads: int) -> None:
 @pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES])
 @pytest.mark.parametrize("starts", [1, 4])
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 8)], ids=str)
-def test_what_tokens_pass_on_is_their_product_with_the_mean(keep_bytes: int, starts: int, rows: slice) -> None:
+def test_propagation_is_the_product_with_the_mean_matrix(keep_bytes: int, starts: int, rows: slice) -> None:
     plain = random_trace()
     for known in (False, True):
         trace = keeping(keep_bytes, plain)
@@ -65,7 +65,7 @@ def test_nothing_is_kept_where_it_does_not_fit(keep_bytes: int) -> None:
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("more", [0, FUSION_BYTES - 1])
-def test_as_many_fusions_are_kept_as_fit_and_given_out_again(count: int, more: int) -> None:
+def test_as_many_fused_matrices_are_cached_as_fit(count: int, more: int) -> None:
     trace = keeping(count * FUSION_BYTES + more)
     found = {fusion: [trace.fused(layer, fusion) for layer in range(2)] for fusion in FUSIONS}
     last = list(FUSIONS)[3 - count :]
@@ -133,7 +133,7 @@ def test_a_trace_never_holds_more_than_it_says(keep_bytes: int, biased: bool) ->
     assert held_bytes(trace) == said
 
 
-def test_the_traces_of_a_network_keep_what_they_are_told_to(make_network: Make) -> None:
+def test_the_traces_of_a_network_cache_up_to_keep_bytes(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(2, 3, 16, 24)
     size = 3 * 25 * 25 * 4
     for keep_bytes, kept in [(0, False), (size - 1, False), (size, True)]:

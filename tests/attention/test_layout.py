@@ -135,7 +135,7 @@ BARE_HAS = (
     ],
 )
 @pytest.mark.parametrize("ask", ["index", "select", "name"])
-def test_a_token_that_is_not_there_is_refused_with_those_that_are(
+def test_a_missing_token_is_refused_with_the_existing_ones(
     layout: TokenLayout, query: Query, message: str, ask: str
 ) -> None:
     with pytest.raises(QueryError) as raised:
@@ -158,7 +158,7 @@ def test_only_a_patch_has_a_cell(index: int) -> None:
         (("cls", "cls"), 2, 2, "prefix tokens ('cls', 'cls'): names must differ"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused(prefix: tuple[str, ...], height: int, width: int, message: str) -> None:
+def test_an_impossible_layout_is_refused(prefix: tuple[str, ...], height: int, width: int, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TokenLayout(prefix, height, width)
     assert str(raised.value) == message

@@ -39,7 +39,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_free_memory_is_what_neither_the_machine_nor_a_group_has_given_away(
+def test_free_memory_is_the_smaller_of_the_machines_and_its_groups(
     case: tuple[str, dict[str, str], int], tmp_path: Path
 ) -> None:
     own, files, expected = case
@@ -48,9 +48,9 @@ def test_free_memory_is_what_neither_the_machine_nor_a_group_has_given_away(
     assert free_memory(tmp_path) == expected
 
 
-def test_where_the_system_does_not_tell_it_is_half(tmp_path: Path) -> None:
+def test_free_memory_is_half_of_all_if_the_system_does_not_report_it(tmp_path: Path) -> None:
     assert free_memory(tmp_path) == memory(tmp_path) // 2 > 0
 
 
-def test_here_it_is_some_of_the_memory() -> None:
+def test_free_memory_of_this_machine_is_within_its_memory() -> None:
     assert 0 < free_memory() <= memory()

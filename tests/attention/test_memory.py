@@ -63,7 +63,7 @@ def test_a_large_block_is_used_again_once_it_is_free(pool: BlockPool) -> None:
     assert pool.nbytes == 0
 
 
-def test_a_small_tensor_is_none_of_the_pools_business(pool: BlockPool) -> None:
+def test_a_small_tensor_does_not_come_from_the_pool(pool: BlockPool) -> None:
     tensor = empty((BLOCK_BYTES // 4 - 1,), torch.zeros(1))
     del tensor
     assert pool.nbytes == 0
@@ -178,7 +178,7 @@ class Garbage:
         self.held, self.itself = held, self
 
 
-def test_garbage_that_gives_back_a_block_while_one_is_taken_does_not_change_its_size() -> None:
+def test_a_block_returned_by_the_garbage_collector_during_take_does_not_change_the_size() -> None:
     thresholds = gc.get_threshold()
     sizes = []
     try:
@@ -240,7 +240,7 @@ def test_free_memory_is_given_back_where_activations_are_large(trims: list[int])
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, [0]), (2, [1]), (3, [1, 2]), (12, [6, 9])])
-def test_of_many_layers_two_late_ones_give_back(trims: list[int], depth: int, layers: list[int]) -> None:
+def test_only_two_late_layers_of_many_trim_memory(trims: list[int], depth: int, layers: list[int]) -> None:
     large, asked = torch.empty(memory.BLOCK_BYTES // 4), []
     for layer in range(depth):
         trims.clear()
@@ -249,6 +249,6 @@ def test_of_many_layers_two_late_ones_give_back(trims: list[int], depth: int, la
     assert asked == layers
 
 
-def test_a_c_library_without_a_way_to_ask_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_trim", None)
     memory.trim_heap(torch.empty(memory.BLOCK_BYTES))

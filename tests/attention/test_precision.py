@@ -315,7 +315,7 @@ def test_weights_of_a_network_in_half_precision_are_those_of_its_trace(make_netw
 
 
 @both_halves
-def test_storing_in_the_precision_that_is_computed_in_rounds_no_second_time(make_network: Make, precision: str) -> None:
+def test_storing_in_the_precision_of_the_network_rounds_only_once(make_network: Make, precision: str) -> None:
     network, pixels = make_network().set_precision(precision), torch.randn(1, 3, 16, 24)
     plain, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
     assert stored.queries.dtype == HALVES[precision]

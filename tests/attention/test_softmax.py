@@ -136,7 +136,7 @@ def test_chunks_of_scores_are_all_scores(
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None)], ids=str)
 @pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
 @with_and_without_bias
-def test_the_rows_that_are_asked_for_are_those_of_the_whole(
+def test_requested_rows_equal_those_of_the_whole_matrix(
     monkeypatch: pytest.MonkeyPatch, rows: slice, known: bool, biased: bool
 ) -> None:
     limit(monkeypatch, 2, 0, torch.float64)
@@ -185,7 +185,7 @@ def test_no_buffer_is_larger_than_a_chunk_may_be(
     assert len(places) == 1 and places <= {buffer.data_ptr() for buffer in made}
 
 
-def test_elsewhere_than_on_a_processor_a_chunk_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_devices_chunks_have_another_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = torch.empty(HEADS, TOKENS, DIM, device="meta")
     monkeypatch.setattr(softmax, "CHUNK_BYTES", 1)
     monkeypatch.setattr(softmax, "DEVICE_CHUNK_BYTES", 4 * HEADS * TOKENS * 5)
@@ -236,7 +236,7 @@ def batch(order: tuple[int, ...], dtype: torch.dtype, dim: int = 8) -> tuple[tor
 @both_types
 @pytest.mark.parametrize("dim", [1, 8, 33])
 @pytest.mark.parametrize("count", [1, 7, 40])
-def test_attending_is_torchs_own_attention_to_the_bit_and_tells_its_sums(
+def test_attention_equals_torchs_to_the_bit_and_returns_its_log_sums(
     order: tuple[int, ...], dtype: torch.dtype, dim: int, count: int
 ) -> None:
     queries, keys, values = batch(order, dtype, dim)
@@ -251,7 +251,7 @@ def test_attending_is_torchs_own_attention_to_the_bit_and_tells_its_sums(
 
 
 @every_layout
-def test_what_is_attended_can_be_differentiated_as_torchs_own(order: tuple[int, ...]) -> None:
+def test_the_gradients_of_attention_are_torchs(order: tuple[int, ...]) -> None:
     operands = [tensor.detach().requires_grad_() for tensor in batch(order, torch.float64)]
     mixed, log_sums = attend(operands[0], operands[1], operands[2], SCALE)
     expected = F.scaled_dot_product_attention(operands[0], operands[1], operands[2], scale=SCALE)
@@ -265,7 +265,7 @@ def test_what_is_attended_can_be_differentiated_as_torchs_own(order: tuple[int, 
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sums_in_half_precision_are_not_told(dtype: torch.dtype) -> None:
+def test_half_precision_returns_no_log_sums(dtype: torch.dtype) -> None:
     queries, keys, values = batch((0, 1, 2, 3), torch.float32)
     with torch.no_grad():
         for given in ((queries, keys, values), (queries.to(dtype), keys.to(dtype), values.to(dtype))):

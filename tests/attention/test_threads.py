@@ -21,7 +21,7 @@ def test_every_item_has_its_result_in_order(threads: int, count: int) -> None:
     assert in_threads(lambda item: item**2, range(count)) == [item**2 for item in range(count)]
 
 
-def test_as_many_threads_work_at_once_as_torch_computes_with(threads: int) -> None:
+def test_work_runs_on_as_many_threads_as_torch_uses(threads: int) -> None:
     together = threading.Barrier(threads, timeout=30)
 
     def meet(item: int) -> int:
@@ -31,7 +31,7 @@ def test_as_many_threads_work_at_once_as_torch_computes_with(threads: int) -> No
     assert len(set(in_threads(meet, range(threads)))) == threads
 
 
-def test_what_goes_wrong_in_any_thread_is_told(threads: int) -> None:
+def test_an_error_in_any_thread_is_raised(threads: int) -> None:
     for wrong in range(4):
         with pytest.raises(ZeroDivisionError):
             in_threads(lambda item, wrong=wrong: 1 / (item - wrong), range(4))

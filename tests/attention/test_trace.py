@@ -53,7 +53,7 @@ def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, 
 
 
 @each_network
-def test_patches_are_asked_by_row_and_column_and_as_their_mean(make_network: Make, changes: dict[str, Any]) -> None:
+def test_patches_are_queried_by_row_and_column_and_as_their_mean(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     layout = trace.layout
     for row in range(layout.grid_height):
@@ -66,7 +66,7 @@ def test_patches_are_asked_by_row_and_column_and_as_their_mean(make_network: Mak
 
 
 @each_network
-def test_prefix_tokens_are_asked_by_name(make_network: Make, changes: dict[str, Any]) -> None:
+def test_prefix_tokens_are_queried_by_name(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     for token, name in enumerate(trace.layout.prefix):
         close(trace.rows(name), weights[:, :, token])
@@ -122,7 +122,7 @@ def log_sums_of(trace: AttentionTrace) -> torch.Tensor:
 
 
 @each_network
-def test_the_sums_that_the_softmax_divides_by_are_told_and_kept(make_network: Make, changes: dict[str, Any]) -> None:
+def test_log_sums_are_computed_and_cached(make_network: Make, changes: dict[str, Any]) -> None:
     _, trace = traced(make_network, changes)
     expected = log_sums_of(trace)
     for layer in range(trace.layers):
@@ -133,7 +133,7 @@ def test_the_sums_that_the_softmax_divides_by_are_told_and_kept(make_network: Ma
 
 
 @each_network
-def test_the_sums_that_the_network_tells_are_those_of_the_trace(make_network: Make, changes: dict[str, Any]) -> None:
+def test_the_log_sums_of_the_network_are_those_of_the_trace(make_network: Make, changes: dict[str, Any]) -> None:
     network = make_network(**changes)
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]
@@ -166,7 +166,7 @@ def test_a_column_is_the_same_before_and_after_its_sums_are_known() -> None:
             assert layer in trace.known_log_sums
 
 
-def test_sums_that_are_known_are_taken_at_their_word() -> None:
+def test_known_sums_are_used() -> None:
     """So that what follows from them is seen to use them: half the sum makes every weight twice as large."""
     trace = random_trace()
     expected = 2 * weights_of(trace)[1]
@@ -329,7 +329,7 @@ def test_layers_are_counted_from_either_end(number: int, index: int) -> None:
 
 @pytest.mark.parametrize("layer", [2, -3, 100])
 @pytest.mark.parametrize("ask", ["layer_index", "weights", "fused", "row", "column"])
-def test_a_layer_that_is_not_there_is_refused(ask: str, layer: int) -> None:
+def test_a_missing_layer_is_refused(ask: str, layer: int) -> None:
     message = f"layer {layer}: this model has layers 0 to 1 (or -2 to -1 from the end)"
     arguments = (layer, "cls") if ask in ("row", "column") else (layer,)
     with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
@@ -338,7 +338,7 @@ def test_a_layer_that_is_not_there_is_refused(ask: str, layer: int) -> None:
 
 @pytest.mark.parametrize("query", ["distillation", (2, 0), 11, -1])
 @pytest.mark.parametrize("ask", ["rows", "columns"])
-def test_a_token_that_is_not_there_is_refused(ask: str, query: Query) -> None:
+def test_a_missing_token_is_refused(ask: str, query: Query) -> None:
     with pytest.raises(QueryError, match=r"this model has prefix tokens 'cls', 'register 1'.*to \(1, 2\)"):
         getattr(random_trace(), ask)(query)
 

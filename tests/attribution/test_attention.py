@@ -87,7 +87,7 @@ def test_fused_heads_are_the_mean_max_or_min_of_the_matrices(layout: TokenLayout
 
 
 @every_layout
-def test_by_default_it_is_what_the_reader_looks_at_in_the_last_layer_on_average(layout: TokenLayout) -> None:
+def test_the_default_map_is_the_mean_attention_of_the_default_query_in_the_last_layer(layout: TokenLayout) -> None:
     trace = random_trace(layout)
     reader = slice(0, 1) if "cls" in layout.prefix else slice(0, None)
     token_map = attention(trace)
@@ -171,7 +171,7 @@ def test_the_description_counts_layers_and_heads_from_1_and_names_token_and_dire
         ({"query": 10}, QueryError, "token 10: this model has"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(
+def test_missing_layers_heads_and_tokens_are_refused_with_the_existing_ones(
     parameters: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     trace = random_trace(LAYOUTS["CLS"])

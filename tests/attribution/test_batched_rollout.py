@@ -113,7 +113,7 @@ def test_biases_and_pooling_are_each_image_s_own(together: list[int]) -> None:
     assert together == [4] * 4
 
 
-def test_what_differs_in_shape_is_not_mixed_and_keeps_its_place(
+def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
     together: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, large = TokenLayout(("cls",), 2, 3), TokenLayout(("cls",), 3, 4)

@@ -161,7 +161,7 @@ def test_a_map_is_about_its_class(make_network: Make, method: Callable[[Attribut
 
 
 @every_method
-def test_where_no_gradient_is_there_is_no_relevance(
+def test_without_gradients_there_is_no_relevance(
     make_network: Make, method: Callable[[AttributionInput], TokenMap]
 ) -> None:
     subject = replace(sharp(make_network, {}), target=Target("nothing", lambda logits: 0 * logits.sum()))
@@ -174,7 +174,7 @@ def test_where_no_gradient_is_there_is_no_relevance(
 
 @every_method
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_any_mode_will_do_and_no_weight_is_touched(
+def test_it_works_in_any_mode_and_touches_no_weight(
     make_network: Make, method: Callable[[AttributionInput], TokenMap], mode: Any
 ) -> None:
     subject = sharp(make_network, {"register_tokens": 1})
@@ -194,7 +194,7 @@ def test_a_layer_that_the_model_lacks_is_refused(make_network: Make, method: Cal
             method(subject, layer)
 
 
-def test_of_the_layers_that_are_there_those_from_the_start_layer_are_followed(make_network: Make) -> None:
+def test_only_layers_from_the_start_layer_count(make_network: Make) -> None:
     subject = sharp(make_network, {})
     above = trace_gradients(subject.network, subject.pixels, 1, 1)
     assert [above.layers_from(start) for start in (0, 1, -1, 2)] == [range(1, 3)] * 2 + [range(2, 3)] * 2
@@ -205,7 +205,7 @@ def test_of_the_layers_that_are_there_those_from_the_start_layer_are_followed(ma
                 method(above, start_layer=start)
 
 
-def test_gradients_take_what_is_said(make_network: Make) -> None:
+def test_gradient_methods_take_target_and_start_layer(make_network: Make) -> None:
     subject = sharp(make_network, {"register_tokens": 1})
     assert subject.gradients.nbytes == 4 * 3 * 4 * 26 * 8 * 8
     assert subject.gradients is subject.gradients

@@ -91,7 +91,7 @@ ROWS, STEPS = (1, 2, 5, 13), (1, 7, 1000)
     ],
     ids=str,
 )
-def test_the_cut_is_that_of_a_full_sort(
+def test_the_threshold_is_that_of_a_full_sort(
     monkeypatch: pytest.MonkeyPatch, name: str, rows: int, dtype: torch.dtype, step: int
 ) -> None:
     """From a sample of all entries, of some, and of the first alone, which says next to nothing."""
@@ -109,7 +109,7 @@ def test_the_cut_is_that_of_a_full_sort(
 
 @pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.999])
 @pytest.mark.parametrize("tokens", [976, 1024])
-def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
+def test_only_entries_near_the_threshold_of_a_large_matrix_are_gathered(
     monkeypatch: pytest.MonkeyPatch, share: float, tokens: int
 ) -> None:
     assert 976 % discard.SAMPLE_STEPS[0] == 0
@@ -133,7 +133,7 @@ def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_of_equal_entries_the_first_in_reading_order_go(rows: int) -> None:
+def test_equal_entries_are_discarded_in_reading_order(rows: int) -> None:
     matrix = torch.tensor([[0.2, 0.1, 0.3], [0.2, 0.2, 0.0], [0.2, 0.5, 0.2]])
     for count, cut in [
         (2, Threshold(0.1)),
@@ -241,7 +241,7 @@ def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, held: bool)
 
 @pytest.mark.usefixtures("small_chunks")
 @held_and_not
-def test_less_than_one_entry_is_none(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+def test_a_ratio_below_one_entry_discards_none(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     if not held:
         monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(TIED["uniform"]())
@@ -255,7 +255,7 @@ def test_less_than_one_entry_is_none(monkeypatch: pytest.MonkeyPatch, held: bool
 @every_fusion
 @every_ratio
 @both_types
-def test_vit_explain_discards_what_topk_takes_but_for_the_first_entry(
+def test_vit_explain_discards_the_entries_of_topk_except_the_first(
     make: Make, fusion: str, ratio: float, dtype: torch.dtype
 ) -> None:
     trace = trace_of(make().to(dtype))
@@ -268,7 +268,7 @@ def test_vit_explain_discards_what_topk_takes_but_for_the_first_entry(
 @pytest.mark.usefixtures("small_chunks")
 @every_trace
 @every_ratio
-def test_of_a_matrix_too_large_to_hold_vit_explain_discards_the_first_of_equal_entries(
+def test_vit_explain_discards_the_first_of_equal_entries_of_a_matrix_too_large_to_cache(
     monkeypatch: pytest.MonkeyPatch, make: Make, ratio: float
 ) -> None:
     monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)

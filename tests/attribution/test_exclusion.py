@@ -123,7 +123,7 @@ def test_a_trace_without_tokens_has_their_weights_at_zero_in_every_form(
         close(trace.weights(1), weights_of(trace)[1])
 
 
-def test_a_weight_that_was_all_but_everything_leaves_exact_rows() -> None:
+def test_excluding_nearly_all_of_a_row_keeps_it_exact() -> None:
     """The rest of a row is renormalised from its scores, not from what is left when 1 is subtracted."""
     layout = TokenLayout(("cls",), 2, 2)
     scores = torch.randn(2, 1, 5, 5)
@@ -146,7 +146,7 @@ def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
     close(found.double(), torch.from_numpy(slow_rollout(expected.numpy(), "mean", 0, 0.5, 0)), 1e-5)
 
 
-def test_what_a_pooling_query_attends_to_is_renormalised(make_network: Callable[..., VisionTransformer]) -> None:
+def test_the_attention_of_a_pooling_query_is_renormalised(make_network: Callable[..., VisionTransformer]) -> None:
     network = make_network(cls_token=False, pooling="attention")
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
@@ -209,7 +209,7 @@ def test_sinks_are_left_out_and_the_caption_names_them() -> None:
         (range(1, 8), "without patch (0, 0), patch (0, 1), patch (0, 2), patch (1, 0) and 3 more"),
     ],
 )
-def test_tokens_by_hand_are_named_too(exclude: Any, message: str) -> None:
+def test_explicit_tokens_are_named_in_the_caption(exclude: Any, message: str) -> None:
     found = rollout(random_trace(LAYOUTS["CLS"]), exclude=exclude)
     assert found.description == f"{CAPTION}, {message}"
 
@@ -232,12 +232,14 @@ EXPECTED = "expected 'outliers' or 'sinks', or a list of tokens such as \\[\\(0,
     ],
 )
 @pytest.mark.parametrize("method", [attention, rollout, rollout_matrix])
-def test_what_cannot_be_left_out_is_refused(method: Any, exclude: Any, error: type[VitvizError], message: str) -> None:
+def test_tokens_that_cannot_be_excluded_are_refused(
+    method: Any, exclude: Any, error: type[VitvizError], message: str
+) -> None:
     with pytest.raises(error, match=f"^{message}$"):
         method(random_trace(LAYOUTS["CLS"]), exclude=exclude)
 
 
-def test_a_reference_leaves_nothing_out() -> None:
+def test_a_reference_implementation_excludes_no_token() -> None:
     with pytest.raises(MethodError, match=r"^exclude = 'sinks': vit-explain leaves no token out; expected None$"):
         rollout(random_trace(LAYOUTS["CLS"]), reference="vit-explain", exclude="sinks")
 

@@ -60,7 +60,7 @@ def test_the_mask_is_the_smallest_that_holds_the_mass(layout: TokenLayout, mass:
     assert shares[inside].min() >= shares[~inside].max() if (~inside).any() else True
 
 
-def test_all_the_mass_is_in_all_patches_that_have_any() -> None:
+def test_the_whole_mass_covers_every_patch_with_attention() -> None:
     weights = torch.full((1, 1, 5, 5), 0.25, dtype=torch.float64)
     weights[..., 4] = 0
     found = attention_mass(trace_of(weights, TokenLayout(("cls",), 2, 2)), mass=1.0)
@@ -143,7 +143,7 @@ def test_many_patches_are_pooled_into_cells(most: int, cells: tuple[int, int]) -
     ("grid", "most", "cells"),
     [((14, 14), 64, (7, 7)), ((13, 13), 64, (8, 8)), ((6, 24), 64, (3, 12)), ((3, 5), 9, (2, 4))],
 )
-def test_cells_are_of_one_size_where_that_is_not_dear(grid: tuple[int, int], most: int, cells: tuple[int, int]) -> None:
+def test_cells_are_of_equal_size_where_that_is_cheap(grid: tuple[int, int], most: int, cells: tuple[int, int]) -> None:
     found = attention_flow(random_trace(TokenLayout((), *grid), 1), most)
     assert f"patches in {cells[0]}×{cells[1]} cells" in found.description
 
@@ -156,7 +156,7 @@ def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
     torch.testing.assert_close(pooled.values, blocks, atol=1e-6, rtol=0)
 
 
-def test_progress_is_told_and_an_exception_ends_it() -> None:
+def test_progress_is_reported_and_an_exception_ends_it() -> None:
     trace = random_trace(LAYOUTS["CLS"])
     reports: list[Progress] = []
     attention_flow(trace, report=reports.append)
@@ -170,7 +170,7 @@ def test_progress_is_told_and_an_exception_ends_it() -> None:
         attention_flow(trace, report=stop)
 
 
-def test_what_the_model_lacks_is_refused() -> None:
+def test_missing_tokens_and_layers_are_refused() -> None:
     trace = random_trace(LAYOUTS["no CLS"])
     with pytest.raises(QueryError):
         attention_flow(trace, query="cls")

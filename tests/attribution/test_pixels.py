@@ -70,7 +70,7 @@ def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Attribut
     assert float(found.max()) > 1e-3
 
 
-def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Make) -> None:
+def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network: Make) -> None:
     subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
     reports: list[Progress] = []
     found = integrated_gradients(subject, 20, report=reports.append)
@@ -84,7 +84,7 @@ def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Ma
 
 
 @pytest.mark.parametrize("compute", [integrated_gradients, occlusion])
-def test_an_exception_of_who_is_told_ends_it(make_network: Make, compute: Any) -> None:
+def test_an_exception_of_the_progress_callback_ends_it(make_network: Make, compute: Any) -> None:
     subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
     reports: list[Progress] = []
 
@@ -97,7 +97,7 @@ def test_an_exception_of_who_is_told_ends_it(make_network: Make, compute: Any) -
     assert len(reports) == 1 and reports[0].done < reports[0].total
 
 
-def test_what_takes_long_tells_how_far_it_is_and_nothing_else_does(make_model: Callable[..., Model]) -> None:
+def test_only_slow_methods_report_progress(make_model: Callable[..., Model]) -> None:
     analysis = vitviz.analyze(Image.new("RGB", (24, 16)), make_model(cls_token=False, pooling="attention"))
     for name, method in METHODS.items():
         reports: list[Progress] = []
@@ -131,7 +131,9 @@ def test_steps_that_are_none_are_refused(subject: AttributionInput) -> None:
 
 
 @pytest.mark.parametrize("name", ["integrated_gradients", "occlusion"])
-def test_without_captum_they_say_how_to_get_it(make_network: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_captum_the_error_says_how_to_install_it(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     network = make_network()
     for module in [each for each in sys.modules if each.partition(".")[0] == "captum"]:
         monkeypatch.delitem(sys.modules, module)

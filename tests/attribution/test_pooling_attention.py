@@ -34,7 +34,7 @@ def network(request: pytest.FixtureRequest, make_network: Make) -> VisionTransfo
     return make_network(**request.param)
 
 
-def test_its_weights_are_those_with_which_the_pooling_mixes(network: VisionTransformer) -> None:
+def test_pooling_attention_is_the_weights_of_the_pooler(network: VisionTransformer) -> None:
     pixels = torch.randn(2, 3, 16, 24)
     asked: list[torch.Tensor] = []
     network.pooler.register_forward_pre_hook(lambda module, given: asked.append(given[0]))
@@ -130,7 +130,7 @@ def test_relevance_and_gradient_rollout_start_from_the_pooling_query(
         assert "the mean patch" in asked.description and not torch.allclose(asked.values, method(found).values)
 
 
-def test_where_the_pooling_query_reads_nothing_for_a_class_it_is_said(make_network: Make) -> None:
+def test_a_pooling_query_without_evidence_for_a_class_is_reported(make_network: Make) -> None:
     found = trace_gradients(make_network(**POOLED), torch.randn(1, 3, 16, 24), 0)
     assert found.pooled is not None
     against = replace(found, pooled=-found.pooled.abs())
@@ -152,7 +152,7 @@ def test_other_models_say_that_they_have_none(bundled: Model, make_network: Make
     assert METHODS["pooling_attention"].refusal(make_network(**POOLED).config) is None
 
 
-def test_heads_that_there_are_not_are_refused(make_network: Make) -> None:
+def test_missing_heads_are_refused(make_network: Make) -> None:
     trace = make_network(**POOLED).encode(torch.randn(1, 3, 16, 24)).traces[0]
     with pytest.raises(QueryError, match=r"^head 4: this model has heads 0 to 3"):
         pooling_attention(trace, 4)

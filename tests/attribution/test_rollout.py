@@ -176,7 +176,7 @@ def tied_attention(layout: TokenLayout) -> torch.Tensor:
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("ratio", [0.2, 0.37, 0.6, 0.9])
 @pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
-def test_of_equal_entries_the_first_in_reading_order_are_discarded(
+def test_equal_entries_are_discarded_in_reading_order(
     monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, held: bool
 ) -> None:
     if not held:
@@ -199,7 +199,7 @@ def test_of_equal_entries_the_first_in_reading_order_are_discarded(
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("residual", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("start", [0, 2, -1])
-def test_of_the_last_layer_only_the_rows_that_are_asked_for_are_computed(
+def test_only_the_requested_rows_of_the_last_layer_are_computed(
     monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, residual: float, start: int
 ) -> None:
     computed: list[slice] = []
@@ -278,7 +278,7 @@ def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLay
 # What vit-explain gives beyond its own case.
 
 
-def test_vit_explain_is_refused_for_a_model_without_the_cls_token_that_it_takes_for_granted() -> None:
+def test_vit_explain_is_refused_for_a_model_without_cls_token() -> None:
     trace = trace_of(random_attention(LAYOUTS["no CLS"]), LAYOUTS["no CLS"])
     with pytest.raises(MethodError, match="no CLS token, which vit-explain takes for granted"):
         rollout(trace, reference="vit-explain")
@@ -295,7 +295,7 @@ def test_vit_explain_is_relative_to_the_highest_patch_for_every_token(layout: To
     assert rollout(trace, query=query).quantity == "share of the rollout"
 
 
-def test_vit_explain_with_no_patch_left_is_refused_and_not_divided_by_zero() -> None:
+def test_vit_explain_is_refused_if_no_patch_is_left() -> None:
     layout = TokenLayout(("cls",), 2, 2)
     attention = torch.full((2, 1, 5, 5), 0.01, dtype=torch.float64)
     attention[..., 0] = 0.96

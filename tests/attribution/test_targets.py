@@ -175,7 +175,7 @@ def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
     assert float(other.map("relevance", target=likeness(other, (0, 0))).values.max()) > 0
 
 
-def test_likeness_says_to_what(make_model: MakeModel, tmp_path: Any) -> None:
+def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, tmp_path: Any) -> None:
     model = make_model(classes=0)
     photo(2).save(tmp_path / "rocket.png")
     file = vitviz.analyze(tmp_path / "rocket.png", model)
@@ -288,7 +288,7 @@ def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[
 
 
 @pytest.mark.slow
-def test_measures_and_comparisons_take_them(coarsest_example: Analysis) -> None:
+def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> None:
     model = coarsest_example.model
     mirrored = ImageOps.mirror(Image.open(resources("assets") / "chelsea.jpg"))
     other = vitviz.analyze(mirrored, model, resolution=16)
@@ -314,7 +314,7 @@ def test_a_target_can_be_pickled(make_model: MakeModel) -> None:
         assert torch.equal(own.map("relevance", target=again).values, own.map("relevance", target=target).values)
 
 
-def test_two_classes_are_followed_once(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_contrasts_share_one_computation(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     own, _ = analyses(make_model())
     first = own._inputs
     own.map("relevance", target=contrast("class 0", 1))

@@ -76,7 +76,7 @@ def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
         found.by("road")
 
 
-def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
+def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
     reports: list[Progress] = []
     compare(analysis, metrics=("deletion",), report=reports.append)
     # A map that takes long says so between one number and the next.
@@ -93,7 +93,7 @@ def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analys
         compare(analysis, report=enough)
 
 
-def test_what_there_is_not_is_refused_before_anything_is_computed(
+def test_missing_measures_are_refused_before_anything_is_computed(
     analysis: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Analysis, "map", None)

@@ -59,7 +59,7 @@ def test_measures_are_those_of_the_materialised_weights(
                 assert float(found[name][layer, head]) == pytest.approx(np.mean(values), rel=1e-5, abs=1e-9), name
 
 
-def test_heads_that_look_everywhere_alike_and_at_one_token_alone(make_model: Make, folder: Path) -> None:
+def test_uniform_and_one_token_attention_have_known_measures(make_model: Make, folder: Path) -> None:
     trace = vitviz.analyze(folder / "0.png", make_model()).trace
     count = trace.layout.token_count
     even = measure_heads(vitviz.AttentionTrace(trace.queries * 0, trace.keys, trace.scale, trace.layout))

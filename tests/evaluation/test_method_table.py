@@ -44,7 +44,7 @@ def test_an_interval_is_the_mean_and_its_confidence() -> None:
     assert [Interval(mean, 0.1).sign for mean in (0.2, 0.05, -0.05, -0.2)] == [1, 0, 0, -1]
 
 
-def test_images_are_found_at_any_depth_by_chance_but_the_same_again(folder: Path) -> None:
+def test_images_at_any_depth_are_sampled_reproducibly(folder: Path) -> None:
     assert len(set(find_images(folder, 5))) == 5
     assert find_images(folder, 3, seed=1) == find_images(folder, 3, seed=1)
     assert len({tuple(find_images(folder, 3, seed)) for seed in range(9)}) > 1

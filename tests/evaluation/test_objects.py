@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_thing_before_a_plain_background_has_an_outline() -> None:
+def test_an_object_on_a_plain_background_has_an_outline() -> None:
     picture, mask = disc(96, 64, (20, 10, 70, 50))
     found = outline(picture)
     assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
@@ -51,7 +51,7 @@ def test_a_thing_before_a_plain_background_has_an_outline() -> None:
     assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
 
 
-def test_where_nothing_can_be_known_there_is_no_outline() -> None:
+def test_a_picture_without_a_clear_background_has_no_outline() -> None:
     random = np.random.default_rng(0)
     noise = Image.fromarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8))
     framed = Image.new("RGB", (64, 64), BACKGROUND)
@@ -75,7 +75,7 @@ def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
-def test_the_part_on_the_thing_is_that_of_the_weights(
+def test_the_share_on_the_object_is_that_of_the_weights(
     make_model: Make, folder: Path, changes: dict[str, object]
 ) -> None:
     model = make_model(**changes)

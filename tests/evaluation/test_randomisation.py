@@ -101,7 +101,7 @@ def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: Make
     assert not forgetful.network.training and forgetful.labels == model.labels
 
 
-def test_layers_are_forgotten_from_the_top_down(make_model: MakeModel) -> None:
+def test_layers_are_randomised_from_the_top_down(make_model: MakeModel) -> None:
     model = make_model()
     everything, names = parameters_of(randomised(model)), set(parameters_of(model))
     expected = {name for name in names if name.startswith(("classifier.", "norm."))}
@@ -245,7 +245,7 @@ def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.M
     assert cascade(analysis, ["rollout"])["rollout"].isfinite().all()
 
 
-def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
+def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
     reports: list[Progress] = []
     cascade(analysis, FEW, report=reports.append)
     total = len(FEW) * len(steps(DEPTH))
@@ -262,7 +262,7 @@ def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analys
     assert len(reports) == 4
 
 
-def test_what_cannot_be_asked_is_refused_by_name_before_anything_is_computed(
+def test_an_impossible_request_is_refused_by_name_before_anything_is_computed(
     analysis: Analysis, make_model: MakeModel, image: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_classes = vitviz.analyze(image, make_model(classes=0))
@@ -291,7 +291,7 @@ def test_every_image_has_its_own_way_to_shuffle(make_model: MakeModel, folder: P
         assert all(torch.equal(found[name][number], alone[name]) for name in FEW)
 
 
-def test_the_table_leaves_out_what_has_no_order_and_says_of_how_many_images_it_speaks() -> None:
+def test_the_table_skips_maps_without_order_and_states_its_number_of_images() -> None:
     nan = math.nan
     found = {
         "rollout": torch.tensor([[1, 1, 0.5, 0.4, -0.1], [1, 1, 0.7, 0.6, 0.1], [1, 1, 0.6, 0.5, 0.0]]),

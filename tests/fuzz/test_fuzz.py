@@ -40,13 +40,13 @@ def found() -> dict[str, list[tuple[int, str]]]:
     return wrong
 
 
-def test_nothing_that_ever_hurt_hurts_again(found: dict[str, list[tuple[int, str]]]) -> None:
+def test_files_that_once_caused_harm_are_handled(found: dict[str, list[tuple[int, str]]]) -> None:
     names = list(CORPUS)
     assert [(names[number], why) for number, why in found["corpus"]] == []
 
 
 @pytest.mark.parametrize("target", CHANGED)
-def test_what_is_changed_by_chance_costs_little(target: str, found: dict[str, list[tuple[int, str]]]) -> None:
+def test_random_changes_cost_little(target: str, found: dict[str, list[tuple[int, str]]]) -> None:
     assert sentences(target, found[target]) == []
 
 
@@ -88,7 +88,7 @@ def test_values_are_of_every_kind_of_json() -> None:
 # The fuzzer itself: what it must not miss.
 
 
-def test_what_is_slow_large_wrong_or_hangs_is_found() -> None:
+def test_slow_large_wrong_and_hanging_cases_are_findings() -> None:
     from tests.fuzz.child import judged
     from tests.fuzz.targets import Case, Target
 

@@ -186,7 +186,7 @@ def test_a_tensor_or_array_of_another_shape_or_range_is_refused(
     assert sentence in str(caught.value) and str(tuple(tensor.shape)) in str(caught.value)
 
 
-def test_an_error_calls_the_input_by_the_name_that_is_given(tmp_path: Path) -> None:
+def test_an_error_names_the_input_as_the_caller_does(tmp_path: Path) -> None:
     quadrants(1).crop((0, 0, 1, 2)).save(tmp_path / "narrow.png")
     for source in (b"", np.zeros(3), Image.new("RGB", (1, 1)), "/gone/cat.png", 7):
         with pytest.raises(ImageError, match=r"^your upload: "):

@@ -136,7 +136,7 @@ def test_oblong_pixels_become_square(opened: Opener, tmp_path: Path) -> None:
             assert (clip.facts.width, clip.facts.height) == frames_of(clip)[0].image.size == size
 
 
-def test_a_frame_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_frame_is_refused(tmp_path: Path) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     with pytest.raises(ImageError, match=r"no frame 3; expected 0 to 2"):
         read_frame(path, 3)
@@ -172,7 +172,7 @@ def test_a_damaged_clip_is_refused_or_read_to_its_end(opened: Opener, tmp_path: 
         assert str(error).startswith("clip.mp4: ") and "\n" not in str(error)
 
 
-def test_what_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) -> None:
+def test_a_file_that_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) -> None:
     write_sound(tmp_path / "sound.mp4")
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "text.mp4").write_text("no clip")
@@ -318,7 +318,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, st
     return growth(small, *clips, short, short, long)[1:]
 
 
-def test_a_clip_that_says_it_is_huge_takes_nothing(grown: list[tuple[int, float, str]]) -> None:
+def test_a_clip_that_claims_to_be_huge_takes_no_memory(grown: list[tuple[int, float, str]]) -> None:
     found = grown[:3]
     assert "frames of 10000×10000 pixels; at most 9,437,184 pixels are taken" in found[0][2]
     # FFmpeg itself refuses these.
@@ -347,7 +347,7 @@ def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, mon
     assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
 
 
-def test_what_a_child_cannot_say_is_not_believed(
+def test_an_invalid_answer_of_a_child_is_not_believed(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
@@ -371,7 +371,7 @@ def test_what_a_child_cannot_say_is_not_believed(
             isolated.checked_facts(clip._job, facts, NO_LIMITS)
 
 
-def test_without_the_extra_its_name_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):

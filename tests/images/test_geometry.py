@@ -155,6 +155,6 @@ def test_an_object_lands_in_the_patch_that_geometry_says(
         ((0, 0, 20, 10), (4, -4)),
     ],
 )
-def test_a_geometry_that_cannot_be_is_refused(box: tuple[float, ...], input_size: tuple[int, int]) -> None:
+def test_an_impossible_geometry_is_refused(box: tuple[float, ...], input_size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match=r"20×10 pixels|at least 1"):
         Geometry(20, 10, box, *input_size)

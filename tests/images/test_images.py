@@ -244,7 +244,7 @@ def test_a_damaged_exif_block_does_not_hide_the_picture(damage: bytes) -> None:
     assert open_image(encoded(image, "JPEG", exif=damage)).size == image.size
 
 
-def test_orientation_is_followed_where_the_rest_of_exif_cannot_be_written_again() -> None:
+def test_orientation_is_applied_even_if_the_other_exif_tags_cannot_be_written() -> None:
     # The camera's maker note is cut short: reading gives the orientation, writing raises.
     tags = struct.pack("<HHII", 0x0112, 3, 1, 6) + struct.pack("<HHII", 0x011A, 5, 1, 9999)
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + bytes(4)

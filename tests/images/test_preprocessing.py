@@ -335,7 +335,7 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fr
         ({"backend": {}}, "backend {}: expected 'pillow'"),
     ],
 )
-def test_a_preprocessing_that_cannot_be_is_refused_with_what_is_legal(change: dict[str, object], message: str) -> None:
+def test_an_impossible_preprocessing_is_refused_with_the_legal_values(change: dict[str, object], message: str) -> None:
     values = {**IMAGENET.to_dict(), **change}
     with pytest.raises(ConfigError, match=message):
         Preprocessing.from_dict({name: value for name, value in values.items() if value is not None})

@@ -127,7 +127,7 @@ def test_a_file_that_is_no_image_is_named_with_what_it_is(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["empty.jpg", "page.jpg", "notes.txt", "noise.png"])
-def test_a_refused_file_is_told_the_formats_that_are_opened(name: str, tmp_path: Path) -> None:
+def test_a_refusal_lists_the_formats_that_are_opened(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(WRONG[name][0])
     assert all(format in refusal_of(tmp_path / name) for format in FORMATS)
 
@@ -144,7 +144,7 @@ def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("source", "found"), [(None, "None"), (3, "3"), ([[0, 1]], "[[0, 1]]"), (io.BytesIO(b""), "a BytesIO")]
 )
-def test_a_source_of_another_kind_is_told_what_is_taken(source: Any, found: str) -> None:
+def test_a_source_of_another_kind_is_refused_with_the_accepted_kinds(source: Any, found: str) -> None:
     with pytest.raises(ImageError) as caught:
         open_image(source)
     expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"

@@ -155,13 +155,13 @@ def test_no_file_takes_two_seconds_or_half_a_gigabyte(name: str, report: dict[st
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_what_is_no_file_is_refused_and_not_waited_for(name: str, report: dict[str, Any], corpus: Path) -> None:
+def test_a_path_that_is_no_file_is_refused_without_waiting(name: str, report: dict[str, Any], corpus: Path) -> None:
     message = report["trials"][name]["message"]
     assert PLACES[name][1] in message
     check_message(message, name, corpus)
 
 
-def test_after_every_one_the_next_picture_is_analysed_as_before(report: dict[str, Any]) -> None:
+def test_after_each_hostile_file_the_next_picture_is_analysed_as_before(report: dict[str, Any]) -> None:
     assert [name for name, trial in report["trials"].items() if not trial["next is right"]] == []
 
 
@@ -274,7 +274,7 @@ ODD = "\u202egpj <img src=x onerror=alert(1)> [a](b) *c* `d`.jpg"
 SHOWN = {ODD: "zero.jpg", "bomb.png": "bomb.png", "scans.jpg": "scans.jpg", "tags.tif": "tags.tif"}
 
 
-def test_a_bad_upload_is_told_to_the_letter_and_the_next_picture_is_shown(
+def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
     page: Page, bundled: Model, example: Analysis, corpus: Path, tmp_path: Path
 ) -> None:
     expect_map(page, example.attention())

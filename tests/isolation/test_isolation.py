@@ -153,7 +153,7 @@ class Stranger:
         ("forge", SMALL, "gave no answer"),
     ],
 )
-def test_a_job_that_goes_too_far_is_one_sentence_and_leaves_nothing(
+def test_a_job_beyond_its_limits_is_one_sentence_and_leaves_nothing(
     worker: Worker, method: str, limits: Limits, words: str
 ) -> None:
     start = time.process_time()
@@ -219,7 +219,7 @@ def _until(is_so: Callable[[], bool]) -> None:
         LENGTH.pack(len(pickle.dumps({}))) + pickle.dumps({}),
     ],
 )
-def test_an_answer_that_no_child_gives_is_the_end(content: bytes) -> None:
+def test_a_malformed_answer_of_a_child_ends_it(content: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(5)

@@ -33,7 +33,9 @@ TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output,
     ],
     ids=str,
 )
-def test_each_head_is_off_as_by_a_head_mask(make_network: Make, changes: dict[str, Any], target: int | Target) -> None:
+def test_each_head_effect_equals_that_of_a_head_mask(
+    make_network: Make, changes: dict[str, Any], target: int | Target
+) -> None:
     # Of what has no class, the network gives features.
     classes = {"classes": 0} if target is TEXT else {}
     network, pixels = make_network(**changes, **classes), torch.randn(1, 3, 16, 24)
@@ -66,14 +68,14 @@ def test_a_head_whose_values_are_zero_does_nothing(make_network: Make) -> None:
     assert (drop.abs() > 1e-5).sum() == drop.numel() - 1
 
 
-def test_the_strongest_are_those_whose_fall_is_largest() -> None:
+def test_the_strongest_heads_have_the_largest_effects() -> None:
     effects = HeadEffects(0.75, torch.tensor([[0.5, 0.75], [1.0, 0.25]]), True)
     assert effects.drop.tolist() == [[0.25, 0.0], [-0.25, 0.5]]
     assert effects.strongest(2) == [(1, 1, 0.5), (0, 0, 0.25)]
     assert len(effects.strongest(9)) == 4
 
 
-def test_progress_is_told_and_what_is_not_there_refused(make_network: Make) -> None:
+def test_progress_is_reported_and_missing_classes_are_refused(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     reports: list[Progress] = []
     head_effects(network, pixels, 0, reports.append)
@@ -123,7 +125,7 @@ FEW = {(0, 0), (1, 2), (1, 3)}
     ],
     ids=str,
 )
-def test_what_is_off_is_off_as_by_masks(make_network: Make, changes: dict[str, Any]) -> None:
+def test_switching_off_equals_masking(make_network: Make, changes: dict[str, Any]) -> None:
     network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
     config, layout = network.config, network.config.layout(16, 24)
     every = {(layer, head) for layer in range(config.depth) for head in range(config.heads)}
@@ -141,7 +143,7 @@ def test_what_is_off_is_off_as_by_masks(make_network: Make, changes: dict[str, A
     torch.testing.assert_close(switched_off(network, pixels), network(pixels)[0], atol=1e-5, rtol=1e-5)
 
 
-def test_one_head_off_is_what_its_effect_says(make_network: Make) -> None:
+def test_switching_one_head_off_equals_its_effect(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     effects = head_effects(network, pixels, 3)
     found = switched_off(network, pixels, [(1, 2)]).softmax(-1)[3]
@@ -157,7 +159,7 @@ def test_one_head_off_is_what_its_effect_says(make_network: Make) -> None:
         ([], [(row, column) for row in range(4) for column in range(6)], "all 24 patches are off"),
     ],
 )
-def test_what_there_is_not_cannot_be_switched_off(
+def test_missing_heads_and_patches_cannot_be_switched_off(
     make_network: Make, heads: list[tuple[int, int]], patches: list[tuple[int, int]], message: str
 ) -> None:
     with pytest.raises(QueryError, match=f"^{re.escape(message)}"):

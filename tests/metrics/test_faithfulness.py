@@ -48,7 +48,7 @@ def test_a_patch_s_pixels_are_those_of_its_place() -> None:
 
 
 @pytest.mark.parametrize("fill", [zeros, blurred, imputed])
-def test_only_what_is_out_changes(fill: Callable[..., torch.Tensor]) -> None:
+def test_filling_changes_only_removed_patches(fill: Callable[..., torch.Tensor]) -> None:
     pixels, outside = torch.randn(3, 16, 24), torch.zeros(16, 24, dtype=torch.bool)
     outside[4:12, 8:20] = True
     found = fill(pixels, outside)
@@ -83,14 +83,14 @@ def test_imputation_solves_its_equations(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(found[:, row, column], total / weights, atol=1e-10, rtol=0)
 
 
-def test_of_an_image_without_a_pixel_left_nothing_is_imputed() -> None:
+def test_an_image_without_pixels_is_not_imputed() -> None:
     assert not imputed(torch.randn(3, 4, 4), torch.ones(4, 4, dtype=torch.bool)).any()
 
 
 # The curves.
 
 
-def test_the_strongest_go_first_or_last_as_the_metric_says(make_network: Make) -> None:
+def test_patches_are_removed_in_the_order_of_the_metric(make_network: Make) -> None:
     """The class depends on one patch: a map that knows it loses it at once, and one that hides it keeps it longest."""
     weight = torch.zeros(3, 16, 24)
     weight[:, 4:8, 8:12] = 1.0
@@ -141,7 +141,7 @@ def test_a_constant_map_is_as_good_as_chance(make_network: Make, target: int | T
 # Of a target that is no class.
 
 
-def test_of_a_target_the_strongest_go_first_or_last_as_the_metric_says(make_network: Make) -> None:
+def test_patches_are_removed_in_the_order_of_the_metric_for_a_target(make_network: Make) -> None:
     """The score is the sum over three patches, two of which count twice as much as the third."""
     weight = torch.zeros(3, 16, 24)
     weight[:, 4:8, 8:12], weight[:, 0:4, 0:4], weight[:, 12:, 20:] = 2.0, 2.0, 1.0
@@ -222,7 +222,7 @@ def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make,
             assert 0 <= curve.area <= 1
 
 
-def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
+def test_progress_is_reported_and_an_exception_ends_it(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     reports: list[Progress] = []
     faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=reports.append)
@@ -237,7 +237,7 @@ def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
         faithfulness(network, pixels, {}, 0, report=stop)
 
 
-def test_what_the_model_cannot_be_asked_is_refused(make_network: Make) -> None:
+def test_impossible_requests_are_refused(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     with pytest.raises(MethodError, match="metric 'erasure': expected 'deletion', 'insertion'"):
         faithfulness(network, pixels, {}, 0, ("erasure",))

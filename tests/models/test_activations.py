@@ -7,7 +7,7 @@ from vitviz.models.activations import ACTIVATIONS, IN_PLACE, activate
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_in_their_own_place_they_are_the_same(name: str) -> None:
+def test_activations_in_place_are_the_same(name: str) -> None:
     values = torch.linspace(-6, 6, 1001)
     expected = ACTIVATIONS[name](values)
     wanted = values.clone().requires_grad_()

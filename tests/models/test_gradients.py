@@ -138,7 +138,7 @@ def test_it_works_in_any_mode_and_touches_no_weight(make_network: Make, mode: An
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_relevance_says_what_it_is(make_network: Make) -> None:
+def test_relevance_has_a_description(make_network: Make) -> None:
     network, pixels = sharp(make_network, {})
     token_map = relevance(trace_gradients(network, pixels, 3), (1, 2))
     assert token_map.description == "Relevance for class 3 as patch (1, 2) sees it: layers 0 to 2"
@@ -146,14 +146,14 @@ def test_relevance_says_what_it_is(make_network: Make) -> None:
     assert (token_map.values >= 0).all()
 
 
-def test_where_gradients_are_zero_so_is_relevance(make_network: Make) -> None:
+def test_zero_gradients_give_zero_relevance(make_network: Make) -> None:
     network, pixels = sharp(make_network, {})
     found = trace_gradients(network, pixels, 0)
     nothing = replace(found, gradients=tuple(torch.zeros_like(each) for each in found.gradients))
     assert (relevance(nothing).values == 0).all()
 
 
-def test_a_class_or_layer_that_is_not_there_is_refused(make_network: Make) -> None:
+def test_a_missing_class_or_layer_is_refused(make_network: Make) -> None:
     network, pixels = sharp(make_network, {})
     classes = network.config.classes
     for target in (-1, classes):

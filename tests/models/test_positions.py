@@ -97,7 +97,7 @@ def along_a_side(rule: str, wanted: int, count: int) -> np.ndarray:
 
 @every_interpolation
 @every_grid
-def test_a_rule_is_its_definition(rule: str, height: int, width: int) -> None:
+def test_every_rule_equals_its_definition(rule: str, height: int, width: int) -> None:
     positions = trained()
     found = resize_positions(positions, height, width, rule)
     rows, columns = along_a_side(rule, height, 5), along_a_side(rule, width, 6)
@@ -150,7 +150,7 @@ def test_rows_stay_rows(rule: str) -> None:
 
 
 @every_interpolation
-def test_the_rules_are_different_ones(rule: str) -> None:
+def test_every_rule_differs_from_the_others(rule: str) -> None:
     positions = trained()
     found = {other: resize_positions(positions, 3, 9, other) for other in INTERPOLATING}
     close = [other for other in found if (found[other] - found[rule]).abs().max() < 1e-3]

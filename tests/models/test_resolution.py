@@ -169,7 +169,7 @@ WRONG += [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), WRONG)
-def test_a_config_that_cannot_be_is_refused_by_name(name: str, value: object, message: str) -> None:
+def test_an_impossible_config_is_refused_by_name(name: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ViTConfig(**{**CONFIG, name: value})
     assert str(raised.value) == message
@@ -209,14 +209,14 @@ NEW = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), NEW)
-def test_what_other_families_need_is_checked_as_well(name: str, value: object, message: str) -> None:
+def test_settings_of_other_families_are_checked(name: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ViTConfig(**{**CONFIG, name: value})
     assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
-def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
+def test_attention_of_many_tokens_reports_progress_and_is_the_same(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     network = make_network(**changes)

@@ -124,7 +124,7 @@ def test_logits_and_attention_equal_the_plain_reference(make_network: Make, chan
 
 
 @every_variant
-def test_the_kernel_with_materialised_weights_gives_the_same(make_network: Make, changes: dict[str, Any]) -> None:
+def test_materialised_weights_give_the_output_of_the_fused_kernel(make_network: Make, changes: dict[str, Any]) -> None:
     network = make_network(**changes)
     pixels = pixels_for(network)
     logits, weights = network(pixels, need_weights=True)
@@ -231,7 +231,7 @@ def heads_off(network: VisionTransformer) -> torch.Tensor:
 @every_pooling
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("masked", [False, True], ids=["", "head mask"])
-def test_of_the_last_layer_only_what_is_classified_is_computed(
+def test_only_the_classified_tokens_of_the_last_layer_are_computed(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], depth: int, masked: bool
 ) -> None:
     network = make_network(**changes, depth=depth)
@@ -295,7 +295,7 @@ def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: 
 
 
 @every_pooling
-def test_gradients_flow_through_all_that_inference_leaves_out(
+def test_gradients_flow_through_everything_that_inference_skips(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     """Those of the fused kernel and the short last layer are those of materialised weights and all tokens."""

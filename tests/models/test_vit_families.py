@@ -144,7 +144,7 @@ def test_an_activation_is_its_formula(activation: str) -> None:
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_an_mlp_and_its_gate(make_network: Make, activation: str, gated: bool) -> None:
+def test_an_mlp_follows_its_formula_with_and_without_a_gate(make_network: Make, activation: str, gated: bool) -> None:
     network = make_network(activation=activation, gated_mlp=gated, depth=1)
     mlp = network.encoder[0].mlp
     with seen(mlp) as found:
@@ -367,7 +367,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "sentence"), BAD)
-def test_a_setting_that_cannot_be_is_refused(make_network: Make, changes: dict[str, Any], sentence: str) -> None:
+def test_an_impossible_setting_is_refused(make_network: Make, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_network(**changes)
     assert sentence in str(caught.value)

@@ -170,7 +170,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
-def test_who_is_told_to_end_twice_ends(tmp_path: Path) -> None:
+def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
     environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", TOLD_TWICE], env=environment, cwd=ROOT, timeout=300).returncode == 0
 
@@ -183,7 +183,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_that_is_held_is_no_other_process_s_until_its_holder_is_gone(temporary: Path) -> None:
+def test_a_locked_folder_is_free_once_its_process_has_ended(temporary: Path) -> None:
     asks = multiprocessing.get_context("fork").Event()
     held, folders = multiprocessing.Pipe()
 

@@ -138,7 +138,7 @@ def test_the_host_gets_the_forward_pass_once_and_nothing_else(
 
 @forking
 @pytest.mark.parametrize("changes", [{}, {"pooling": "attention"}, {"rotary": True}])
-def test_what_comes_back_is_what_the_processor_gives(
+def test_results_from_the_gpu_host_equal_those_of_the_processor(
     host: Host, make_model: Callable[..., Model], changes: dict[str, Any]
 ) -> None:
     model, reports = make_model(**changes), []
@@ -169,7 +169,7 @@ def test_a_network_that_was_opened_later_is_sent_once(host: Host, make_model: Ca
 
 
 @forking
-def test_what_goes_wrong_there_is_told_here(host: Host, make_model: Callable[..., Model]) -> None:
+def test_an_error_in_the_gpu_process_is_raised_here(host: Host, make_model: Callable[..., Model]) -> None:
     network = make_model().network
     for error, channels, storage in ((ConfigError, 3, "float3"), (ImageError, 4, None)):
         pixels = torch.zeros(1, channels, 16, 24)
@@ -181,13 +181,15 @@ def test_what_goes_wrong_there_is_told_here(host: Host, make_model: Callable[...
     assert len(host.calls) == 1
 
 
-def test_a_card_that_is_not_lent_is_told_in_the_words_of_the_host(host: Host, make_model: Callable[..., Model]) -> None:
+def test_an_unavailable_gpu_is_reported_with_the_message_of_the_host(
+    host: Host, make_model: Callable[..., Model]
+) -> None:
     host.refusal = gr.Error("You have exceeded your quota. Try again in 1:00:00", title="ZeroGPU quota exceeded")
     with pytest.raises(LimitError, match=r"^ZeroGPU quota exceeded: You have exceeded your quota\. Try again in 1:00"):
         by(forward(), make_model())
 
 
-def test_who_has_gone_asks_for_no_card(host: Host, make_model: Callable[..., Model]) -> None:
+def test_a_visitor_who_left_requests_no_gpu(host: Host, make_model: Callable[..., Model]) -> None:
     def gone(state: Progress) -> None:
         raise QueryError("gone")
 

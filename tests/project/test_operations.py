@@ -79,7 +79,7 @@ def test_the_table_of_memory_has_the_models_of_the_papers() -> None:
 
 
 @pytest.mark.parametrize("row", between("others").splitlines()[2:])
-def test_every_variable_is_read_by_who_is_said_to_read_it(row: str) -> None:
+def test_every_variable_is_read_by_the_program_that_the_table_names(row: str) -> None:
     name, package = (cell.strip(" `") for cell in row.split("|")[1:3])
     found = find_spec(package)
     assert found is not None and found.submodule_search_locations
@@ -97,7 +97,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert size(dict(said)["VITVIZ_ANALYSIS_BYTES"]) < ServerSettings().analysis_bytes
 
 
-def test_what_the_page_points_to_is_there() -> None:
+def test_every_link_of_the_page_leads_somewhere() -> None:
     headings = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^## (.+)$", PAGE, re.M)}
     for link in re.findall(r"\]\(([^)]+)\)", PAGE):
         assert link[1:] in headings if link.startswith("#") else (ROOT / "docs" / link).exists()
@@ -264,26 +264,26 @@ def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
     assert tally.open == 0 and tally.most_open == 1
 
 
-def test_who_is_shown_the_numbers_of_another_is_noticed(served: Served, visitors: list[Guest]) -> None:
+def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[Guest]) -> None:
     one, other = visitors
     assert one.picture != other.picture
     with pytest.raises(WrongPictureError, match="times what the format allows"):
         visited(served, replace(one, rows=other.rows))
 
 
-def test_who_leaves_in_the_middle_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
+def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
     tally = visited(served, visitors[1], load.LEAVE_EVERY - 1)
     assert tally.rows_checked == ROWS_PER_ANALYSIS and tally.open == 0
 
 
-def test_a_load_ends_at_its_bounds(served: Served, visitors: list[Guest]) -> None:
+def test_a_load_test_ends_at_its_limits(served: Served, visitors: list[Guest]) -> None:
     with pytest.raises(LimitReachedError, match="10 requests"):
         visited(served, visitors[0], traffic=Traffic(served.address, 10, 60))
     with pytest.raises(LimitReachedError, match="seconds"):
         visited(served, visitors[0], traffic=Traffic(served.address, 500, 0))
 
 
-def test_what_the_app_refuses_is_an_error_of_the_visit(served: Served) -> None:
+def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
     async def ask() -> None:
         async with Visitor.visiting(Traffic(served.address, 500, 60)) as visitor:
             with pytest.raises(VisitError, match=r"40[34]"):
@@ -296,7 +296,7 @@ def test_what_the_app_refuses_is_an_error_of_the_visit(served: Served) -> None:
         _explorer({"components": []})
 
 
-def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:
+def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) -> None:
     analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "coffee.jpg")]
     files = [pack(analysis.trace, "layer 3") for analysis in analyses]
     row = row_of(analyses[0], 3, 2, 17)
@@ -305,7 +305,7 @@ def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:
     assert replace(row, head=99).distance(files[0]) == inf
 
 
-def test_what_went_wrong_makes_a_load_fail() -> None:
+def test_errors_make_a_load_test_fail() -> None:
     good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after wave 1": 100, "after wave 2": 110})
     assert good.is_good and good.ratio("alone") == pytest.approx(1.45)
     wrong: list[dict[str, Any]] = [

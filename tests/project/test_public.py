@@ -173,17 +173,17 @@ def test_the_tests_above_can_fail(imports: Imports) -> None:
 
 
 @pytest.mark.process
-def test_every_module_is_there_when_it_is_asked_for_and_not_before(imports: Imports) -> None:
+def test_every_module_is_imported_when_it_is_used_and_not_before(imports: Imports) -> None:
     assert imports.rooms == [f"vitviz.{name}" for name in ROOMS]
     assert set(LAZY) <= set(ROOMS) and imports.early == []
 
 
 @pytest.mark.process
-def test_what_the_documents_call_is_there(imports: Imports) -> None:
+def test_every_function_that_the_documents_call_exists(imports: Imports) -> None:
     assert {"METHODS", "attribution", "cost", "load"} <= set(imports.called)
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error_with_the_near_one() -> None:
+def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> None:
     with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'") as caught:
         vitviz.laod  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("laod", vitviz)
@@ -229,7 +229,7 @@ def extra(name: str) -> set[str]:
     return listed(in_pyproject(name))
 
 
-def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
+def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
     assert third_party(RUN_TIME) == REQUIREMENTS
 
 
@@ -289,7 +289,7 @@ COMPARED = {
 }
 
 
-def test_what_vitviz_is_compared_with_only_verification_and_tests_need() -> None:
+def test_only_verification_and_tests_need_the_reference_packages() -> None:
     assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
     assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
     assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()

@@ -121,7 +121,7 @@ def check_calls(code: str) -> int:
 
 
 @pytest.mark.parametrize("document", sorted(set(WITH_PYTHON)))
-def test_blocks_of_python_call_what_there_is_with_arguments_that_it_takes(document: str) -> None:
+def test_python_blocks_call_existing_functions_with_valid_arguments(document: str) -> None:
     assert sum(check_calls(code) for _, code in python_blocks(document)) > 0
 
 
@@ -166,7 +166,7 @@ def test_the_documents_with_commands_are_those_that_are_known() -> None:
 
 
 @every_document
-def test_every_command_can_be_typed_so(document: str) -> None:
+def test_every_command_of_the_page_parses(document: str) -> None:
     for line in commands(document, "vitviz"):
         # What is wrong ends the process with the usage.
         _parser().parse_args(line)
@@ -181,7 +181,7 @@ def test_every_target_of_make_is_there(document: str) -> None:
 
 
 @every_document
-def test_what_python_is_to_run_is_there(document: str) -> None:
+def test_every_python_module_that_is_run_exists(document: str) -> None:
     lines = commands(document, "python") + [
         shlex.split(line) for line in re.findall(r"`python (-m [^`]+)`", DOCUMENTS[document])
     ]

@@ -52,7 +52,7 @@ def test_the_page_of_the_index_has_no_link_into_the_repository() -> None:
     assert "](" not in text and "---" not in text
 
 
-def test_what_lacks_in_a_wheel_or_is_too_much_is_found() -> None:
+def test_missing_and_surplus_files_of_a_wheel_are_found() -> None:
     expected = wheel_files()
     assert {
         "vitviz/__init__.py",
@@ -97,7 +97,7 @@ def test_every_action_is_pinned_and_may_only_read(workflow: str) -> None:
     assert "secrets." not in text and "pull_request_target" not in text
 
 
-def test_a_tag_publishes_by_trusted_publishing_what_was_tested() -> None:
+def test_a_tag_publishes_the_tested_files_by_trusted_publishing() -> None:
     release = yaml.safe_load(WORKFLOWS["release.yml"])
     # YAML 1.1 reads the word `on` as true.
     assert release[True] == {"push": {"tags": ["v*"]}}

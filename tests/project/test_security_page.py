@@ -21,6 +21,6 @@ def test_every_promise_names_tests_that_are_there() -> None:
         assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), (file, test)
 
 
-def test_what_the_page_points_to_is_there() -> None:
+def test_every_link_of_the_page_leads_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", PAGE):
         assert (ROOT / "docs" / target).exists(), target

@@ -74,7 +74,7 @@ def names(make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("code", "error", "sentence"), SLIPS, ids=[code for code, _, _ in SLIPS])
-def test_a_slip_is_answered_by_a_sentence(
+def test_a_mistake_gets_one_helpful_sentence(
     names: dict[str, Any], code: str, error: type[VitvizError], sentence: str
 ) -> None:
     with pytest.raises(VitvizError) as caught:
@@ -95,7 +95,7 @@ def test_every_sentence_says_what_was_found_and_what_is_expected() -> None:
 
 
 @pytest.mark.parametrize(("code", "meant"), ACCEPTED, ids=[code for code, _ in ACCEPTED])
-def test_what_can_only_mean_one_thing_is_taken_for_it(names: dict[str, Any], code: str, meant: str) -> None:
+def test_an_unambiguous_variant_is_accepted(names: dict[str, Any], code: str, meant: str) -> None:
     found, expected = eval(code, names), eval(meant, names)
     if isinstance(expected, Heatmap):
         assert found.description == expected.description

@@ -269,7 +269,7 @@ def test_the_app_starts_with_the_requirements_and_nothing_else(start: Start) -> 
     assert not start.loaded & start.hidden
 
 
-def test_nothing_is_fetched_at_the_start_and_nobody_is_told_of_it(start: Start) -> None:
+def test_the_app_fetches_nothing_at_its_start_and_reports_to_nobody(start: Start) -> None:
     assert start.outside == "" and [path for path in start.cached if path.is_file()] == []
     assert start.config["analytics_enabled"] is False
 

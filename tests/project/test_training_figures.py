@@ -14,7 +14,7 @@ from vitviz.training import loop
 pytestmark = pytest.mark.slow
 
 
-def test_both_figures_of_a_run(tmp_path: Path) -> None:
+def test_a_run_has_both_figures(tmp_path: Path) -> None:
     loop.train(write_folder(tmp_path / "images"), tmp_path / "run", SMALL, snapshots=5)
     main(["curves", str(tmp_path / "run"), "--output", str(tmp_path / "curves.svg")])
     assert (tmp_path / "curves.svg").read_text().count("<path") > 20

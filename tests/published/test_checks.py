@@ -43,7 +43,7 @@ def test_every_photograph_is_compared() -> None:
     assert {path.stem for path in checks.PHOTOS} == {"astronaut", "chelsea", "coffee", "rocket"}
 
 
-def test_another_crop_other_weights_and_rows_that_do_not_sum_to_one_are_found(
+def test_checks_notice_another_crop_other_weights_and_rows_that_do_not_sum_to_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, changes = write("timm", tmp_path), {}
@@ -111,7 +111,7 @@ def test_all_tokens_are_what_the_logits_are_read_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arrays", [("pixels",), ("logits",), ("pixels", "logits", "hidden")])
-def test_kept_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_path: Path) -> None:
+def test_stored_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_path: Path) -> None:
     folder = write("timm", tmp_path)
     keep(folder, **dict.fromkeys(arrays, torch.zeros(1)))
     with pytest.raises(CheckpointError, match="expected 'pixels' and one of 'logits', 'features', 'hidden'"):

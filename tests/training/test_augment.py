@@ -79,7 +79,7 @@ def spread(images: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "kept"), [("detail", "colours"), ("colour_detail", "brightness")])
-def test_less_detail_of_the_one_leaves_the_other_as_it_was(name: str, kept: str) -> None:
+def test_reducing_one_models_detail_leaves_the_other_unchanged(name: str, kept: str) -> None:
     noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
     plain, seen = (views(only(**settings), noise, SIZE, generator()) for settings in ({}, {name: 0.1}))
     weights = torch.tensor([0.299, 0.587, 0.114])
@@ -214,7 +214,7 @@ def test_mixed_targets_are_the_share_of_the_pixels() -> None:
 
 
 @pytest.mark.parametrize(("mix", "low", "high"), [(0.0, 0, 0), (0.5, 0.35, 0.65), (1.0, 1, 1)])
-def test_as_many_batches_are_mixed_as_asked_for(mix: float, low: float, high: float) -> None:
+def test_the_requested_share_of_batches_is_mixed(mix: float, low: float, high: float) -> None:
     images, targets = torch.rand(4, 3, 8, 8, generator=generator()), torch.eye(4)
     changed = [
         not torch.equal(mix_batch(only(mix=mix), images, targets, generator(seed))[1], targets) for seed in range(COUNT)

@@ -49,7 +49,7 @@ def test_the_temperature_stays_within_its_bounds() -> None:
     assert temperature(-right, targets) == pytest.approx(HIGHEST, rel=1e-3)
 
 
-def test_the_error_is_the_distance_between_saying_and_being_right() -> None:
+def test_the_calibration_error_is_the_distance_of_confidence_and_accuracy() -> None:
     # One bin says 0.9 and is right in half of the cases, the other says 0.6 and always is.
     summary = torch.tensor([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 4).log()
     targets = torch.tensor([0, 1, 0, 1, 1, 1, 1, 1])
@@ -58,7 +58,7 @@ def test_the_error_is_the_distance_between_saying_and_being_right() -> None:
     assert calibration_error(summary, targets, bins=1) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_what_can_be_believed_has_hardly_an_error_and_what_cannot_has() -> None:
+def test_calibrated_logits_have_a_small_error_and_overconfident_ones_a_large_one() -> None:
     logits, targets = believed(40_000)
     assert calibration_error(logits, targets) < 0.01 < 0.1 < calibration_error(3 * logits, targets)
 
@@ -77,7 +77,7 @@ def test_the_second_error_is_of_images_that_the_temperature_was_not_fitted_to() 
     assert found.temperature == temperature(logits, targets)
 
 
-def test_a_tenth_of_the_images_has_less_evidence() -> None:
+def test_a_tenth_of_the_images_lies_below_the_ood_threshold() -> None:
     logits, targets = believed(1000)
     found = calibrate(logits, targets)
     assert found is not None
@@ -111,7 +111,9 @@ def picture() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
 
 
-def test_a_picture_with_less_evidence_is_unlike(make_model: Callable[..., Model], picture: np.ndarray) -> None:
+def test_a_picture_with_a_low_energy_score_is_out_of_distribution(
+    make_model: Callable[..., Model], picture: np.ndarray
+) -> None:
     model = make_model()
 
     def seen(least: float | None) -> Analysis:
@@ -136,14 +138,14 @@ def test_a_model_without_a_classifier_has_no_energy_score(
         _ = analysis.energy_score
 
 
-def test_a_checkpoint_keeps_how_much_is_usual(make_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_its_ood_threshold(make_model: Callable[..., Model], tmp_path: Path) -> None:
     for least in (None, 3.25):
         save_checkpoint(tmp_path / "small.safetensors", replace(make_model(), ood_threshold=least))
         assert load_checkpoint(tmp_path / "small.safetensors").ood_threshold == least
 
 
 @pytest.mark.parametrize("least", [math.nan, math.inf, "3", True, [3]])
-def test_what_is_no_amount_of_evidence_is_refused(
+def test_an_invalid_ood_threshold_is_refused(
     make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: object
 ) -> None:
     model = make_model()
@@ -160,7 +162,7 @@ def test_without_classes_there_is_no_evidence_to_compare_with(make_model: Callab
         replace(make_model(classes=0), ood_threshold=3.0)
 
 
-def test_the_page_is_told_that_a_picture_is_unlike(bundled: Model) -> None:
+def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model) -> None:
     for least, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
         demo = build_demo(replace(bundled, ood_threshold=least))
         [value] = [block.value for block in demo.blocks.values() if isinstance(block, Explorer)]

@@ -90,7 +90,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("changes", "message"), CHANGES.values(), ids=CHANGES)
-def test_another_configuration_is_not_resumed_and_the_difference_is_told(
+def test_resuming_with_another_configuration_is_refused_with_the_difference(
     finished: TrainedRun, folder: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     before = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE).read_bytes()
@@ -182,7 +182,7 @@ def test_a_compact_state_of_other_classes_is_refused(finished: TrainedRun, tmp_p
         loop.train(other, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)
 
 
-def test_part_of_the_images_is_an_epoch_where_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+def test_an_epoch_may_be_a_share_of_the_images(folder: Path, tmp_path: Path) -> None:
     """Interrupted, the run goes on with the images whose turn it is."""
     config = replace(SMALL, images_per_epoch=24, class_balance=0.5)
     whole, _ = loop.train(folder, tmp_path / "whole", config)

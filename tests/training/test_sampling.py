@@ -25,7 +25,7 @@ def test_classes_get_their_shares_over_the_epochs(balance: float, count: int) ->
     assert np.abs(np.mean(epochs, 0) - expected).max() < 0.1
 
 
-def test_all_images_come_before_one_comes_again() -> None:
+def test_every_image_is_seen_before_any_is_repeated() -> None:
     seen: Counter[int] = Counter()
     for epoch in range(30):
         seen.update(balanced_order(TARGETS, 100, 0.5, seed=0, epoch=epoch).tolist())

@@ -113,7 +113,7 @@ def test_a_folder_opens_as_its_last_state_and_gives_the_others(run: Path) -> Non
     assert vitviz.load(run.rename(run.parent / "somewhere")).name == "somewhere"
 
 
-def test_what_is_no_run_is_none(run: Path, make_model: Make, tmp_path: Path) -> None:
+def test_a_folder_without_a_run_has_no_snapshots(run: Path, make_model: Make, tmp_path: Path) -> None:
     assert find_snapshots(tmp_path / "nowhere") is None and find_snapshots(Path("x" * 5000)) is None
     assert find_snapshots(run / "notes.txt") is None
     save_checkpoint(run / "model.safetensors", make_model())
@@ -124,7 +124,7 @@ def test_what_is_no_run_is_none(run: Path, make_model: Make, tmp_path: Path) -> 
     assert find_snapshots(run) is None and vitviz.load(run).name == "step-0000000"
 
 
-def test_a_state_that_cannot_be_opened_is_told(run: Path, make_model: Make, bundled: Model) -> None:
+def test_a_state_that_cannot_be_opened_is_reported(run: Path, make_model: Make, bundled: Model) -> None:
     model = vitviz.load(run)
     with pytest.raises(CheckpointError, match=r"mine: no snapshot of training step 7; expected 0, 20, 1000"):
         open_snapshot(model, 7)
@@ -168,7 +168,7 @@ def handlers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand
     return Handlers(AnalysisService(replace(vitviz.load(run), name=str(run))))
 
 
-def test_a_link_says_the_step(handlers: Handlers) -> None:
+def test_a_link_contains_the_step(handlers: Handlers) -> None:
     opened = handlers.open({"link": "?step=20"}, lambda state: None)
     assert opened["state"]["views"][0]["step"] == opened["views"][0]["step"] == 20 and opened["notes"] == []
     assert opened["models"][""]["steps"] == list(STEPS)

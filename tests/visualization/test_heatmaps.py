@@ -69,9 +69,7 @@ def test_patch_borders_on_pixel_centres_round_as_the_rectangles_do() -> None:
 @every_size
 @every_fit
 @pytest.mark.parametrize("smooth", [False, True])
-def test_what_the_model_did_not_see_has_no_value_and_everything_else_has(
-    size: tuple[int, int], fit: str, smooth: bool
-) -> None:
+def test_only_pixels_outside_the_models_view_have_no_value(size: tuple[int, int], fit: str, smooth: bool) -> None:
     image, geometry, rows, columns = prepare(size, fit)
     pixels = Heatmap(token_map(torch.rand(rows, columns)), image, geometry).pixels(smooth)
     for y in range(image.height):
@@ -200,7 +198,7 @@ def test_the_brightest_spot_lies_over_the_object(
         ({"high": math.inf}, "low = None and high = inf: expected finite numbers, low at most high"),
     ],
 )
-def test_a_style_that_cannot_be_drawn_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_impossible_style_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(MethodError) as raised:
         Style(**changes)
     assert str(raised.value) == message
@@ -236,7 +234,7 @@ def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["map.xyz", "map", "gone/map.png"])
-def test_what_cannot_be_saved_is_told(tmp_path: Path, name: str) -> None:
+def test_an_error_when_saving_is_reported(tmp_path: Path, name: str) -> None:
     heatmap = heatmap_over(torch.zeros(2, 3), noise(30, 20))
     with pytest.raises(ImageError, match=f"{re.escape(name)}: cannot be written"):
         heatmap.save(tmp_path / name)
@@ -254,7 +252,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("side", [0, -3, 2.5, "big"])
-def test_a_size_that_there_is_not_is_refused(side: Any) -> None:
+def test_an_unknown_size_is_refused(side: Any) -> None:
     with pytest.raises(
         MethodError, match=f"longest_side = {re.escape(repr(side))}: expected a whole number of at least"
     ):

@@ -218,7 +218,7 @@ def test_a_mark_lies_where_the_model_saw_its_patch(fit: str) -> None:
 
 
 @pytest.mark.parametrize("mark", [(3, 0), (0, 4), (-1, 0), (0, -1)])
-def test_a_mark_on_a_patch_that_is_not_there_is_refused(mark: tuple[int, int]) -> None:
+def test_a_mark_on_a_missing_patch_is_refused(mark: tuple[int, int]) -> None:
     heatmap = heatmap_over(torch.rand(3, 4), noise(20, 20))
     message = rf"^mark \({mark[0]}, {mark[1]}\): this map has patches \(0, 0\) to \(2, 3\)$"
     with pytest.raises(QueryError, match=message):

@@ -106,7 +106,7 @@ def test_a_robust_scale_lies_between_numpys_percentiles(percentiles: tuple[float
     assert high == np.percentile(values, percentiles[1], method="lower")
 
 
-def test_of_few_patches_a_robust_scale_leaves_the_extreme_ones_out() -> None:
+def test_a_robust_scale_of_few_patches_ignores_the_extremes() -> None:
     assert fit("robust", [[9.0, 1.0, 2.0, 3.0, 0.0]]).ends == (1, 3)
 
 
@@ -148,7 +148,7 @@ def test_given_ends_are_those_of_every_scale(ends: dict[str, float]) -> None:
         assert places[0] == places[1] == 0 and places[2] == 1
 
 
-def test_with_a_given_end_the_scale_is_linear_unless_it_is_chosen() -> None:
+def test_an_explicit_end_makes_the_scale_linear_unless_another_is_chosen() -> None:
     values = REAL["rollout_max_coffee"]
     assert fit(None, [values]).scale is SCALES["log"]
     assert fit(None, [values], high=0.1).scale is fit(None, [values], low=0).scale is SCALES["linear"]
@@ -170,7 +170,7 @@ def test_a_signed_map_is_symmetric_about_zero(name: str) -> None:
     assert fit(name, [[0.0, 0.0]], signed=True).place([0.0]).tolist() == [0.5]
 
 
-def test_of_a_signed_map_the_further_given_end_is_both() -> None:
+def test_the_larger_end_of_a_signed_map_counts_for_both() -> None:
     assert fit("linear", [[-1.0, 2.0]], signed=True, low=-3, high=1).ends == (-3, 3)
 
 
@@ -293,7 +293,7 @@ PERCENTILES = "expected two numbers from 0 to 100, the lower one first"
         ({"scale": fit("linear", [[0, 1]]), "low": 0}, "a fitted scale has ends of its own"),
     ],
 )
-def test_what_is_no_scale_is_refused_in_one_sentence(style: dict[str, Any], message: str) -> None:
+def test_an_unknown_scale_is_refused_in_one_sentence(style: dict[str, Any], message: str) -> None:
     with pytest.raises(MethodError) as caught:
         Style(**style)
     assert message in str(caught.value) and "\n" not in str(caught.value)

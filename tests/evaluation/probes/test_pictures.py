@@ -63,7 +63,7 @@ def test_every_probe_has_pictures_that_can_be_written(make_model: MakeModel) -> 
     assert pictured == set(PROBES)
 
 
-def test_every_way_to_draw_is_that_of_some_measurement(make_model: MakeModel) -> None:
+def test_every_drawing_belongs_to_some_measurement(make_model: MakeModel) -> None:
     analysis = analysis_of(make_model)
     axes = {each.axes for name in PROBES for each in probe(analysis, name).measurements.values()}
     assert set(DRAWINGS) <= axes
@@ -79,7 +79,7 @@ def test_tokens_are_drawn_on_their_grid() -> None:
     np.testing.assert_array_equal(images(figure)[1], [[8, 9, 10], [11, 12, 13]])
 
 
-def test_what_is_true_of_no_token_is_drawn_from_0_to_1() -> None:
+def test_a_map_without_values_is_drawn_from_0_to_1() -> None:
     figure = drawn(torch.zeros(7, dtype=torch.bool), "token")
     assert figure.axes[0].images[0].get_clim() == (0, 1)
 

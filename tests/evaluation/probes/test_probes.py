@@ -77,7 +77,7 @@ def slow_divergence(one: np.ndarray, other: np.ndarray) -> float:
     return (kullback_leibler(one, middle) + kullback_leibler(other, middle)) / 2
 
 
-def test_heads_are_apart_by_their_jensen_shannon_divergence(make_model: MakeModel) -> None:
+def test_the_distance_of_heads_is_their_jensen_shannon_divergence(make_model: MakeModel) -> None:
     analysis = analysis_of(make_model)
     found = values_of(probe(analysis, "head_similarity"), "divergence")
     weights = weights_of(analysis.trace).numpy()
@@ -88,7 +88,7 @@ def test_heads_are_apart_by_their_jensen_shannon_divergence(make_model: MakeMode
         )
 
 
-def test_heads_that_see_the_same_are_0_apart_and_those_with_nothing_in_common_1() -> None:
+def test_equal_heads_have_distance_0_and_disjoint_ones_1() -> None:
     weights = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
     weights[0, :2, :, 0] = 1
     weights[0, 2, :, 3] = 1
@@ -153,7 +153,7 @@ def test_every_probe_that_a_model_can_have_gives_findings(make_model: MakeModel,
             assert not np.isinf(array).any()
 
 
-def test_what_a_model_cannot_have_is_one_sentence(make_model: MakeModel) -> None:
+def test_a_probe_that_a_model_cannot_have_is_refused_with_one_sentence(make_model: MakeModel) -> None:
     refusals = {
         "logit_lens": ({"classes": 0}, "this model has no classifier, so that no token speaks for a class"),
         "prefix_mass": (
@@ -206,7 +206,7 @@ def test_a_measurement_names_each_of_its_axes() -> None:
         Findings("token_norms", "Nothing.", {}, ("after", "norm"), (("input",),))
 
 
-def test_every_axis_that_has_a_meaning_is_that_of_some_probe(make_model: MakeModel) -> None:
+def test_every_described_axis_belongs_to_some_probe(make_model: MakeModel) -> None:
     analysis = analysis_of(make_model)
     used = {axis for name in PROBES for each in probe(analysis, name).measurements.values() for axis in each.axes}
     assert used == set(AXES)

@@ -138,7 +138,7 @@ def test_the_last_step_of_the_lens_is_the_prediction(make_model: MakeModel, chan
 
 
 @pytest.mark.parametrize("final_norm", ["before pooling", "after pooling", "none"])
-def test_a_token_is_classified_as_if_it_were_all_that_is_pooled(make_model: MakeModel, final_norm: str) -> None:
+def test_a_token_is_classified_as_if_only_it_were_pooled(make_model: MakeModel, final_norm: str) -> None:
     tokens = torch.randn(6, 32)
     for changes in ({"pooling": "mean"}, {"pooling": "cls"}, {"pooling": "attention"}):
         network = make_model(**changes, final_norm=final_norm).network

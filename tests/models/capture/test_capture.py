@@ -84,7 +84,7 @@ def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("variant", [{}, {"registers": 3}, {"scales": (0.1, 0.5, None)}])
-def test_the_sums_of_the_softmax_are_taken_over_from_the_kernel(variant: dict[str, Any]) -> None:
+def test_the_log_sums_are_those_of_the_kernel(variant: dict[str, Any]) -> None:
     module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
     model = load_own(module, prefix=prefix(variant))
     trace = model.network.encode(pixels).traces[0]
@@ -182,7 +182,7 @@ def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None
     assert torch.equal(module(pixels), expected)
 
 
-def test_what_a_module_keeps_of_a_forward_pass_can_still_be_trained_with() -> None:
+def test_tensors_that_a_module_caches_can_still_be_trained_with() -> None:
     class Caching(OwnViT):
         cache: torch.Tensor | None = None
 
@@ -254,7 +254,7 @@ def test_heads_and_patches_that_are_off_are_as_in_the_plain_formula(way: str) ->
         analysis.switched_off([(3, 0)])
 
 
-def test_rooms_that_need_the_layers_say_so(tmp_path: Any) -> None:
+def test_functions_that_need_the_layers_say_so(tmp_path: Any) -> None:
     model = load_own(OwnViT())
     analysis = vitviz.analyze(picture(), model)
     from vitviz.evaluation.probes import PROBES

@@ -69,7 +69,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
-def test_what_cannot_be_captured_exactly_is_refused(kind: type[OwnViT], message: str) -> None:
+def test_a_module_that_cannot_be_captured_exactly_is_refused(kind: type[OwnViT], message: str) -> None:
     module = kind()
     before = state_of(module)
     with pytest.raises(ConfigError, match=f"^{message}$"):
@@ -137,7 +137,7 @@ def test_a_module_in_another_state_is_refused(make: Any, message: str) -> None:
         load_own(make())
 
 
-def test_a_module_that_is_put_into_training_mode_later_is_refused_then() -> None:
+def test_a_module_put_into_training_mode_after_loading_is_refused() -> None:
     module = OwnViT()
     model = load_own(module)
     module.train()

@@ -114,7 +114,7 @@ def test_legrad_is_that_of_the_plain_formula(make: Any, registers: int, start_la
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-def test_what_overwrites_its_own_tokens_has_no_gradients() -> None:
+def test_a_module_that_overwrites_its_tokens_has_no_gradients() -> None:
     for method in ("legrad", "relevance"):
         with pytest.raises(MethodError, match="overwrites in place what its gradients need"):
             analysed(InPlace()).map(method, target=TARGET)
@@ -178,7 +178,7 @@ def test_a_module_whose_tokens_cannot_be_read_says_so(kind: type[OwnViT]) -> Non
     assert analysis.rollout().values.shape == (4, 6)
 
 
-def test_the_stream_is_found_anew_at_another_size() -> None:
+def test_the_residual_stream_is_traced_again_at_another_size() -> None:
     module = OwnViT()
     network = load_own(module).network
     assert isinstance(network, CapturedNetwork)

@@ -310,7 +310,7 @@ def gathered(seen: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("window", [(3, 4), (4, 4), (5, 7)], ids=str)
-def test_what_fills_up_windows_is_one_token_that_gets_what_all_of_it_gets(window: tuple[int, int]) -> None:
+def test_the_padding_of_windows_is_one_token_with_its_total_attention(window: tuple[int, int]) -> None:
     explicit = Padded(fused=False, window=window)
     module = Padded(window=window)
     module.load_state_dict(explicit.state_dict())
@@ -340,7 +340,7 @@ def test_what_fills_up_windows_is_one_token_that_gets_what_all_of_it_gets(window
     close(found.flatten(), relevance[1 + 1 * GRID[1] + 2, 1:])
 
 
-def test_padding_is_the_first_token_at_every_size_of_a_network_that_has_it_at_its_own() -> None:
+def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> None:
     module, wide = Padded(), (SIZE[0] * 3 // 2, SIZE[1] * 2 // 3)
     model = load_own(module, prefix=None, patch_size=PATCH)
     assert (wide[0] // PATCH % 3, wide[1] // PATCH % 4) == (0, 0), "windows that fit"
