@@ -14,8 +14,8 @@ from vitviz.errors.kinds import ConfigError
 FIVE = TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3)
 DISTILLED = TokenLayout(("cls", "distillation"), 3, 2)
 BARE = TokenLayout((), 3, 5)
-ONE = TokenLayout(("cls",), 1, 1)
-LAYOUTS = {"five prefix tokens": FIVE, "distillation": DISTILLED, "no prefix token": BARE, "one patch": ONE}
+ONE_PATCH = TokenLayout(("cls",), 1, 1)
+LAYOUTS = {"five prefix tokens": FIVE, "distillation": DISTILLED, "no prefix token": BARE, "one patch": ONE_PATCH}
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 
 
@@ -35,7 +35,7 @@ every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
         (DISTILLED, (2, 1), 7),
         (BARE, (0, 0), 0),
         (BARE, (2, 4), 14),
-        (ONE, (0, 0), 1),
+        (ONE_PATCH, (0, 0), 1),
     ],
 )
 def test_a_token_is_found_by_name_by_patch_and_by_index(layout: TokenLayout, query: Query, index: int) -> None:
@@ -55,8 +55,8 @@ def test_every_token_has_one_way_back(layout: TokenLayout) -> None:
 
 @every_layout
 def test_patches_selects_every_patch_and_no_prefix_token(layout: TokenLayout) -> None:
-    chosen = list(range(layout.token_count))[layout.select("patches")]
-    assert chosen == [
+    tokens = list(range(layout.token_count))[layout.select("patches")]
+    assert tokens == [
         layout.index((row, column)) for row in range(layout.grid_height) for column in range(layout.grid_width)
     ]
 

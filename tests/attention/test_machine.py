@@ -1,4 +1,4 @@
-"""The memory that is free is that of the machine, or of the control groups that the process is in."""
+"""Free memory is that of the machine, or of a control group of the process if that has less."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def write(root: Path, files: dict[str, str]) -> None:
 def test_free_memory_is_the_smaller_of_the_machines_and_its_groups(
     case: tuple[str, dict[str, str], int], tmp_path: Path
 ) -> None:
-    own, files, expected = case
-    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": own})
+    cgroup, files, expected = case
+    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": cgroup})
     write(tmp_path, {f"sys/fs/cgroup/{name}": content for name, content in files.items()})
     assert free_memory(tmp_path) == expected
 

@@ -1,4 +1,4 @@
-"""Used memory is given out again, to one at a time, and does not pile up."""
+"""Blocks of memory are reused, by one owner at a time, and do not pile up."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_large_block_is_used_again_once_it_is_free(pool: BlockPool) -> None:
     assert pool.nbytes == 0
     del first
     assert size <= pool.nbytes < size + BLOCK_BYTES
-    # Of another shape and type, and a little smaller: it fits the same block.
+    # A tensor of another shape and type that is a little smaller fits the same block.
     second = empty((LARGE[1] - 3, 3), torch.zeros(1, dtype=torch.int32))
     assert second.data_ptr() == address
     assert pool.nbytes == 0
@@ -126,15 +126,15 @@ def test_a_block_in_a_reference_cycle_comes_back_with_the_garbage(pool: BlockPoo
 def test_idle_blocks_stay_within_their_bound_and_the_oldest_leave(room: int, kept: int) -> None:
     pool = BlockPool(room)
     blocks = [pool.take(1) for _ in range(5)]
-    # The third came back last, so it leaves last.
+    # The third block was returned last, so it is dropped last.
     order = [0, 1, 3, 4, 2]
     addresses = [blocks[place].ctypes.data for place in order]
     for place in order:
         blocks[place] = np.empty(0)
         assert pool.nbytes <= room
     assert pool.nbytes == kept * BLOCK_BYTES
-    again = [pool.take(1) for _ in range(kept)]
-    assert {block.ctypes.data for block in again} == set(addresses[len(order) - kept :])
+    reused = [pool.take(1) for _ in range(kept)]
+    assert {block.ctypes.data for block in reused} == set(addresses[len(order) - kept :])
     assert pool.nbytes == 0
 
 
@@ -154,7 +154,7 @@ def test_many_threads_never_share_a_block() -> None:
     def work(number: int) -> int:
         chance, wrong = random.Random(number), 0
         for _ in range(300):
-            # Every page; the whole block would only take longer.
+            # Write one number a page: the whole block would only take longer.
             pages = pool.take(chance.choice([1, BLOCK_BYTES + 1]))[::4096]
             pages[:] = number
             time.sleep(0)
@@ -172,10 +172,10 @@ def test_many_threads_never_share_a_block() -> None:
 
 
 class Garbage:
-    """In a reference cycle with itself, so that only the garbage collector frees what it holds."""
+    """An object in a reference cycle, which only the garbage collector frees."""
 
-    def __init__(self, held: object) -> None:
-        self.held, self.itself = held, self
+    def __init__(self, payload: object) -> None:
+        self.payload, self.itself = payload, self
 
 
 def test_a_block_returned_by_the_garbage_collector_during_take_does_not_change_the_size() -> None:
@@ -188,7 +188,7 @@ def test_a_block_returned_by_the_garbage_collector_during_take_does_not_change_t
             garbage = Garbage(pool.take(1))
             small, large = pool.take(1), pool.take(2 * BLOCK_BYTES)
             del small, large, garbage
-            # The collector runs after so many more objects: somewhere within take.
+            # The collector runs after this many new objects, at some point within take.
             gc.set_threshold(gc.get_count()[0] + moment)
             gc.enable()
             sizes.append(pool.take(2 * BLOCK_BYTES).nbytes)
@@ -220,14 +220,14 @@ def test_copied_tokens_are_a_plain_copy(tokens: int, arrange: Callable[..., torc
     assert torch.equal(into, source.to(dtype))
 
 
-# What the C library has left over.
+# Free memory that the C library keeps.
 
 
 @pytest.fixture
 def trims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    asked: list[int] = []
-    monkeypatch.setattr(memory, "_trim", asked.append)
-    return asked
+    calls: list[int] = []
+    monkeypatch.setattr(memory, "_trim", calls.append)
+    return calls
 
 
 def test_free_memory_is_given_back_where_activations_are_large(trims: list[int]) -> None:
@@ -241,12 +241,12 @@ def test_free_memory_is_given_back_where_activations_are_large(trims: list[int])
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, [0]), (2, [1]), (3, [1, 2]), (12, [6, 9])])
 def test_only_two_late_layers_of_many_trim_memory(trims: list[int], depth: int, layers: list[int]) -> None:
-    large, asked = torch.empty(memory.BLOCK_BYTES // 4), []
+    large, trimmed = torch.empty(memory.BLOCK_BYTES // 4), []
     for layer in range(depth):
         trims.clear()
         memory.trim_heap(large, layer, depth)
-        asked += [layer] * len(trims)
-    assert asked == layers
+        trimmed += [layer] * len(trims)
+    assert trimmed == layers
 
 
 def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

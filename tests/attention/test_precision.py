@@ -1,7 +1,7 @@
-"""What fewer bits cost: bounds that are stated, of traces that are stored and of layers that are computed in them.
+"""Errors of half precision, for traces stored in it and for networks that compute in it.
 
-The bounds of this file are those that the documentation states. They hold for maps of which no entries are discarded:
-whether an entry at the limit is among the lowest, a rounding can turn round.
+The documentation states the bounds of this file. They hold for maps without discarded entries, as rounding may decide
+which of two nearly equal entries is discarded.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def test_precisions_are_known_by_name() -> None:
 @pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
 def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
     near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
-    found = f"{name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
+    message = f"{name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
     network = make_network()
     calls = {
         "precision": (lambda: type_of(name), lambda: network.set_precision(name)),
         "storage": (lambda: network.encode(torch.zeros(1, 3, 16, 24), storage=name),),
     }
     for argument, call in ((argument, call) for argument, some in calls.items() for call in some):
-        with pytest.raises(ConfigError, match=f"^{re.escape(f'{argument} {found}')}$"):
+        with pytest.raises(ConfigError, match=f"^{re.escape(f'{argument} {message}')}$"):
             call()
     assert network.precision == torch.float32
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
@@ -97,8 +97,8 @@ def test_precise_is_single_precision_at_least(dtype: torch.dtype, kept: torch.dt
 
 # Traces that are stored in half precision.
 
-# Of attention weights, and of rollouts relative to their highest value: of the trained network for a photograph, and
-# of random ones, however sharp.
+# Bounds for attention weights, and for rollouts relative to their highest value: for the trained network with a
+# photograph, and for random attention of any sharpness.
 STORED = {"bfloat16": (0.01, 0.01), "float16": (0.001, 0.001)}
 STORED_AT_RANDOM = {"bfloat16": (0.05, 0.05), "float16": (0.006, 0.006)}
 
@@ -161,7 +161,7 @@ def test_a_stored_trace_takes_half_the_memory_and_is_computed_in_single_precisio
     assert stored.queries.nbytes == exact.queries.nbytes / 2
     assert stored.queries.untyped_storage().nbytes() == stored.queries.nbytes
     assert exact.nbytes - stored.nbytes == 2 * stored.queries.nbytes
-    # What the kernel divided by belongs to other queries and keys than those that are stored.
+    # The log sums of the kernel belong to the unrounded queries and keys.
     assert exact.known_log_sums and not stored.known_log_sums
     assert stored.dtype == torch.float32
     answers = [stored.rows("cls"), stored.rows("patches"), stored.row(1, 4), stored.weights(2), stored.fused(0)]
@@ -170,12 +170,14 @@ def test_a_stored_trace_takes_half_the_memory_and_is_computed_in_single_precisio
             assert answer.dtype == torch.float32
             torch.testing.assert_close(answer.sum(-1), torch.ones(answer.shape[:-1]), atol=1e-5, rtol=0)
         assert stored.columns((1, 2)).dtype == stored.log_sums(0).dtype == torch.float32
-    # No rounding but that of storing.
-    again = AttentionTrace(stored.queries.double(), stored.keys.double(), stored.scale, stored.layout)
+    # Only storing rounds.
+    unrounded = AttentionTrace(stored.queries.double(), stored.keys.double(), stored.scale, stored.layout)
     for layer in range(3):
-        torch.testing.assert_close(stored.weights(layer).double(), again.weights(layer), atol=1e-6, rtol=0)
+        torch.testing.assert_close(stored.weights(layer).double(), unrounded.weights(layer), atol=1e-6, rtol=0)
         for key in ("cls", (1, 2), "patches"):
-            torch.testing.assert_close(stored.column(layer, key).double(), again.column(layer, key), atol=1e-6, rtol=0)
+            torch.testing.assert_close(
+                stored.column(layer, key).double(), unrounded.column(layer, key), atol=1e-6, rtol=0
+            )
 
 
 def test_storing_in_single_precision_changes_nothing(make_network: Make) -> None:
@@ -197,10 +199,10 @@ def test_a_network_in_double_precision_can_be_stored_in_any(make_network: Make) 
 
 # Networks that compute in half precision.
 
-# Logits relative to the highest, attention weights, and rollouts relative to their highest value. Processors without
-# bfloat16 in hardware round more often.
+# Bounds for logits relative to the highest one, for weights, and for rollouts relative to their highest value.
+# Processors without bfloat16 in hardware round more often.
 COMPUTED = {"bfloat16": (0.02, 0.02, 0.02), "float16": (0.003, 0.003, 0.005)}
-# The same of random ones.
+# The same for random networks.
 COMPUTED_AT_RANDOM = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.006, 0.003, 0.003)}
 
 
@@ -213,9 +215,9 @@ def test_only_the_linear_maps_of_the_encoder_are_kept_in_fewer_bits(
     before = {name: parameter.nbytes for name, parameter in network.named_parameters()}
     assert network.set_precision(precision) is network
     linear = {
-        f"{name}.{part}"
+        f"{name}.{kind}"
         for name, module in network.named_modules()
-        for part, _ in module.named_parameters(recurse=False)
+        for kind, _ in module.named_parameters(recurse=False)
         if name.startswith("layers.") and isinstance(module, nn.Linear)
     }
     assert {name for name in linear if name.endswith("weight")} == {
@@ -233,7 +235,7 @@ def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: 
     pixels = torch.rand(1, 3, network.config.image_height, network.config.image_width)
     types: list[torch.dtype] = []
     for layer in network.encoder:
-        layer.mlp[0].register_forward_hook(lambda module, given, made: types.append(made.dtype))
+        layer.mlp[0].register_forward_hook(lambda module, inputs, output: types.append(output.dtype))
     network(pixels)
     with torch.autocast("cpu", torch.bfloat16):
         network(pixels)
@@ -278,7 +280,7 @@ def test_a_random_network_in_half_precision_is_as_good_as_stated(
     assert 0 < float((found.logits - exact.logits).abs().max() / exact.logits.abs().max()) < of_logits
     for trace, expected in zip(found.traces, exact.traces, strict=True):
         assert trace.queries.dtype == trace.keys.dtype == torch.float32
-        # Sums of rounded weights; the trace's own are not rounded.
+        # The sums are those of rounded weights, unlike the trace's own.
         assert not trace.known_log_sums
         for layer in range(trace.layers):
             rows = trace.weights(layer).sum(-1)

@@ -27,7 +27,7 @@ def random_trace(layout: TokenLayout = LAYOUT, layers: int = 3, heads: int = 2) 
 
 
 def with_norms(norms: list[float], layout: TokenLayout = LAYOUT) -> AttentionTrace:
-    """A trace whose patches enter the last layer with these norms, and whose other norms are far away."""
+    """A trace whose patches enter the last layer with these norms; its other norms are much larger."""
     steps = torch.full((4, layout.token_count), 1e6, dtype=torch.float64)
     steps[-2, layout.prefix_count :] = torch.tensor(norms, dtype=torch.float64)
     return replace(random_trace(layout), norms=steps)
@@ -48,7 +48,7 @@ def test_the_norms_of_an_encoding_are_those_of_the_stream(
                 expected = [math.sqrt(sum(float(value) ** 2 for value in token)) for token in stream]
                 found = trace.norms[step].tolist()
                 is_last = step == network.config.depth
-                # What nobody reads of the last layer is not computed.
+                # Tokens of the last layer that no pooling reads are not computed.
                 count = network.steps(layout)[-1][1] if is_last else layout.token_count
                 assert found[:count] == pytest.approx(expected[:count], rel=1e-5)
                 assert all(map(math.isnan, found[count:]))
@@ -78,18 +78,18 @@ def test_norms_of_another_shape_are_refused() -> None:
         # Twice the median alone is not enough where norms spread widely: ten deviations are 50 here.
         ([5, 5, 5, 10, 10, 10, 15, 15, 15, 20, 20, 21], []),
         ([5, 5, 5, 10, 10, 10, 15, 15, 15, 20, 20, 64], [13]),
-        # Nor are ten deviations where norms hardly differ.
+        # Ten deviations alone are not enough where norms hardly differ.
         ([10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 19.9], []),
         ([10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 20.1], [13]),
         ([100, 10, 11, 10, 11, 10, 11, 10, 11, 10, 11, 200], [2, 13]),
-        # Far below is no outlier.
+        # A norm far below is no outlier.
         ([0.1, 10, 11, 10, 11, 10, 11, 10, 11, 10, 11, 10], []),
     ],
 )
 def test_an_outlier_is_above_twice_the_median_and_ten_deviations(norms: list[float], outliers: list[int]) -> None:
     assert outlier_patches(with_norms(norms)) == outliers
     rule = OutlierRule.of(torch.tensor(norms, dtype=torch.float64))
-    # Of an even number, torch takes the lower of the two in the middle.
+    # torch takes the lower of the two middle values of an even number.
     median = statistics.median_low(norms)
     deviation = statistics.median_low([abs(norm - median) for norm in norms])
     assert rule.threshold == max(2 * median, median + 10 * deviation)

@@ -1,4 +1,4 @@
-"""A few query tokens at a time give what all at once give, in buffers that stay within their bound."""
+"""Chunks of a few query tokens give the same as all at once, in buffers of bounded size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
 both_types = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 with_and_without_bias = pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
-# Of so many rows and so many bytes more: how many query tokens each chunk then has.
+# For a limit of so many rows and bytes more, the number of query tokens in each chunk.
 CHUNKS = {
     "less than a row": (0, 1, [1] * 11),
     "one row": (1, 0, [1] * 11),
@@ -44,7 +44,7 @@ class Operands(NamedTuple):
 
     @property
     def weights(self) -> torch.Tensor:
-        """Attention weights in double precision, all at once and by hand."""
+        """Attention weights in double precision, from the definition."""
         scores = torch.einsum("hqd, hkd -> hqk", self.queries.double(), self.keys.double()) * SCALE
         scores = scores if self.bias is None else scores + self.bias.double()
         exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -57,7 +57,7 @@ class Operands(NamedTuple):
 
 
 def random_operands(dtype: torch.dtype, biased: bool) -> Operands:
-    """Sharp attention; strided, as a layer cuts them out of its projection; the bias is the same for every head."""
+    """Sharp attention, strided like slices of a projection. The bias is the same for all heads."""
     projected = 2 * torch.randn(TOKENS, 2, HEADS, DIM, dtype=dtype)
     queries, keys = projected.permute(1, 2, 0, 3)
     assert not queries.is_contiguous()
@@ -66,7 +66,7 @@ def random_operands(dtype: torch.dtype, biased: bool) -> Operands:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dtype) -> int:
-    """Let a chunk have so many rows and so many bytes more; returns that number of bytes."""
+    """Limit a chunk to so many rows and bytes more; returns the limit in bytes."""
     size = rows * HEADS * TOKENS * dtype.itemsize + more
     monkeypatch.setattr(softmax, "CHUNK_BYTES", size)
     return size
@@ -75,7 +75,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dt
 @every_chunk_size
 @both_types
 @with_and_without_bias
-@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
 def test_chunks_are_the_whole(
     monkeypatch: pytest.MonkeyPatch,
     rows: int,
@@ -83,18 +83,18 @@ def test_chunks_are_the_whole(
     sizes: list[int],
     dtype: torch.dtype,
     biased: bool,
-    known: bool,
+    sums_known: bool,
 ) -> None:
     limit(monkeypatch, rows, more, dtype)
     operands = random_operands(dtype, biased)
-    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if sums_known else None
     found = []
     start = 0
-    for chosen, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
-        assert chosen == slice(start, start + sizes[len(found)])
+    for tokens, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
+        assert tokens == slice(start, start + sizes[len(found)])
         assert weights.dtype == dtype and weights.is_contiguous()
         found.append(weights.clone())
-        start = chosen.stop
+        start = tokens.stop
     assert [weights.shape[1] for weights in found] == sizes
     whole = torch.cat(found, 1)
     close(whole, operands.weights, TOLERANCES[dtype])
@@ -103,14 +103,14 @@ def test_chunks_are_the_whole(
 
 @both_types
 @with_and_without_bias
-@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
 @pytest.mark.parametrize("fusion", HEAD_FUSIONS)
 def test_fused_chunks_are_the_fused_whole(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, biased: bool, known: bool, fusion: str
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, biased: bool, sums_known: bool, fusion: str
 ) -> None:
     limit(monkeypatch, 2, 0, dtype)
     operands = random_operands(dtype, biased)
-    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if sums_known else None
     into = torch.full((TOKENS, TOKENS), torch.nan, dtype=dtype)
     chunks = fused_in_chunks(fusion, *operands[:2], SCALE, operands.bias, slice(3, 9), log_sums, into)
     found = [chunk for _, chunk in chunks]
@@ -134,17 +134,17 @@ def test_chunks_of_scores_are_all_scores(
 
 
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None)], ids=str)
-@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
 @with_and_without_bias
 def test_requested_rows_equal_those_of_the_whole_matrix(
-    monkeypatch: pytest.MonkeyPatch, rows: slice, known: bool, biased: bool
+    monkeypatch: pytest.MonkeyPatch, rows: slice, sums_known: bool, biased: bool
 ) -> None:
     limit(monkeypatch, 2, 0, torch.float64)
     operands = random_operands(torch.float64, biased)
-    log_sums = operands.scores.logsumexp(-1) if known else None
+    log_sums = operands.scores.logsumexp(-1) if sums_known else None
     chunks = weights_in_chunks(*operands[:2], SCALE, operands.bias, rows, log_sums)
-    found = [(chosen, weights.clone()) for chosen, weights in chunks]
-    assert [token for chosen, _ in found for token in range(TOKENS)[chosen]] == list(range(TOKENS)[rows])
+    found = [(tokens, weights.clone()) for tokens, weights in chunks]
+    assert [token for tokens, _ in found for token in range(TOKENS)[tokens]] == list(range(TOKENS)[rows])
     assert max(weights.shape[1] for _, weights in found) <= 2
     close(torch.cat([weights for _, weights in found], 1), operands.weights[:, rows], 1e-12)
 
@@ -156,33 +156,33 @@ def test_no_rows_are_no_chunks() -> None:
 
 @every_chunk_size
 @both_types
-@pytest.mark.parametrize(("known", "buffers"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])
+@pytest.mark.parametrize(("sums_known", "count"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])
 def test_no_buffer_is_larger_than_a_chunk_may_be(
     monkeypatch: pytest.MonkeyPatch,
     rows: int,
     more: int,
     sizes: list[int],
     dtype: torch.dtype,
-    known: bool,
-    buffers: int,
+    sums_known: bool,
+    count: int,
 ) -> None:
-    most = max(limit(monkeypatch, rows, more, dtype), HEADS * TOKENS * dtype.itemsize)
-    made: list[torch.Tensor] = []
+    max_bytes = max(limit(monkeypatch, rows, more, dtype), HEADS * TOKENS * dtype.itemsize)
+    allocated: list[torch.Tensor] = []
 
     def spy(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        made.append(memory.empty(shape, like))
-        return made[-1]
+        allocated.append(memory.empty(shape, like))
+        return allocated[-1]
 
     monkeypatch.setattr(softmax, "empty", spy)
     operands = random_operands(dtype, True)
-    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if sums_known else None
     places = set()
     for _, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
         places.add(weights.data_ptr())
-    assert len(made) == buffers
-    assert all(buffer.nbytes <= most for buffer in made)
-    # What is given out are these buffers, not something else beside them.
-    assert len(places) == 1 and places <= {buffer.data_ptr() for buffer in made}
+    assert len(allocated) == count
+    assert all(buffer.nbytes <= max_bytes for buffer in allocated)
+    # The chunks are views of these buffers.
+    assert len(places) == 1 and places <= {buffer.data_ptr() for buffer in allocated}
 
 
 def test_on_other_devices_chunks_have_another_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +208,8 @@ def test_the_operands_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert operands.bias is not None
     log_sums = operands.scores.logsumexp(-1)
     before = [tensor.clone() for tensor in (*operands, log_sums)]
-    for known in (None, log_sums):
-        for _ in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=known):
+    for sums_known in (None, log_sums):
+        for _ in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=sums_known):
             pass
     for tensor, copy in zip((*operands, log_sums), before, strict=True):
         assert torch.equal(tensor, copy)
@@ -242,24 +242,24 @@ def test_attention_equals_torchs_to_the_bit_and_returns_its_log_sums(
     queries, keys, values = batch(order, dtype, dim)
     queries, scale = queries[:, :, :count], dim**-0.5
     with torch.no_grad():
-        mixed, log_sums = attend(queries, keys, values, scale)
-        assert torch.equal(mixed, F.scaled_dot_product_attention(queries, keys, values, scale=scale))
+        output, log_sums = attend(queries, keys, values, scale)
+        assert torch.equal(output, F.scaled_dot_product_attention(queries, keys, values, scale=scale))
     assert log_sums is not None and log_sums.dtype == dtype
     scores = torch.einsum("bhqd, bhkd -> bhqk", queries.double(), keys.double()) * scale
     close(log_sums, scores.logsumexp(-1), 1e-5)
-    close(mixed, scores.softmax(-1) @ values.double(), TOLERANCES[dtype])
+    close(output, scores.softmax(-1) @ values.double(), TOLERANCES[dtype])
 
 
 @every_layout
 def test_the_gradients_of_attention_are_torchs(order: tuple[int, ...]) -> None:
     operands = [tensor.detach().requires_grad_() for tensor in batch(order, torch.float64)]
-    mixed, log_sums = attend(operands[0], operands[1], operands[2], SCALE)
+    output, log_sums = attend(operands[0], operands[1], operands[2], SCALE)
     expected = F.scaled_dot_product_attention(operands[0], operands[1], operands[2], scale=SCALE)
-    assert torch.equal(mixed, expected)
-    # The sums are told as numbers: to keep them does not keep what they were computed from.
+    assert torch.equal(output, expected)
+    # The log sums carry no graph, so keeping them does not keep the operands.
     assert log_sums is None or not log_sums.requires_grad
-    weight = torch.randn_like(mixed)
-    found = torch.autograd.grad((mixed * weight).sum(), operands)
+    weight = torch.randn_like(output)
+    found = torch.autograd.grad((output * weight).sum(), operands)
     for gradient, other in zip(found, torch.autograd.grad((expected * weight).sum(), operands), strict=True):
         torch.testing.assert_close(gradient, other, atol=1e-12, rtol=0)
 
@@ -268,13 +268,13 @@ def test_the_gradients_of_attention_are_torchs(order: tuple[int, ...]) -> None:
 def test_half_precision_returns_no_log_sums(dtype: torch.dtype) -> None:
     queries, keys, values = batch((0, 1, 2, 3), torch.float32)
     with torch.no_grad():
-        for given in ((queries, keys, values), (queries.to(dtype), keys.to(dtype), values.to(dtype))):
+        for inputs in ((queries, keys, values), (queries.to(dtype), keys.to(dtype), values.to(dtype))):
             with torch.autocast("cpu", dtype):
-                mixed, log_sums = attend(*given, SCALE)
-                expected = F.scaled_dot_product_attention(*given, scale=SCALE)
+                output, log_sums = attend(*inputs, SCALE)
+                expected = F.scaled_dot_product_attention(*inputs, scale=SCALE)
             assert log_sums is None
-            assert mixed.dtype == dtype and torch.equal(mixed, expected)
-        given = queries.to(dtype), keys.to(dtype), values.to(dtype)
-        mixed, log_sums = attend(*given, SCALE)
+            assert output.dtype == dtype and torch.equal(output, expected)
+        inputs = queries.to(dtype), keys.to(dtype), values.to(dtype)
+        output, log_sums = attend(*inputs, SCALE)
         assert log_sums is None
-        assert mixed.dtype == dtype and torch.equal(mixed, F.scaled_dot_product_attention(*given, scale=SCALE))
+        assert output.dtype == dtype and torch.equal(output, F.scaled_dot_product_attention(*inputs, scale=SCALE))

@@ -1,4 +1,4 @@
-"""Work shared between threads."""
+"""Work shared by threads."""
 
 import threading
 

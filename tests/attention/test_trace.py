@@ -1,4 +1,4 @@
-"""What is recomputed from queries and keys is what the network computed."""
+"""A trace recomputes from queries and keys what the network computed."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ def test_the_log_sums_of_the_network_are_those_of_the_trace(make_network: Make, 
     network = make_network(**changes)
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]
-    told = dict(trace.known_log_sums)
-    # Where the CLS token alone is classified, the last layer computes no other row.
-    assert set(told) == set(range(trace.layers - (network.config.pooling == "cls")))
+    known = dict(trace.known_log_sums)
+    # If only the CLS token is classified, the last layer computes no other row.
+    assert set(known) == set(range(trace.layers - (network.config.pooling == "cls")))
     trace.known_log_sums.clear()
-    for layer, log_sums in told.items():
+    for layer, log_sums in known.items():
         assert log_sums.shape == (trace.heads, trace.layout.token_count)
         close(log_sums, trace.log_sums(layer), 1e-5)
         assert trace.log_sums(layer) is not log_sums
@@ -152,7 +152,7 @@ def test_every_image_of_a_batch_has_its_own_sums(make_network: Make) -> None:
         traces = make_network().encode(torch.randn(8, 3, 16, 24)).traces
     for trace in traces:
         close(trace.known_log_sums[0].double(), log_sums_of(trace)[0], 1e-5)
-        # It keeps those of no other image alive: at most 3 layers, 4 heads, 25 tokens.
+        # It keeps no other image's sums alive: at most 3 layers, 4 heads, 25 tokens.
         assert trace.known_log_sums[0].untyped_storage().nbytes() <= 4 * 3 * 4 * 25
 
 
@@ -167,7 +167,7 @@ def test_a_column_is_the_same_before_and_after_its_sums_are_known() -> None:
 
 
 def test_known_sums_are_used() -> None:
-    """So that what follows from them is seen to use them: half the sum makes every weight twice as large."""
+    """Halving the sums doubles every weight, which shows that they are used."""
     trace = random_trace()
     expected = 2 * weights_of(trace)[1]
     trace.known_log_sums[1] = log_sums_of(trace)[1] - math.log(2)
@@ -211,10 +211,14 @@ def test_a_bias_is_in_every_answer(heads: tuple[int, int], known: bool, dtype: t
         for fusion, function in FUSIONS.items():
             fused = function(weights[layer], 0)
             close(trace.fused(layer, fusion).double(), fused, tolerance)
-            for rows_asked in (slice(None), slice(4, 9)):
-                chunks = [(chosen, chunk.clone()) for chosen, chunk in trace.fused_in_chunks(layer, fusion, rows_asked)]
-                assert [token for chosen, _ in chunks for token in range(11)[chosen]] == list(range(11)[rows_asked])
-                close(torch.cat([chunk for _, chunk in chunks]).double(), fused[rows_asked], tolerance)
+            for row_range in (slice(None), slice(4, 9)):
+                chunks = [
+                    (chunk_rows, chunk.clone()) for chunk_rows, chunk in trace.fused_in_chunks(layer, fusion, row_range)
+                ]
+                assert [token for chunk_rows, _ in chunks for token in range(11)[chunk_rows]] == list(
+                    range(11)[row_range]
+                )
+                close(torch.cat([chunk for _, chunk in chunks]).double(), fused[row_range], tolerance)
 
 
 def test_a_bias_of_minus_infinity_hides_a_token() -> None:
@@ -239,17 +243,17 @@ def test_a_bias_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 # Exactness.
 
 
-def exact_to_a_hundred_thousandth(trace: AttentionTrace) -> None:
+def check_exact(trace: AttentionTrace) -> None:
     weights, layout = weights_of(trace), trace.layout
-    some = [*range(layout.prefix_count + 1), layout.token_count // 2, layout.token_count - 1]
-    # Once with the sums that the network told, and again with those that the trace computes.
+    sample = [*range(layout.prefix_count + 1), layout.token_count // 2, layout.token_count - 1]
+    # First with the log sums of the network, then with those that the trace computes.
     for _ in range(2):
-        for token in some:
+        for token in sample:
             close(trace.rows(token).double(), weights[:, :, token], 1e-5)
             close(trace.columns(token).double(), weights[..., token], 1e-5)
         close(trace.rows("patches").double(), weights[:, :, layout.prefix_count :].mean(2), 1e-5)
         for layer in range(trace.layers):
-            close(trace.row(layer, some[-1]).double(), weights[layer, :, some[-1]], 1e-5)
+            close(trace.row(layer, sample[-1]).double(), weights[layer, :, sample[-1]], 1e-5)
             close(trace.weights(layer).double(), weights[layer], 1e-5)
             for fusion, function in FUSIONS.items():
                 close(trace.fused(layer, fusion).double(), function(weights[layer], 0), 1e-5)
@@ -259,14 +263,14 @@ def exact_to_a_hundred_thousandth(trace: AttentionTrace) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), [("astronaut.jpg", 32), ("coffee.jpg", 32), ("chelsea.jpg", 96)])
 def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Model, name: str, side: int) -> None:
-    """At its own size, and at one with 577 tokens, of which a chunk holds no more than half."""
+    """At its own size, and at one with 577 tokens, whose chunks hold at most half of them."""
     preprocessing = replace(bundled.preprocessing, height=side, width=side)
     pixels = preprocessing.prepare(open_image(ASSETS / name), 4, 4).pixels
     with torch.inference_mode():
         trace = bundled.network.encode(pixels).traces[0]
-    # It is no attention of which every row looks alike.
+    # This attention is far from uniform.
     assert weights_of(trace).max() > 0.3
-    exact_to_a_hundred_thousandth(trace)
+    check_exact(trace)
 
 
 @each_network
@@ -277,7 +281,7 @@ def test_the_attention_of_random_weights_is_exact(
     network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]
-    exact_to_a_hundred_thousandth(trace)
+    check_exact(trace)
 
 
 def test_a_trace_in_double_precision_is_exact() -> None:

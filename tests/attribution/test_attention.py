@@ -57,7 +57,7 @@ def matches(token_map: TokenMap, tokens: torch.Tensor, layout: TokenLayout) -> b
 
 
 def queries_of(layout: TokenLayout) -> list[tuple[Query, slice]]:
-    """Queries and the tokens that they stand for."""
+    """Queries, and the slices of tokens that they select."""
     first, count = layout.prefix_count, layout.token_count
     named: list[tuple[Query, slice]] = [(name, slice(token, token + 1)) for token, name in enumerate(layout.prefix)]
     corner = (layout.grid_height - 1, layout.grid_width - 1)
@@ -70,9 +70,9 @@ def test_one_heads_map_is_a_row_or_a_column_of_its_matrix(layout: TokenLayout, d
     trace = random_trace(layout)
     weights = matrices(trace)
     for query, tokens in [*queries_of(layout), ("patches", slice(layout.prefix_count, None))]:
-        part = weights[:, :, tokens].mean(2) if direction == "row" else weights[..., tokens].mean(-1)
+        expected = weights[:, :, tokens].mean(2) if direction == "row" else weights[..., tokens].mean(-1)
         for layer, head in [(0, 0), (1, 3), (-1, 2), (-3, -1)]:
-            assert matches(attention(trace, layer, head, query, direction), part[layer, head], layout)
+            assert matches(attention(trace, layer, head, query, direction), expected[layer, head], layout)
 
 
 @every_layout
@@ -82,8 +82,8 @@ def test_fused_heads_are_the_mean_max_or_min_of_the_matrices(layout: TokenLayout
     trace = random_trace(layout)
     fused = FUSIONS[fusion](matrices(trace), 1)
     for query, tokens in queries_of(layout):
-        part = fused[:, tokens].mean(1) if direction == "row" else fused[..., tokens].mean(-1)
-        assert matches(attention(trace, 1, fusion, query, direction), part[1], layout)
+        values = fused[:, tokens].mean(1) if direction == "row" else fused[..., tokens].mean(-1)
+        assert matches(attention(trace, 1, fusion, query, direction), values[1], layout)
 
 
 @every_layout
@@ -221,7 +221,7 @@ every_parameter = pytest.mark.parametrize(
 
 
 def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
-    """Every value that a record says is legal; of a range its ends."""
+    """Every legal value of a parameter; for a range, its ends."""
     match parameter:
         case Choice():
             return [value for _, value in parameter.options]
@@ -237,8 +237,8 @@ def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
             return []
 
 
-def evidence_of(method: Method, layout: TokenLayout, make_network: Callable[..., VisionTransformer]) -> Any:
-    """What a method computes from, of a model whose tokens are laid out like this."""
+def input_of(method: Method, layout: TokenLayout, make_network: Callable[..., VisionTransformer]) -> Any:
+    """The input of a method for a model with this layout."""
     if not method.class_specific:
         trace = random_trace(layout)
         pooled = torch.rand(trace.heads, layout.token_count, dtype=trace.dtype).softmax(-1)
@@ -263,11 +263,13 @@ def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: 
     method = METHODS[name]
     evidence, *arguments = inspect.signature(method.compute).parameters.values()
     assert evidence.name == method.requires
-    said = {part.name: part.default for part in method.parameters if not isinstance(part, ClassTarget)}
+    defaults = {
+        parameter.name: parameter.default for parameter in method.parameters if not isinstance(parameter, ClassTarget)
+    }
     # A callback is no parameter of the map.
-    asked = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
-    assert said == {argument.name: argument.default for argument in asked}
-    assert len(said) == len(method.parameters) - method.class_specific
+    positional = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
+    assert defaults == {argument.name: argument.default for argument in positional}
+    assert len(defaults) == len(method.parameters) - method.class_specific
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -304,7 +306,7 @@ def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, paramet
 def test_every_value_that_a_record_says_is_legal_gives_a_map(
     make_network: Callable[..., VisionTransformer], method: str, parameter: Parameter, layout: TokenLayout
 ) -> None:
-    evidence = evidence_of(METHODS[method], layout, make_network)
+    evidence = input_of(METHODS[method], layout, make_network)
     if isinstance(evidence, AttentionTrace):
         evidence = replace(evidence, norms=torch.ones(evidence.layers + 1, layout.token_count))
     for value in legal_values(parameter, random_trace(layout)):

@@ -38,7 +38,7 @@ THEIRS: dict[str, dict[str, Any]] = {
 def traces(
     layout: TokenLayout, count: int = 7, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> list[AttentionTrace]:
-    """Sharp attention; every second trace knows the logarithms of its sums, as those of a forward pass do."""
+    """Traces with sharp attention. Every second one knows its log sums, like those of a forward pass."""
     torch.manual_seed(0)
     found = []
     for number in range(count):
@@ -53,56 +53,58 @@ def traces(
 
 def check(found: list[Any], alone: list[Any]) -> None:
     assert len(found) == len(alone)
-    for one, other in zip(found, alone, strict=True):
-        assert one.description == other.description and one.quantity == other.quantity
-        torch.testing.assert_close(one.values, other.values, atol=1e-6, rtol=0)
-        assert one.prefix == pytest.approx(other.prefix, abs=1e-6, rel=1e-6)
+    for trace_map, expected in zip(found, alone, strict=True):
+        assert trace_map.description == expected.description and trace_map.quantity == expected.quantity
+        torch.testing.assert_close(trace_map.values, expected.values, atol=1e-6, rtol=0)
+        assert trace_map.prefix == pytest.approx(expected.prefix, abs=1e-6, rel=1e-6)
 
 
 @pytest.fixture(autouse=True)
-def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images were followed together."""
+def group_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of images whose rollouts were computed together."""
     sizes: list[int] = []
     propagated = batched_rollout._propagate_group
 
-    def counted(group: Any, setups: Any) -> torch.Tensor:
+    def spy(group: Any, setups: Any) -> torch.Tensor:
         sizes.append(len(setups))
         return propagated(group, setups)
 
-    monkeypatch.setattr(batched_rollout, "_propagate_group", counted)
+    monkeypatch.setattr(batched_rollout, "_propagate_group", spy)
     return sizes
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
 def test_every_parameter_gives_what_it_gives_alone(
-    fusion: str, parameters: dict[str, Any], together: list[int]
+    fusion: str, parameters: dict[str, Any], group_sizes: list[int]
 ) -> None:
     for layout in LAYOUTS.values():
         if layout.grid_height < 2 or layout.grid_width < 3:
             continue
         several = traces(layout)
         check(rollouts(several, fusion, **parameters), [rollout(trace, fusion, **parameters) for trace in several])
-    assert together and set(together) == {7}
+    assert group_sizes and set(group_sizes) == {7}
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("parameters", THEIRS.values(), ids=THEIRS)
-def test_the_reference_is_reproduced_together_too(fusion: str, parameters: dict[str, Any], together: list[int]) -> None:
+def test_the_reference_is_reproduced_together_too(
+    fusion: str, parameters: dict[str, Any], group_sizes: list[int]
+) -> None:
     several = traces(TokenLayout(("cls",), 3, 4))
     check(rollouts(several, fusion, **parameters), [rollout(trace, fusion, **parameters) for trace in several])
-    assert together == [7]
+    assert group_sizes == [7]
 
 
-def test_equal_weights_at_the_limit_are_discarded_alike(together: list[int]) -> None:
+def test_equal_weights_at_the_limit_are_discarded_alike(group_sizes: list[int]) -> None:
     several = [replace(trace, queries=torch.zeros_like(trace.queries)) for trace in traces(TokenLayout(("cls",), 3, 4))]
     several = [replace(trace, known_log_sums={}) for trace in several]
     for parameters in ({"discard_ratio": 0.5}, {"discard_ratio": 0.5, "reference": "vit-explain"}):
         check(rollouts(several, **parameters), [rollout(trace, **parameters) for trace in several])
-    assert together == [7, 7]
+    assert group_sizes == [7, 7]
 
 
-def test_biases_and_pooling_are_each_image_s_own(together: list[int]) -> None:
+def test_biases_and_pooling_are_each_image_s_own(group_sizes: list[int]) -> None:
     layout = TokenLayout((), 3, 4)
     several = [
         replace(trace, bias=torch.randn(1, 2, 12, 12), pooled=torch.rand(2, 12).softmax(-1), known_log_sums={})
@@ -110,16 +112,16 @@ def test_biases_and_pooling_are_each_image_s_own(together: list[int]) -> None:
     ]
     for parameters in ({}, {"query": (1, 1)}, {"head_fusion": "max", "discard_ratio": 0.5}, {"exclude": [(0, 0)]}):
         check(rollouts(several, **parameters), [rollout(trace, **parameters) for trace in several])
-    assert together == [4] * 4
+    assert group_sizes == [4] * 4
 
 
 def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
-    together: list[int], monkeypatch: pytest.MonkeyPatch
+    group_sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, large = TokenLayout(("cls",), 2, 3), TokenLayout(("cls",), 3, 4)
     several = [*traces(small, 3), *traces(large, 2), *traces(small, 1), *traces(large, 2, torch.float64)]
     check(rollouts(several), [rollout(trace) for trace in several])
-    assert together == [3, 2, 2]
+    assert group_sizes == [3, 2, 2]
     # Two heads of 13 × 13 weights in single precision are 1,352 bytes.
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(group, "CHUNK_BYTES", 3 * 1352)
@@ -129,10 +131,10 @@ def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
     check(rollouts(several), [rollout(trace) for trace in several])
 
 
-def test_half_precision_is_computed_in_single(together: list[int]) -> None:
+def test_half_precision_is_computed_in_single(group_sizes: list[int]) -> None:
     several = traces(TokenLayout(("cls",), 3, 4), dtype=torch.bfloat16)
     check(rollouts(several), [rollout(trace) for trace in several])
-    assert together == [7]
+    assert group_sizes == [7]
 
 
 def test_wrong_parameters_are_refused_as_for_one_image() -> None:

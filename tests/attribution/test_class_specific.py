@@ -51,26 +51,26 @@ each_network = every_network(
 
 
 def reference_gradients() -> GradientTrace:
-    """Attention and gradients of the reference case: with the identity for values, one is the other's output's."""
+    """The reference case. Its values are the identity, so that gradients of output and attention agree."""
     attention, gradient = (torch.from_numpy(REFERENCE[name]) for name in ("attention", "gradient"))
     identity = torch.eye(17, dtype=torch.float64).expand_as(attention)
-    parts = (attention.log(), identity, identity, gradient)
+    tensors = (attention.log(), identity, identity, gradient)
     nothing = Target("nothing", lambda logits: logits[0])
-    return GradientTrace(*map(tuple, parts), (None,) * 4, 1.0, TokenLayout(("cls",), 4, 4), 0, nothing, 0.0)
+    return GradientTrace(*map(tuple, tensors), (None,) * 4, 1.0, TokenLayout(("cls",), 4, 4), 0, nothing, 0.0)
 
 
-@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9])
 def test_vit_explain_s_gradient_rollout_is_reproduced(
-    monkeypatch: pytest.MonkeyPatch, ratio: float, held: bool
+    monkeypatch: pytest.MonkeyPatch, ratio: float, is_cached: bool
 ) -> None:
-    if not held:
+    if not is_cached:
         monkeypatch.setattr(discard_module, "MAX_HELD_BYTES", 0)
     found = gradient_rollout(reference_gradients(), ratio, reference="vit-explain")
     expected = REFERENCE[f"vit_explain_gradient_rollout_{ratio}"]
     np.testing.assert_allclose(found.values.numpy(), expected, atol=1e-5, rtol=0)
-    own = gradient_rollout(reference_gradients(), ratio).values
-    assert (own / own.max() - found.values).abs().max() > 1e-3
+    paper = gradient_rollout(reference_gradients(), ratio).values
+    assert (paper / paper.max() - found.values).abs().max() > 1e-3
 
 
 def test_transmm_is_reproduced() -> None:
@@ -140,7 +140,7 @@ def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, cha
         assert found.prefix == {}
 
 
-# What follows from what they are.
+# Consequences of their definitions.
 
 METHODS: dict[str, Callable[[AttributionInput], TokenMap]] = {
     "gradient rollout": lambda subject: gradient_rollout(subject.gradients, residual_weight=0.0),
@@ -154,8 +154,8 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @every_method
 def test_a_map_is_about_its_class(make_network: Make, method: Callable[[AttributionInput], TokenMap]) -> None:
     subject = sharp(make_network, {})
-    other = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
-    found = [method(each) for each in (subject, other)]
+    other_target = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
+    found = [method(inputs) for inputs in (subject, other_target)]
     assert (found[0].values - found[1].values).abs().max() > 1e-4
     assert "class 1" in found[0].description and "class a dog" in found[1].description
 
@@ -167,7 +167,7 @@ def test_without_gradients_there_is_no_relevance(
     subject = replace(sharp(make_network, {}), target=Target("nothing", lambda logits: 0 * logits.sum()))
     found = method(subject)
     if method is METHODS["gradient rollout"]:
-        # Without residual nothing is passed on, and a token that passes nothing on stays where it is.
+        # Without residual no token receives anything, and its rollout is the identity.
         assert found.prefix["cls"] == pytest.approx(1)
     assert not found.values.any()
 
@@ -239,7 +239,7 @@ def test_a_class_that_the_model_lacks_is_refused() -> None:
     assert math.isclose(float(class_target(2, 4).score(torch.arange(4.0))), 2)
 
 
-# The package that people use.
+# The grad-cam package.
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -257,5 +257,5 @@ def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
                 expected = torch.from_numpy(stored[f"{variant}/{layer}/{index}"])
                 torch.testing.assert_close(found.values, expected, atol=1e-6, rtol=1e-3)
                 positive += bool(expected.any())
-    # Where nothing speaks for a class, its map is zero; of most that is not so.
+    # A map is zero if no token supports the class; most are not.
     assert positive > LAYERS * CLASSES / 2

@@ -25,14 +25,14 @@ every_fusion = pytest.mark.parametrize("fusion", HEAD_FUSIONS)
 
 
 def without_lowest(matrix: torch.Tensor, count: int) -> torch.Tensor:
-    """By definition: a stable sort of all entries in reading order, of which the first ones are zeroed."""
+    """By definition: sort all entries stably in reading order, and zero the lowest."""
     entries = matrix.numpy().flatten()
     entries[np.argsort(entries, kind="stable")[:count]] = 0
     return torch.from_numpy(entries.reshape(matrix.shape))
 
 
 def without_lowest_as_vit_explain(matrix: torch.Tensor, count: int) -> torch.Tensor:
-    """As vit_rollout.py of jacobgil/vit-explain has it, for one image."""
+    """The code of vit_rollout.py in jacobgil/vit-explain, for one image."""
     flat = matrix.clone().view(1, -1)
     _, indices = flat.topk(count, -1, False)
     indices = indices[indices != 0]
@@ -42,19 +42,19 @@ def without_lowest_as_vit_explain(matrix: torch.Tensor, count: int) -> torch.Ten
 
 def split(matrix: torch.Tensor, rows: int) -> Iterator[tuple[slice, torch.Tensor]]:
     for start in range(0, len(matrix), rows):
-        chosen = slice(start, min(start + rows, len(matrix)))
-        yield chosen, matrix[chosen]
+        tokens = slice(start, min(start + rows, len(matrix)))
+        yield tokens, matrix[tokens]
 
 
 def joined(chunks: Iterator[tuple[slice, torch.Tensor]], rows: int) -> torch.Tensor:
     """Chunks as one matrix; they must be in reading order and leave nothing out."""
-    found, start = [], 0
-    for chosen, chunk in chunks:
-        assert chosen.start == start and len(chunk) == chosen.stop - start
-        found.append(chunk.clone())
-        start = chosen.stop
+    joined_chunks, start = [], 0
+    for tokens, chunk in chunks:
+        assert tokens.start == start and len(chunk) == tokens.stop - start
+        joined_chunks.append(chunk.clone())
+        start = tokens.stop
     assert start == rows
-    return torch.cat(found)
+    return torch.cat(joined_chunks)
 
 
 MATRICES: dict[str, Make] = {
@@ -94,16 +94,16 @@ ROWS, STEPS = (1, 2, 5, 13), (1, 7, 1000)
 def test_the_threshold_is_that_of_a_full_sort(
     monkeypatch: pytest.MonkeyPatch, name: str, rows: int, dtype: torch.dtype, step: int
 ) -> None:
-    """From a sample of all entries, of some, and of the first alone, which says next to nothing."""
+    """From a sample of all entries, of some, and of the first alone, which is a poor guess."""
     monkeypatch.setattr(discard, "SAMPLE_STEPS", (step, step))
     matrix = MATRICES[name]().to(dtype)
     before = matrix.clone()
     for count in counts(matrix.numel()):
         expected = without_lowest(matrix, count)
-        cut = matrix_threshold(matrix, count)
-        assert chunks_threshold(lambda: split(matrix, rows), count) == cut
-        assert torch.equal(joined(cut.apply(split(matrix, rows)), len(matrix)), expected)
-        # Fused matrices are kept and used again.
+        threshold = matrix_threshold(matrix, count)
+        assert chunks_threshold(lambda: split(matrix, rows), count) == threshold
+        assert torch.equal(joined(threshold.apply(split(matrix, rows)), len(matrix)), expected)
+        # Fused matrices are cached, so they must not change.
         assert torch.equal(matrix, before)
 
 
@@ -122,12 +122,12 @@ def test_only_entries_near_the_threshold_of_a_large_matrix_are_gathered(
     monkeypatch.setattr(discard, "MAX_COPIED_ENTRIES", matrix.numel() - 1)
     plain = discard._split
 
-    def noted(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
+    def spy(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
         found = plain(chunks, low, high)
         gathered.append(len(found[1]))
         return found
 
-    monkeypatch.setattr(discard, "_split", noted)
+    monkeypatch.setattr(discard, "_split", spy)
     assert matrix_threshold(matrix, count) == expected
     assert len(gathered) == 1 and gathered[0] < matrix.numel() / 10
 
@@ -135,7 +135,7 @@ def test_only_entries_near_the_threshold_of_a_large_matrix_are_gathered(
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_equal_entries_are_discarded_in_reading_order(rows: int) -> None:
     matrix = torch.tensor([[0.2, 0.1, 0.3], [0.2, 0.2, 0.0], [0.2, 0.5, 0.2]])
-    for count, cut in [
+    for count, threshold in [
         (2, Threshold(0.1)),
         (3, Threshold(0.2, 1)),
         (5, Threshold(0.2, 3)),
@@ -143,21 +143,21 @@ def test_equal_entries_are_discarded_in_reading_order(rows: int) -> None:
         (8, Threshold(0.3)),
     ]:
         # As numbers of single precision.
-        value = float(torch.tensor(cut.value))
+        value = float(torch.tensor(threshold.value))
         for found in (matrix_threshold(matrix, count), chunks_threshold(lambda: split(matrix, rows), count)):
-            assert found == Threshold(value, cut.ties)
-    kept = joined(Threshold(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
-    assert torch.equal(kept, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
+            assert found == Threshold(value, threshold.ties)
+    remaining = joined(Threshold(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
+    assert torch.equal(remaining, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("cut", [Threshold(0.5), Threshold(0.5, 1), Threshold(0.5, 4), Threshold(1.0)], ids=str)
-def test_the_first_entry_alone_can_be_spared(rows: int, cut: Threshold) -> None:
+def test_the_first_entry_alone_can_be_spared(rows: int, threshold: Threshold) -> None:
     matrix = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.75, 0.25], [1.0, 0.25, 0.5]])
-    expected = joined(cut.apply(split(matrix, rows)), 3)
+    expected = joined(threshold.apply(split(matrix, rows)), 3)
     assert expected[0, 0] == 0
     expected[0, 0] = 0.5
-    assert torch.equal(joined(cut.apply(split(matrix, rows), keep_cls_to_cls=True), 3), expected)
+    assert torch.equal(joined(threshold.apply(split(matrix, rows), keep_cls_to_cls=True), 3), expected)
 
 
 @pytest.mark.parametrize(("size", "rows"), [(1, 1), (4 * 7 * 4, 1), (4 * 7 * 4 * 3, 3), (10**6, 9)])
@@ -168,7 +168,7 @@ def test_a_matrix_is_cut_into_chunks_of_whole_rows(monkeypatch: pytest.MonkeyPat
     assert [len(chunk) for _, chunk in in_chunks(matrix)] == [len(chunk) for _, chunk in split(matrix, rows)]
 
 
-# Of a trace.
+# Traces.
 
 
 def discard_in_chunks(
@@ -200,7 +200,7 @@ TIED: dict[str, Make] = {
 every_trace = pytest.mark.parametrize("make", [*UNTIED.values(), *TIED.values()], ids=[*UNTIED, *TIED])
 every_tied_trace = pytest.mark.parametrize("make", TIED.values(), ids=TIED)
 every_ratio = pytest.mark.parametrize("ratio", [1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999])
-held_and_not = pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
+held_and_not = pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
 
 
 @pytest.fixture
@@ -217,9 +217,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @both_types
 @held_and_not
 def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
-    monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, held: bool
+    monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, is_cached: bool
 ) -> None:
-    if not held:
+    if not is_cached:
         monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(make().to(dtype))
     for layer in range(2):
@@ -228,26 +228,26 @@ def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("held", [True, False])
-def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, is_cached: bool) -> None:
     size = TOKENS**2 * 4
-    monkeypatch.setattr(discard, "MAX_HELD_BYTES", size if held else size - 1)
-    asked: list[int] = []
-    monkeypatch.setattr(AttentionTrace, "fused", lambda trace, layer, fusion: asked.append(layer) or torch.ones(14, 14))
+    monkeypatch.setattr(discard, "MAX_HELD_BYTES", size if is_cached else size - 1)
+    calls: list[int] = []
+    monkeypatch.setattr(AttentionTrace, "fused", lambda trace, layer, fusion: calls.append(layer) or torch.ones(14, 14))
     for _ in discard_in_chunks(trace_of(UNTIED["random"]()), 1, "mean", 0.5):
         pass
-    assert asked == [1] * held
+    assert calls == [1] * is_cached
 
 
 @pytest.mark.usefixtures("small_chunks")
 @held_and_not
-def test_a_ratio_below_one_entry_discards_none(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
-    if not held:
+def test_a_ratio_below_one_entry_discards_none(monkeypatch: pytest.MonkeyPatch, is_cached: bool) -> None:
+    if not is_cached:
         monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(TIED["uniform"]())
     for as_vit_explain in (False, True):
-        kept = joined(discard_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
-        assert torch.equal(kept, trace.fused(0))
+        remaining = joined(discard_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
+        assert torch.equal(remaining, trace.fused(0))
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -285,8 +285,8 @@ def test_the_ties_of_these_traces_are_real(make: Make, dtype: torch.dtype) -> No
     count = TOKENS**2 * 3 // 10
     ties = matrix_threshold(matrix, count).ties
     assert ties is not None and ties > 1
-    # Which of them go makes a difference.
-    first, topk = (cut(matrix, count) for cut in (without_lowest, without_lowest_as_vit_explain))
+    # The result depends on which of them are discarded.
+    first, topk = (discard(matrix, count) for discard in (without_lowest, without_lowest_as_vit_explain))
     assert not torch.equal(first, topk)
 
 
@@ -295,14 +295,14 @@ def test_the_ties_of_these_traces_are_real(make: Make, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("as_vit_explain", [False, True])
 @every_trace
 def test_a_matrix_that_is_kept_is_not_changed(
-    monkeypatch: pytest.MonkeyPatch, make: Make, as_vit_explain: bool, held: bool
+    monkeypatch: pytest.MonkeyPatch, make: Make, as_vit_explain: bool, is_cached: bool
 ) -> None:
-    if not held:
+    if not is_cached:
         monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     plain = trace_of(make())
-    keeping = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
-    kept = keeping.fused(0, "max")
-    before = kept.clone()
-    found = joined(discard_in_chunks(keeping, 0, "max", 0.9, as_vit_explain), TOKENS)
+    trace = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
+    cached = trace.fused(0, "max")
+    before = cached.clone()
+    found = joined(discard_in_chunks(trace, 0, "max", 0.9, as_vit_explain), TOKENS)
     assert torch.equal(found, joined(discard_in_chunks(plain, 0, "max", 0.9, as_vit_explain), TOKENS))
-    assert keeping.fused(0, "max") is kept and torch.equal(kept, before)
+    assert trace.fused(0, "max") is cached and torch.equal(cached, before)

@@ -1,4 +1,4 @@
-"""Maps without some tokens equal slow sums over masked and renormalised attention, and their captions say so."""
+"""Maps without some tokens equal slow sums over masked and renormalised attention, and captions name the tokens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: flo
         fused.ravel()[lowest] = 0
         step = (1 - residual) * fused + residual * np.eye(tokens)
         sums = step.sum(1, keepdims=True)
-        # A row of which nothing is left passes its token on unchanged.
+        # An empty row passes its token on unchanged.
         step = np.where(sums > 0, step / np.where(sums > 0, sums, 1), np.eye(tokens))
         matrix = step @ matrix
     return matrix
@@ -106,25 +106,25 @@ def test_a_trace_without_tokens_has_their_weights_at_zero_in_every_form(
     plain = replace(random_trace(layout), keep_bytes=keep_bytes)
     bias = torch.randn(4, 1, 10, 10, dtype=torch.float64)
     for trace in (plain, replace(plain, bias=bias)):
-        # What the whole trace knows by now must not be taken for what is left.
+        # Cached results of the whole trace must not be reused for the reduced one.
         trace.log_sums(1), trace.cached_fused("max")
         expected = torch.from_numpy(masked(weights_of(trace).numpy(), [0, 4]))
-        left = trace.without([0, 4])
-        close(left.rows((2, 2)), expected[:, :, 9])
-        close(left.columns("cls"), torch.zeros(4, 3, 10, dtype=torch.float64))
-        close(left.columns((1, 2)), expected[..., 6])
+        reduced = trace.without([0, 4])
+        close(reduced.rows((2, 2)), expected[:, :, 9])
+        close(reduced.columns("cls"), torch.zeros(4, 3, 10, dtype=torch.float64))
+        close(reduced.columns((1, 2)), expected[..., 6])
         for layer in range(4):
-            close(left.weights(layer), expected[layer])
-            close(left.fused(layer, "min"), expected[layer].amin(0))
-            close(left.fused(layer, "max"), expected[layer].amax(0))
+            close(reduced.weights(layer), expected[layer])
+            close(reduced.fused(layer, "min"), expected[layer].amin(0))
+            close(reduced.fused(layer, "max"), expected[layer].amax(0))
             start = torch.rand(1, 10, dtype=torch.float64)
-            close(left.propagate_layer(layer, start), start @ expected[layer].mean(0))
-        assert left.keep_bytes == 0 and left.queries is trace.queries
+            close(reduced.propagate_layer(layer, start), start @ expected[layer].mean(0))
+        assert reduced.keep_bytes == 0 and reduced.queries is trace.queries
         close(trace.weights(1), weights_of(trace)[1])
 
 
 def test_excluding_nearly_all_of_a_row_keeps_it_exact() -> None:
-    """The rest of a row is renormalised from its scores, not from what is left when 1 is subtracted."""
+    """The rest of a row is renormalised from its scores, as subtracting from 1 would lose digits."""
     layout = TokenLayout(("cls",), 2, 2)
     scores = torch.randn(2, 1, 5, 5)
     expected = scores[..., [0, 1, 3, 4]].double().softmax(-1)
@@ -181,7 +181,7 @@ CAPTION = "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, l
 )
 def test_outliers_are_left_out_and_the_caption_names_them(outliers: list[int], message: str) -> None:
     layout = LAYOUTS["CLS"]
-    # The norm of a prefix token is nobody's outlier.
+    # A prefix token with a large norm is no outlier.
     trace = replace(random_trace(layout), norms=norms_with(layout, 0, *outliers))
     found = rollout(trace, exclude="outliers")
     assert found.description == f"{CAPTION}, {message}"

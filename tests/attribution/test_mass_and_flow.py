@@ -1,4 +1,4 @@
-"""The mass mask and attention flow equal the reference implementations, and what follows from their definitions."""
+"""The mass mask and attention flow equal the reference implementations, and follow from their definitions."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_the_flow_through_one_layer_is_its_row(layout: TokenLayout) -> None:
     trace = random_trace(layout, 1)
     matrix = (trace.fused(0) + torch.eye(layout.token_count)) / 2
     for query in ("patches", 0, layout.token_count - 1):
-        chosen = layout.select(query)
-        row = matrix[chosen].mean(0)
+        tokens = layout.select(query)
+        row = matrix[tokens].mean(0)
         if query == "patches":
-            # Every patch sends an equal share, and no more than its edge takes.
-            limit = torch.full_like(matrix[chosen], 1 / layout.patch_count)
-            row = torch.minimum(matrix[chosen], limit).sum(0)
+            # Every patch sends an equal share, limited by the capacity of its edge.
+            limit = torch.full_like(matrix[tokens], 1 / layout.patch_count)
+            row = torch.minimum(matrix[tokens], limit).sum(0)
             row = row / row.sum()
         torch.testing.assert_close(tokens_of(attention_flow(trace, query=query)), row, atol=1e-6, rtol=0)
 
@@ -105,13 +105,13 @@ def test_the_flow_through_one_layer_is_its_row(layout: TokenLayout) -> None:
 @every_layout
 def test_flow_is_a_share_and_follows_from_the_start_layer(layout: TokenLayout) -> None:
     trace = random_trace(layout)
-    whole = attention_flow(trace)
-    assert float(tokens_of(whole).sum()) == pytest.approx(1, abs=1e-6)
-    assert whole.values.shape == (layout.grid_height, layout.grid_width)
+    flow = attention_flow(trace)
+    assert float(tokens_of(flow).sum()) == pytest.approx(1, abs=1e-6)
+    assert flow.values.shape == (layout.grid_height, layout.grid_width)
     above = AttentionTrace(trace.queries[1:], trace.keys[1:], 1.0, layout)
     torch.testing.assert_close(attention_flow(trace, start_layer=1).values, attention_flow(above).values)
     if layout.token_count > 2:
-        assert (attention_flow(trace, start_layer=-1).values - whole.values).abs().max() > 1e-3
+        assert (attention_flow(trace, start_layer=-1).values - flow.values).abs().max() > 1e-3
 
 
 def test_identity_attention_keeps_the_flow_where_it_is() -> None:
@@ -120,31 +120,35 @@ def test_identity_attention_keeps_the_flow_where_it_is() -> None:
     assert tokens_of(attention_flow(trace, query=(1, 2))).tolist() == [0] * 7 + [1] + [0] * 5
 
 
-@pytest.mark.parametrize(("most", "cells"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (24, (4, 6)), (100, (4, 6))])
-def test_many_patches_are_pooled_into_cells(most: int, cells: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("most_patches", "cells"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (24, (4, 6)), (100, (4, 6))]
+)
+def test_many_patches_are_pooled_into_cells(most_patches: int, cells: tuple[int, int]) -> None:
     layout = TokenLayout(("cls", "register 1"), 4, 6)
     trace = random_trace(layout)
-    found = attention_flow(trace, most)
+    found = attention_flow(trace, most_patches)
     rows, columns = cells
-    assert cells[0] * cells[1] <= most
+    assert cells[0] * cells[1] <= most_patches
     blocks = found.values.view(rows, 4 // rows, columns, 6 // columns)
     assert torch.equal(blocks, blocks[:, :1, :, :1].expand_as(blocks))
     assert float(tokens_of(found).sum()) == pytest.approx(1, abs=1e-6)
-    assert (f"patches in {rows}×{columns} cells" in found.description) == (most < 24)
-    if most >= 24:
+    assert (f"patches in {rows}×{columns} cells" in found.description) == (most_patches < 24)
+    if most_patches >= 24:
         torch.testing.assert_close(found.values, attention_flow(trace, 24).values)
-    # In one layer the flow into a cell is the attention to all of its patches.
-    one = attention_flow(random_trace(layout, 1), most)
+    # In one_layer layer the flow into a cell is the attention to all of its patches.
+    one_layer = attention_flow(random_trace(layout, 1), most_patches)
     row = tokens_of(attention_flow(random_trace(layout, 1), 24))
-    assert one.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
+    assert one_layer.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
 
 
 @pytest.mark.parametrize(
-    ("grid", "most", "cells"),
+    ("grid", "most_patches", "cells"),
     [((14, 14), 64, (7, 7)), ((13, 13), 64, (8, 8)), ((6, 24), 64, (3, 12)), ((3, 5), 9, (2, 4))],
 )
-def test_cells_are_of_equal_size_where_that_is_cheap(grid: tuple[int, int], most: int, cells: tuple[int, int]) -> None:
-    found = attention_flow(random_trace(TokenLayout((), *grid), 1), most)
+def test_cells_are_of_equal_size_where_that_is_cheap(
+    grid: tuple[int, int], most_patches: int, cells: tuple[int, int]
+) -> None:
+    found = attention_flow(random_trace(TokenLayout((), *grid), 1), most_patches)
     assert f"patches in {cells[0]}×{cells[1]} cells" in found.description
 
 

@@ -1,4 +1,4 @@
-"""Maps by pixels: Captum itself, asked directly, and what each of them must be whatever computes it."""
+"""Maps by pixels equal those of Captum, and satisfy their definitions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_integrated_gradients_are_those_of_captum(subject: AttributionInput) -> 
     expected = by_patch(direct[0].float(), subject).sum(-1)
     found = integrated_gradients(subject, 20).values
     torch.testing.assert_close(found, expected.relu(), atol=1e-5, rtol=1e-4)
-    # What all patches add is the difference between image and blank, up to the steps of the integral.
+    # The patches sum to the difference between image and blank, up to the error of the integral's steps.
     ends = network(torch.cat([subject.pixels, torch.zeros_like(subject.pixels)]))[:, 1]
     fine = IntegratedGradients(lambda pixels: network(pixels)[:, 1]).attribute(subject.pixels.clone(), n_steps=300)
     assert float(fine.sum()) == pytest.approx(float(ends[0] - ends[1]), abs=0.05)
@@ -59,13 +59,13 @@ def test_integrated_gradients_are_those_of_captum(subject: AttributionInput) -> 
 def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: AttributionInput) -> None:
     network, found = subject.network, occlusion(subject).values
     rows, columns = found.shape
-    whole = network(subject.pixels)[0, 1]
+    score = network(subject.pixels)[0, 1]
     height, width = network.config.patch_height, network.config.patch_width
     for row in range(rows):
         for column in range(columns):
             without = subject.pixels.clone()
             without[..., row * height : (row + 1) * height, column * width : (column + 1) * width] = 0
-            expected = (whole - network(without)[0, 1]).relu()
+            expected = (score - network(without)[0, 1]).relu()
             assert float(found[row, column]) == pytest.approx(float(expected), abs=1e-4)
     assert float(found.max()) > 1e-3
 
@@ -78,7 +78,7 @@ def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network
     assert torch.equal(found.values, integrated_gradients(subject, 20).values)
     reports.clear()
     found = occlusion(subject, report=reports.append)
-    # The whole image, and one without each of the 24 patches.
+    # One run is of the whole image, the others lack one of the 24 patches.
     assert reports == [Progress(1, 25), Progress(17, 25), Progress(25, 25)]
     assert torch.equal(found.values, occlusion(subject).values)
 
@@ -141,8 +141,8 @@ def test_without_captum_the_error_says_how_to_install_it(
     hidden = lambda name, *rest: None if name == "captum" else plain(name, *rest)  # noqa: E731
     monkeypatch.setattr("vitviz.attribution.methods.find_spec", hidden)
     expected = r"^this needs captum: pip install 'vitviz\[captum\]'$"
-    said = METHODS[name].refusal(network.config)
-    assert said is not None and said == "this needs captum: pip install 'vitviz[captum]'"
+    refusal = METHODS[name].refusal(network.config)
+    assert refusal is not None and refusal == "this needs captum: pip install 'vitviz[captum]'"
     monkeypatch.setitem(sys.modules, "captum", None)
     with pytest.raises(ConfigError, match=expected):
         METHODS[name].compute(AttributionInput(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))

@@ -1,4 +1,4 @@
-"""What attention pooling reads, in models that have neither a CLS token nor a plain mean."""
+"""The attention of attention pooling, in models with neither a CLS token nor a plain mean."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def network(request: pytest.FixtureRequest, make_network: Make) -> VisionTransfo
 
 def test_pooling_attention_is_the_weights_of_the_pooler(network: VisionTransformer) -> None:
     pixels = torch.randn(2, 3, 16, 24)
-    asked: list[torch.Tensor] = []
-    network.pooler.register_forward_pre_hook(lambda module, given: asked.append(given[0]))
+    pooled: list[torch.Tensor] = []
+    network.pooler.register_forward_pre_hook(lambda module, inputs: pooled.append(inputs[0]))
     encoding = network.encode(pixels)
     layout = network.config.layout(16, 24)
     pooler, heads = network.pooler, network.config.heads
     query = pooler.query(pooler.probe).view(heads, -1)
-    keys = pooler.key_value(asked[0]).chunk(2, -1)[0].unflatten(-1, (heads, -1))
+    keys = pooler.key_value(pooled[0]).chunk(2, -1)[0].unflatten(-1, (heads, -1))
     expected = (torch.einsum("hd,bkhd->bhk", query, keys) / query.shape[-1] ** 0.5).softmax(-1)
     for image, trace in enumerate(encoding.traces):
         assert trace.pooled is not None and not trace.pooled[:, : layout.prefix_count].any()
@@ -78,56 +78,58 @@ def materialised(
         attended = layer.attend(tokens, network.angles(layout), layout.token_count)
         matrices.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1).requires_grad_())
         tokens = layer.residual_mlp(tokens, matrices[-1] @ attended.values)
-    read = network.norm(tokens) if config.final_norm == "before pooling" else tokens
-    parts = pooler.key_value(read[0, layout.prefix_count :]).chunk(2, -1)
-    keys, values = (part.unflatten(-1, (config.heads, -1)).transpose(0, 1) for part in parts)
+    normed = network.norm(tokens) if config.final_norm == "before pooling" else tokens
+    key_value = pooler.key_value(normed[0, layout.prefix_count :]).chunk(2, -1)
+    keys, values = (tensor.unflatten(-1, (config.heads, -1)).transpose(0, 1) for tensor in key_value)
     query = pooler.query(pooler.probe).view(config.heads, 1, -1)
-    asked = (query @ keys.mT / query.shape[-1] ** 0.5).softmax(-1)
-    pooled = pooler.projection((asked @ values).flatten())
+    pooling = (query @ keys.mT / query.shape[-1] ** 0.5).softmax(-1)
+    pooled = pooler.projection((pooling @ values).flatten())
     pooled = pooled + pooler.mlp(pooler.mlp_norm(pooled))
     score = network.classifier(network.norm(pooled) if config.final_norm == "after pooling" else pooled)[target]
-    *layers, pooling = [
+    *layers, pooling_relevance = [
         (each * gradient).detach()
-        for each, gradient in zip((*matrices, asked), torch.autograd.grad(score, [*matrices, asked]), strict=True)
+        for each, gradient in zip((*matrices, pooling), torch.autograd.grad(score, [*matrices, pooling]), strict=True)
     ]
-    return [layer[0] for layer in layers], torch.nn.functional.pad(pooling[:, 0], (layout.prefix_count, 0))
+    return [layer[0] for layer in layers], torch.nn.functional.pad(pooling_relevance[:, 0], (layout.prefix_count, 0))
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2**22])
 def test_relevance_and_gradient_rollout_start_from_the_pooling_query(
     network: VisionTransformer, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are the products of materialised matrices, with that of the pooling's single query on top."""
+    """Both are products of materialised matrices, with the row of the pooling's query last."""
     monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk_bytes)
     network = network.double()
     for layer in network.encoder:
         layer.attention.qkv.weight.mul_(4)
     network.pooler.key_value.weight.mul_(4)
     pixels = torch.randn(1, 3, 16, 24, dtype=torch.float64)
-    # The first class for which the mean of the heads speaks somewhere.
+    # The first class with positive relevance in the mean of the heads.
     asked_about = ((target, *materialised(network, pixels, target)) for target in range(network.config.classes))
     target, layers, pooling = next(each for each in asked_about if each[2].mean(0).amax() > 1e-4)
-    found = trace_gradients(network, pixels, target)
-    assert found.pooled is not None and pooling.amin() < -1e-4 and pooling.amax() > 1e-4
-    torch.testing.assert_close(found.pooled, pooling, atol=1e-10, rtol=0)
-    layout, one = found.layout, torch.eye(found.layout.token_count, dtype=torch.float64)
+    trace = trace_gradients(network, pixels, target)
+    assert trace.pooled is not None and pooling.amin() < -1e-4 and pooling.amax() > 1e-4
+    torch.testing.assert_close(trace.pooled, pooling, atol=1e-10, rtol=0)
+    layout, identity = trace.layout, torch.eye(trace.layout.token_count, dtype=torch.float64)
     for start, residual in ((0, 0.5), (1, 0.2)):
         relevances, shares = pooling.clamp(min=0).mean(0), pooling.mean(0).clamp(min=0)
         shares = shares / shares.sum()
         for layer in reversed(layers[start:]):
-            relevances = relevances @ (one + layer.clamp(min=0).mean(0))
-            step = (1 - residual) * layer.mean(0).clamp(min=0) + residual * one
+            relevances = relevances @ (identity + layer.clamp(min=0).mean(0))
+            step = (1 - residual) * layer.mean(0).clamp(min=0) + residual * identity
             shares = shares @ (step / step.sum(-1, keepdim=True))
-        maps = (relevance(found, None, start), gradient_rollout(found, 0.0, residual, start))
+        maps = (relevance(trace, None, start), gradient_rollout(trace, 0.0, residual, start))
         for token_map, expected in zip(maps, (relevances, shares), strict=True):
             torch.testing.assert_close(token_map.values, layout.grid(expected), atol=1e-10, rtol=0)
             assert list(token_map.prefix.values()) == pytest.approx(expected[: layout.prefix_count].tolist(), abs=1e-10)
             assert "the pooling query" in token_map.description
     above = trace_gradients(network, pixels, target, -1)
-    assert torch.equal(relevance(above).values, relevance(found, None, -1).values)
+    assert torch.equal(relevance(above).values, relevance(trace, None, -1).values)
     for method in (relevance, gradient_rollout):
-        asked = method(found, query="patches")
-        assert "the mean patch" in asked.description and not torch.allclose(asked.values, method(found).values)
+        from_patches = method(trace, query="patches")
+        assert "the mean patch" in from_patches.description and not torch.allclose(
+            from_patches.values, method(trace).values
+        )
 
 
 def test_a_pooling_query_without_evidence_for_a_class_is_reported(make_network: Make) -> None:

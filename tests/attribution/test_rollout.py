@@ -1,4 +1,4 @@
-"""Rollout equals the reference implementations, a slow one written from its formula, and what follows from both."""
+"""Rollout equals the reference implementations and a slow one written from its formula, with their properties."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_vit_explain_is_reproduced(fusion: str, ratio: float, dtype: torch.dtype
     found = rollout(trace, fusion, ratio, reference="vit-explain").values
     expected = REFERENCE[f"vit_explain_rollout_{fusion}_{ratio}"]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5, rtol=0)
-    # It is another map than the paper's, but where rows sum to 1 before they are divided.
-    own = rollout(trace, fusion, ratio).values
-    assert ((own / own.max() - found).abs().max() < 1e-5) == (fusion == "mean" and ratio == 0)
+    # It differs from the paper's map unless rows sum to 1 before the division.
+    paper = rollout(trace, fusion, ratio).values
+    assert ((paper / paper.max() - found).abs().max() < 1e-5) == (fusion == "mean" and ratio == 0)
 
 
 @pytest.mark.parametrize("start", [0, 2])
@@ -78,9 +78,9 @@ def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: flo
         step = []
         for query in range(tokens):
             row = [(1 - residual) * fused[query, key] + residual * (query == key) for key in range(tokens)]
-            whole = sum(row)
-            # A row of which nothing is left passes its token on unchanged.
-            step.append([value / whole for value in row] if whole else [float(query == key) for key in range(tokens)])
+            total = sum(row)
+            # An empty row passes its token on unchanged.
+            step.append([value / total for value in row] if total else [float(query == key) for key in range(tokens)])
         product = [
             [sum(step[query][middle] * product[middle][key] for middle in range(tokens)) for key in range(tokens)]
             for query in range(tokens)
@@ -114,8 +114,8 @@ def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: fl
         fused = getattr(layer, fusion)(0)
         entries = fused.flatten()
         entries[np.argsort(entries, kind="stable")[: math.floor(tokens * tokens * ratio)]] = 0
-        mixed = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
-        product = mixed / mixed.sum(1, keepdims=True) @ product
+        with_residual = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
+        product = with_residual / with_residual.sum(1, keepdims=True) @ product
     return torch.from_numpy(product)
 
 
@@ -125,7 +125,7 @@ SETTINGS = [("mean", 0.0), ("max", 0.0), ("max", 0.9), ("min", 0.0)]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "side", "fusion", "ratio"),
-    # Of the many tokens of a large picture, the slow way takes seconds.
+    # For the many tokens of a large picture the slow way takes seconds.
     [
         *((name, 32, *setting) for name in ("astronaut.jpg", "coffee.jpg") for setting in SETTINGS),
         ("chelsea.jpg", 96, "max", 0.9),
@@ -164,26 +164,26 @@ def test_the_rollout_of_random_weights_is_exact(
 
 
 def tied_attention(layout: TokenLayout) -> torch.Tensor:
-    """Every row sees some tokens equally and others not at all; a quarter of the rows see all."""
+    """Attention whose rows are uniform over some tokens, or, for a quarter of the rows, over all."""
     tokens = layout.token_count
-    seen = torch.rand(4, 2, tokens, tokens, dtype=torch.float64) < 0.4
-    seen |= torch.rand(4, 2, tokens, 1) < 0.25
-    seen |= torch.eye(tokens, dtype=torch.bool)
-    return seen / seen.sum(-1, keepdim=True, dtype=torch.float64)
+    attended = torch.rand(4, 2, tokens, tokens, dtype=torch.float64) < 0.4
+    attended |= torch.rand(4, 2, tokens, 1) < 0.25
+    attended |= torch.eye(tokens, dtype=torch.bool)
+    return attended / attended.sum(-1, keepdim=True, dtype=torch.float64)
 
 
 @every_layout
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("ratio", [0.2, 0.37, 0.6, 0.9])
-@pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
+@pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
 def test_equal_entries_are_discarded_in_reading_order(
-    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, held: bool
+    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, is_cached: bool
 ) -> None:
-    if not held:
+    if not is_cached:
         monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 2 * layout.token_count * 8)
     trace = trace_of(tied_attention(layout), layout)
-    # What the trace gives, since its softmax rounds; of two heads maximum, minimum and mean round no further.
+    # The weights of the trace, as its softmax rounds; fusing two heads rounds no further.
     attention = torch.stack([trace.weights(layer) for layer in range(4)])
     assert len(attention[0].unique()) < attention[0].numel() / 4
     expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, 0.5, 0))
@@ -192,7 +192,7 @@ def test_equal_entries_are_discarded_in_reading_order(
     close(rollout(trace, fusion, ratio, query=last).values, layout.grid(expected[last]))
 
 
-# What is computed of the last layer, and what is kept.
+# The last layer, and caching.
 
 
 @every_layout
@@ -234,19 +234,19 @@ def test_maps_are_the_same_whether_matrices_are_kept_or_not(
 ) -> None:
     plain = trace_of(random_attention(layout), layout)
     keep_bytes = fusions * 4 * layout.token_count**2 * 8
-    kept = AttentionTrace(plain.queries, plain.keys, 1.0, layout, keep_bytes=keep_bytes)
+    caching = AttentionTrace(plain.queries, plain.keys, 1.0, layout, keep_bytes=keep_bytes)
     for query in (None, "patches", (1, 1)):
         for reference in (None, "vit-explain") if "cls" in layout.prefix else (None,):
-            # Some other fusion in between takes the place of this one, or not.
-            rollout(kept, "min")
+            # Another fusion in between may evict this one from the cache.
+            rollout(caching, "min")
             expected = rollout(plain, fusion, ratio, query=query, reference=reference)
             for _ in range(2):
-                found = rollout(kept, fusion, ratio, query=query, reference=reference)
+                found = rollout(caching, fusion, ratio, query=query, reference=reference)
                 close(found.values, expected.values)
                 assert found.prefix == pytest.approx(expected.prefix, abs=1e-12)
-            first = kept.fused(0, fusion)
-            assert kept.fused(0, fusion) is first
-    close(rollout_matrix(kept, fusion, ratio), rollout_matrix(plain, fusion, ratio))
+            first = caching.fused(0, fusion)
+            assert caching.fused(0, fusion) is first
+    close(rollout_matrix(caching, fusion, ratio), rollout_matrix(plain, fusion, ratio))
 
 
 @every_layout
@@ -269,13 +269,13 @@ def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLay
         found = rollout(half, fusion, ratio)
         assert found.values.dtype == torch.float32
         assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1, abs=1e-5)
-        # Nothing is rounded but what is stored.
+        # Only the stored queries and keys are rounded.
         matrix = rollout_matrix(half, fusion, ratio)
         close(matrix.double(), exact_rollout(weights_of(half).numpy(), fusion, ratio), 1e-5)
         close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
 
 
-# What vit-explain gives beyond its own case.
+# vit-explain beyond its own case.
 
 
 def test_vit_explain_is_refused_for_a_model_without_cls_token() -> None:

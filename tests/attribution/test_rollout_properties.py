@@ -1,4 +1,4 @@
-"""What must hold of the rollout of every attention."""
+"""Properties that every rollout has."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_tokens_map_is_its_row_of_the_matrix(layout: TokenLayout, parameters: 
     patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
     queries: list[Query] = [*layout.prefix, *patches]
     for token, query in enumerate(queries):
-        for asked in (query, token):
-            token_map = rollout(trace, query=asked, **parameters)
+        for name in (query, token):
+            token_map = rollout(trace, query=name, **parameters)
             close(token_map.values, layout.grid(matrix[token]))
             assert list(token_map.prefix) == list(layout.prefix)
             assert list(token_map.prefix.values()) == pytest.approx(matrix[token, : layout.prefix_count].tolist())
@@ -81,10 +81,10 @@ def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
 @every_layout
 def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLayout) -> None:
     trace = trace_of(random_attention(layout), layout)
-    asked = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
+    explicit = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
     default = rollout(trace)
-    assert torch.equal(default.values, asked.values)
-    assert default.description == asked.description
+    assert torch.equal(default.values, explicit.values)
+    assert default.description == explicit.description
 
 
 @every_layout
@@ -94,7 +94,7 @@ def test_identity_attention_rolls_out_to_the_identity(
     layout: TokenLayout, fusion: str, ratio: float, residual: float
 ) -> None:
     identity = torch.eye(layout.token_count, dtype=torch.float64).expand(3, 2, -1, -1)
-    # Nine tenths discarded would take entries of the diagonal too.
+    # Discarding nine tenths would remove entries of the diagonal, too.
     ratio = min(ratio, 1 - 1 / layout.token_count)
     matrix = rollout_matrix(trace_of(identity, layout), fusion, ratio, residual)
     close(matrix, torch.eye(layout.token_count, dtype=torch.float64))
@@ -141,11 +141,11 @@ def test_one_layer_with_one_head_is_the_attention_mixed_with_the_identity(layout
         close(rollout_matrix(trace, fusion, residual_weight=1), identity)
 
 
-@pytest.mark.parametrize(("start", "same"), [(-1, 3), (-4, 0), (-2, 2)])
-def test_the_start_layer_may_be_counted_from_the_end(start: int, same: int) -> None:
+@pytest.mark.parametrize(("start", "index"), [(-1, 3), (-4, 0), (-2, 2)])
+def test_the_start_layer_may_be_counted_from_the_end(start: int, index: int) -> None:
     trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
-    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=same))
-    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=same).values)
+    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=index))
+    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=index).values)
 
 
 def test_only_the_layers_from_the_start_on_count() -> None:

@@ -1,4 +1,4 @@
-"""Targets beyond one class: their scores by formula, their maps by autograd on the raw network, and what must hold."""
+"""Targets beyond one class: scores by formula, maps by autograd on the raw network, and general properties."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def analyses(model: Model) -> tuple[Analysis, Analysis]:
 
 
 def final_patches(network: VisionTransformer, tokens: torch.Tensor, prefix: int) -> torch.Tensor:
-    """Written once more: the norm of single tokens, where there is one."""
+    """The final patch tokens: normed one by one, if the network has such a norm."""
     is_of_tokens = network.config.final_norm == "before pooling"
     return (network.norm(tokens) if is_of_tokens else tokens)[0, prefix:]
 
 
 def pooled(network: VisionTransformer, tokens: torch.Tensor, layout: Any) -> torch.Tensor:
-    """The features by a network that has no classifier."""
+    """The features, computed by the same network without a classifier."""
     without = VisionTransformer(replace(network.config, classes=0)).double()
     without.load_state_dict(network.state_dict(), strict=False)
     return without.read(tokens, layout)[0]
 
 
 def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[Target, Callable[..., torch.Tensor]]:
-    """A target, and its score by the tokens of the last layer, as its formula says it."""
+    """A target, and a function from the tokens of the last layer to its score by formula."""
     network, layout = subject.network, subject.network.config.layout(16, 24)
     prefix = layout.prefix_count
     logits = network(subject.pixels)[0]
@@ -70,21 +70,21 @@ def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[
     if kind == "margin":
 
         def lead(tokens: torch.Tensor) -> torch.Tensor:
-            found = list(network.read(tokens, layout)[0])
-            return found.pop(int(logits.argmax())) - torch.stack(found).amax()
+            scores = list(network.read(tokens, layout)[0])
+            return scores.pop(int(logits.argmax())) - torch.stack(scores).amax()
 
         return margin().target(logits, LABELS), lead
     tokens = layer_by_layer(replace(subject, pixels=other))[2][-1].detach()
     if kind == "likeness":
         features = pooled(network, tokens, layout)
         target = Target(kind, LikenessScore(features / features.norm(), kind), "features", 1.0)
-        return target, lambda own: torch.cosine_similarity(pooled(network, own, layout), features, dim=0)
+        return target, lambda tokens: torch.cosine_similarity(pooled(network, tokens, layout), features, dim=0)
     patch = final_patches(network, tokens, prefix)[7]
     target = Target(kind, LikenessScore(patch / patch.norm(), kind), "patches", 1.0)
 
-    def mean_cosine(own: torch.Tensor) -> torch.Tensor:
-        found = [torch.cosine_similarity(each, patch, dim=0) for each in final_patches(network, own, prefix)]
-        return torch.stack(found).mean()
+    def mean_cosine(tokens: torch.Tensor) -> torch.Tensor:
+        cosines = [torch.cosine_similarity(each, patch, dim=0) for each in final_patches(network, tokens, prefix)]
+        return torch.stack(cosines).mean()
 
     return target, mean_cosine
 
@@ -138,7 +138,7 @@ def test_patches_are_the_final_tokens_that_are_pooled(make_network: Make) -> Non
     pixels = torch.randn(2, 3, 16, 24)
     network = make_network(cls_token=False, pooling="mean", classes=0)
     torch.testing.assert_close(network.output(pixels, "patches").mean(1), network(pixels))
-    # CLIP: one norm after pooling, which is of single tokens; a patch has it, too.
+    # CLIP's norm after pooling is applied to one token, so it is applied to a patch, too.
     network = make_network(final_norm="after pooling", classes=0)
     tokens, layout = network.embed(pixels)
     for layer in network.encoder:
@@ -149,17 +149,17 @@ def test_patches_are_the_final_tokens_that_are_pooled(make_network: Make) -> Non
 @pytest.mark.parametrize("changes", [{}, {"classes": 0}, NETWORKS["no CLS"], NETWORKS["attention pooling"]], ids=str)
 def test_a_picture_is_as_like_itself_as_can_be(make_model: MakeModel, changes: dict[str, Any]) -> None:
     model = make_model(**changes)
-    own, other = analyses(model)
+    analysis, other = analyses(model)
     for patch in (None, (1, 2)):
         target = likeness(other, patch)
-        one, another = (float(each.switched_off(target=target)) for each in (other, own))
-        assert -1 <= another <= 1 + 1e-6
+        self_likeness, other_likeness = (float(each.switched_off(target=target)) for each in (other, analysis))
+        assert -1 <= other_likeness <= 1 + 1e-6
         if patch is None:
-            assert one == pytest.approx(1, abs=1e-6)
-            assert another < 0.9999
-    # The way back is as long.
-    back = float(other.switched_off(target=likeness(own)))
-    assert back == pytest.approx(float(own.switched_off(target=likeness(other))), abs=1e-6)
+            assert self_likeness == pytest.approx(1, abs=1e-6)
+            assert other_likeness < 0.9999
+    # Likeness is symmetric.
+    back = float(other.switched_off(target=likeness(analysis)))
+    assert back == pytest.approx(float(analysis.switched_off(target=likeness(other))), abs=1e-6)
 
 
 def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
@@ -168,10 +168,10 @@ def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
     for method in ("relevance", "gradient_rollout", "grad_cam"):
         with pytest.raises(MethodError, match=r"^likeness to cat\.jpg is 1 already, the highest .* another picture"):
             other.map(method, target=target)
-    # What they start from lies below it.
+    # The blank image lies below it.
     for method in ("occlusion", "integrated_gradients", "legrad"):
         assert float(other.map(method, target=target).values.max()) > 0
-    # A patch of the picture itself is something else.
+    # Likeness to a patch of the picture itself can rise.
     assert float(other.map("relevance", target=likeness(other, (0, 0))).values.max()) > 0
 
 
@@ -179,31 +179,31 @@ def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, 
     model = make_model(classes=0)
     photo(2).save(tmp_path / "rocket.png")
     file = vitviz.analyze(tmp_path / "rocket.png", model)
-    own, other = analyses(model)
+    analysis, other = analyses(model)
     assert likeness(file).name == "likeness to rocket.png"
     assert likeness(other).name == "likeness to another picture"
     assert likeness(file, (2, 3)).name == "likeness to patch (2, 3) of rocket.png"
-    assert own.map("relevance", target=likeness(file)).description.startswith(
+    assert analysis.map("relevance", target=likeness(file)).description.startswith(
         "Relevance for likeness to rocket.png as the CLS token sees it"
     )
-    # A score that is read from all patches is seen by all of them.
-    described = own.map("relevance", target=likeness(file, (2, 3))).description
-    assert "as the mean patch sees it" in described
-    described = own.map("gradient_rollout", target=likeness(file, (2, 3))).description
-    assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in described
+    # A score that depends on all patches starts from all of them.
+    description = analysis.map("relevance", target=likeness(file, (2, 3))).description
+    assert "as the mean patch sees it" in description
+    description = analysis.map("gradient_rollout", target=likeness(file, (2, 3))).description
+    assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in description
 
 
 def test_the_other_picture_may_be_of_another_size(make_model: MakeModel) -> None:
     model = make_model(fit="native", classes=0)
-    own, other = vitviz.analyze(photo(0), model), vitviz.analyze(photo(1, 48, 32), model, resolution=32)
-    assert own.trace.layout != other.trace.layout
+    analysis, other = vitviz.analyze(photo(0), model), vitviz.analyze(photo(1, 48, 32), model, resolution=32)
+    assert analysis.trace.layout != other.trace.layout
     for patch in (None, (7, 11)):
-        assert own.map("relevance", target=likeness(other, patch)).values.shape == (4, 6)
+        assert analysis.map("relevance", target=likeness(other, patch)).values.shape == (4, 6)
 
 
 def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
     model = make_model(classes=0)
-    own, other = analyses(model)
+    analysis, other = analyses(model)
     with pytest.raises(ConfigError, match=r"^other: 'rocket.jpg' found; expected an Analysis"):
         likeness("rocket.jpg")  # type: ignore[arg-type]
     with pytest.raises(QueryError, match=r"patch \(4, 0\): this model has"):
@@ -212,7 +212,7 @@ def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
         likeness(other, 3)  # type: ignore[arg-type]
     narrow = vitviz.analyze(photo(0), make_model(classes=0, width=16, heads=2))
     with pytest.raises(MethodError, match=r"16 features of the other picture, 32 of this one.* the same model"):
-        own.map("relevance", target=likeness(narrow))
+        analysis.map("relevance", target=likeness(narrow))
 
 
 # Classes.
@@ -228,18 +228,18 @@ def test_contrast_and_margin_are_differences_of_logits() -> None:
     assert score(contrast("a", "c")) == 1.5 == -score(contrast(2, 0))
     assert score(margin()) == 1.0 == score(margin("b"))
     assert score(margin("d")) == -1.0
-    # The best of the others is found in the logits that are scored.
+    # The best other class is that of the scored logits.
     assert float(margin("b").target(logits, labels).score(torch.tensor([4.0, 3.0, 0.0, 0.0]))) == -1
     assert contrast("a", "c").target(logits, labels).name == "class a against class c"
     assert margin("d").target(logits, labels).name == "class d against the best of the others"
 
 
 def test_contrast_is_the_logarithm_of_a_ratio_of_probabilities(make_model: MakeModel) -> None:
-    own, _ = analyses(make_model())
-    probabilities = own.logits.softmax(-1)
-    found = float(own.switched_off(target=contrast(1, 3)))
+    analysis, _ = analyses(make_model())
+    probabilities = analysis.logits.softmax(-1)
+    found = float(analysis.switched_off(target=contrast(1, 3)))
     assert found == pytest.approx(float((probabilities[1] / probabilities[3]).log()), abs=1e-4)
-    assert float(own.switched_off(target=3)) == pytest.approx(float(probabilities[3]), abs=1e-6)
+    assert float(analysis.switched_off(target=3)) == pytest.approx(float(probabilities[3]), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -261,28 +261,28 @@ def test_a_contrast_needs_two_classes_and_a_classifier(make_model: MakeModel) ->
         contrast("a", None)  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="margin of class a: this model has no other class"):
         margin().target(torch.zeros(1), ("a",))
-    own, _ = analyses(make_model(classes=0))
+    analysis, _ = analyses(make_model(classes=0))
     for target in (contrast(0, 1), margin()):
         with pytest.raises(MethodError, match=r"^relevance: this model has no classifier"):
-            own.map("relevance", target=target)
+            analysis.map("relevance", target=target)
         with pytest.raises(MethodError, match="this model has no classifier"):
-            own.head_effects(target)
+            analysis.head_effects(target)
 
 
-# Whatever takes a target takes these.
+# Every function that takes a target takes these.
 
 
 @pytest.mark.parametrize("changes", [{}, {"classes": 0}], ids=["classifier", "no classifier"])
 def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[str, Any]) -> None:
-    own, other = analyses(make_model(**changes))
+    analysis, other = analyses(make_model(**changes))
     targets = [likeness(other), likeness(other, (1, 1))] + ([] if changes else [contrast(0, 1), margin(2)])
     for target in targets:
-        effects = own.head_effects(target)
+        effects = analysis.head_effects(target)
         assert not effects.is_probability
-        assert effects.whole == pytest.approx(float(own.switched_off(target=target)), abs=1e-5)
-        without = float(own.switched_off([(1, 2)], target=target))
+        assert effects.whole == pytest.approx(float(analysis.switched_off(target=target)), abs=1e-5)
+        without = float(analysis.switched_off([(1, 2)], target=target))
         assert float(effects.without[1, 2]) == pytest.approx(without, abs=1e-5)
-        assert float(own.switched_off(patches=[(0, 0), (3, 5)], target=target)) != pytest.approx(
+        assert float(analysis.switched_off(patches=[(0, 0), (3, 5)], target=target)) != pytest.approx(
             effects.whole, abs=1e-6
         )
 
@@ -300,7 +300,7 @@ def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> No
         assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])
         maps = {"LeGrad": coarsest_example.map("legrad", target=target)}
         curve = coarsest_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
-        # The shares of the whole picture and of none.
+        # The shares of the whole and of the blank picture.
         torch.testing.assert_close(curve.scores[[0, -1]], torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
         found = compare(coarsest_example, target=target, metrics=[])
         assert (found.target_name, type(found.target)) == (name, Target)
@@ -308,16 +308,18 @@ def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> No
 
 
 def test_a_target_can_be_pickled(make_model: MakeModel) -> None:
-    own, other = analyses(make_model())
+    analysis, other = analyses(make_model())
     for target in (likeness(other), contrast(0, 1), margin()):
-        again = pickle.loads(pickle.dumps(target))
-        assert torch.equal(own.map("relevance", target=again).values, own.map("relevance", target=target).values)
+        unpickled = pickle.loads(pickle.dumps(target))
+        assert torch.equal(
+            analysis.map("relevance", target=unpickled).values, analysis.map("relevance", target=target).values
+        )
 
 
 def test_equal_contrasts_share_one_computation(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, _ = analyses(make_model())
-    first = own._inputs
-    own.map("relevance", target=contrast("class 0", 1))
-    kept = list(first.values())
-    own.map("gradient_rollout", target=contrast(0, "class 1"))
-    assert list(first.values()) == kept
+    analysis, _ = analyses(make_model())
+    cached = analysis._inputs
+    analysis.map("relevance", target=contrast("class 0", 1))
+    inputs = list(cached.values())
+    analysis.map("gradient_rollout", target=contrast(0, "class 1"))
+    assert list(cached.values()) == inputs

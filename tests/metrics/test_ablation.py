@@ -1,4 +1,4 @@
-"""A head that is switched off is one whose weights are zero, and what it did is missing."""
+"""Switching a head off equals zeroing its weights, and its effect is the fall of the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
-# No class, and the score is not linear in what the network gives.
+# A target that is no class, with a score that is not linear in the output.
 TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output, torch.ones_like(output), dim=0))
 
 
@@ -36,7 +36,7 @@ TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output,
 def test_each_head_effect_equals_that_of_a_head_mask(
     make_network: Make, changes: dict[str, Any], target: int | Target
 ) -> None:
-    # Of what has no class, the network gives features.
+    # For a target without a class, the network returns features.
     classes = {"classes": 0} if target is TEXT else {}
     network, pixels = make_network(**changes, **classes), torch.randn(1, 3, 16, 24)
     config = network.config
@@ -59,7 +59,7 @@ def test_each_head_effect_equals_that_of_a_head_mask(
 def test_a_head_whose_values_are_zero_does_nothing(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     attention = network.encoder[1].attention
-    # Queries, keys, values: of the third part, the third head.
+    # Rows are queries, keys and values of four heads; zero the values of the third head.
     values = slice(2 * 32 + 2 * 8, 2 * 32 + 3 * 8)
     attention.qkv.weight[values] = 0
     attention.qkv.bias[values] = 0
@@ -92,7 +92,7 @@ def test_progress_is_reported_and_missing_classes_are_refused(make_network: Make
 def masked_reference(
     network: VisionTransformer, pixels: torch.Tensor, heads: set[tuple[int, int]], patches: set[tuple[int, int]]
 ) -> torch.Tensor:
-    """The same by materialised attention: minus infinity on the keys that are off, nothing taken out."""
+    """The same by materialised attention: minus infinity for the keys that are off, and no token removed."""
     config = network.config
     tokens, layout = network.embed(pixels)
     hidden = torch.zeros(layout.token_count)
@@ -102,13 +102,13 @@ def masked_reference(
         attended = layer.attend(tokens, angles, layout.token_count)
         scores = attended.queries @ attended.keys.mT * network.scale + hidden
         on = torch.tensor([(number, head) not in heads for head in range(config.heads)])
-        mixed = scores.softmax(-1) @ attended.values * on[:, None, None]
-        tokens = layer.residual_mlp(tokens, mixed)
-    # What is pooled is only what is left.
+        context = scores.softmax(-1) @ attended.values * on[:, None, None]
+        tokens = layer.residual_mlp(tokens, context)
+    # Only the remaining tokens are pooled.
     return network.read(tokens[:, hidden == 0], layout)[0]
 
 
-FEW = {(0, 0), (1, 2), (1, 3)}
+HEADS_OFF = {(0, 0), (1, 2), (1, 3)}
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_switching_off_equals_masking(make_network: Make, changes: dict[str, Any
     grid = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
     for heads, patches in [
         (set(), set()),
-        (FEW & every, set()),
+        (HEADS_OFF & every, set()),
         (set(), {grid[0], grid[-1], grid[3]}),
         (every, {grid[1]}),
-        (FEW & every, set(grid[1:])),
+        (HEADS_OFF & every, set(grid[1:])),
     ]:
         found = switched_off(network, pixels, heads, patches)
         expected = masked_reference(network, pixels, heads, patches)

@@ -1,4 +1,4 @@
-"""Taking patches out in a map's order: which go, what stands there, and what the curves say."""
+"""Removing patches in a map's order: which are removed, what replaces them, and the curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Judge(VisionTransformer):
 
     weight: torch.Tensor
 
-    def forward(self, pixels: torch.Tensor, *others: Any, **more: Any) -> Any:
+    def forward(self, pixels: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         score = (pixels * self.weight).flatten(1).sum(-1)
         return torch.stack([score, torch.zeros_like(score)], 1)
 
@@ -37,7 +37,7 @@ def judge(make_network: Make, weight: torch.Tensor) -> Judge:
     return network
 
 
-# What goes, and what stands there.
+# Removed patches and their replacement.
 
 
 def test_a_patch_s_pixels_are_those_of_its_place() -> None:
@@ -112,14 +112,14 @@ def test_patches_are_removed_in_the_order_of_the_metric(make_network: Make) -> N
 def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     found = faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 2, ("deletion", "insertion"))
-    whole = float(network(pixels).softmax(-1)[0, 2])
+    score = float(network(pixels).softmax(-1)[0, 2])
     empty = float(network(torch.zeros_like(pixels)).softmax(-1)[0, 2])
     soft = float(network(blur(pixels[0])[None]).softmax(-1)[0, 2])
     for name in ("map", RANDOM):
         for metric, last in (("deletion", empty), ("insertion", soft)):
             curve = found[metric][name]
             assert curve.steps.tolist() == pytest.approx([step / 16 for step in range(17)])
-            assert curve.scores[0] == pytest.approx(whole, abs=1e-5)
+            assert curve.scores[0] == pytest.approx(score, abs=1e-5)
             assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
 
 
@@ -138,7 +138,7 @@ def test_a_constant_map_is_as_good_as_chance(make_network: Make, target: int | T
     assert abs(sum(constant) - sum(chance)) / 30 < 4 * float(spread)
 
 
-# Of a target that is no class.
+# Targets that are no class.
 
 
 def test_patches_are_removed_in_the_order_of_the_metric_for_a_target(make_network: Make) -> None:
@@ -149,10 +149,10 @@ def test_patches_are_removed_in_the_order_of_the_metric_for_a_target(make_networ
     knowing = torch.rand(4, 6)
     knowing[1, 2], knowing[0, 0], knowing[3, 5] = 4.0, 3.0, 2.0
     maps = {"knowing": knowing, "hiding": -knowing}
-    # An offset and a scale do not matter to shares.
+    # Shares do not depend on an offset and a scale of the score.
     for target in (class_target(0, 2), Target("a text", lambda logits: 5 * logits[0] - 70)):
         found = faithfulness(network, pixels, maps, target, ("deletion", "positive", "negative"))
-        # Of the 24 patches, 2 are out after the first step, 3 after the second, 21 and 22 before the last.
+        # 2 of the 24 patches are removed after the first step, 3 after the second, 21 and 22 before the last.
         assert found["deletion"]["knowing"].scores.tolist() == pytest.approx([1, 0.2, *[0] * 15], abs=1e-5)
         assert found["deletion"]["hiding"].scores.tolist() == pytest.approx([*[1] * 15, 0.8, 0], abs=1e-5)
         assert found["negative"]["knowing"].scores.tolist() == pytest.approx([*[1] * 8, 0.8], abs=1e-5)
@@ -164,14 +164,14 @@ def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_netw
     logits = [network(image)[0] for image in (torch.zeros_like(pixels), pixels, blur(pixels[0])[None])]
     index = int((logits[1] - logits[0]).argmax())
     target = class_target(index, 5)
-    blank, whole, soft = (float(each[index]) for each in logits)
-    assert ends(network, pixels, target) == pytest.approx((blank, whole), abs=1e-5)
+    blank, full, soft = (float(each[index]) for each in logits)
+    assert ends(network, pixels, target) == pytest.approx((blank, full), abs=1e-5)
     reports: list[Progress] = []
     maps = {"map": torch.rand(4, 6)}
     found = faithfulness(network, pixels, maps, target, ("deletion", "insertion"), report=reports.append)
     assert reports[-1] == Progress(2 * 17 * (1 + RANDOM_ORDERS), 2 * 17 * (1 + RANDOM_ORDERS))
     for name in ("map", RANDOM):
-        for metric, last in (("deletion", 0.0), ("insertion", (soft - blank) / (whole - blank))):
+        for metric, last in (("deletion", 0.0), ("insertion", (soft - blank) / (full - blank))):
             assert found[metric][name].scores[0] == pytest.approx(1, abs=1e-4)
             assert found[metric][name].scores[-1] == pytest.approx(last, abs=1e-4)
 

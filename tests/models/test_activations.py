@@ -10,8 +10,8 @@ from vitviz.models.activations import ACTIVATIONS, IN_PLACE, activate
 def test_activations_in_place_are_the_same(name: str) -> None:
     values = torch.linspace(-6, 6, 1001)
     expected = ACTIVATIONS[name](values)
-    wanted = values.clone().requires_grad_()
-    assert torch.equal(activate(name, wanted), expected) and torch.equal(wanted, values)
+    leaf = values.clone().requires_grad_()
+    assert torch.equal(activate(name, leaf), expected) and torch.equal(leaf, values)
     with torch.no_grad():
         spare = values.clone()
         assert torch.equal(activate(name, spare), expected)

@@ -63,8 +63,8 @@ def materialised(
     return [weights[0].detach() for weights in matrices], gradients, score.detach()
 
 
-def followed(weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
-    """``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R`` from the first layer up, from the identity on."""
+def slow_relevance(weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
+    """``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R`` from the first layer to the last, starting with the identity."""
     matrix = torch.eye(weights[0].shape[-1], dtype=weights[0].dtype)
     for attention, gradient in zip(weights, gradients, strict=True):
         matrix = matrix + (attention * gradient).clamp(min=0).mean(0) @ matrix
@@ -83,12 +83,12 @@ def test_weights_and_gradients_are_those_of_materialised_attention(
     assert found.score == pytest.approx(float(score), abs=1e-12)
     assert max(gradient.abs().max() for gradient in gradients) > 1e-4
     for layer in range(network.config.depth):
-        seen = 0
+        heads = 0
         for rows, attention, gradient in found.in_chunks(layer):
             close(attention, weights[layer][:, rows])
             close(gradient, gradients[layer][:, rows])
-            seen += attention.shape[1]
-        assert seen == found.layout.token_count
+            heads += attention.shape[1]
+        assert heads == found.layout.token_count
 
 
 @each_network
@@ -97,7 +97,7 @@ def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
 ) -> None:
     network, pixels = sharp(make_network, changes)
     weights, gradients, _ = materialised(network, pixels, 1)
-    matrix = followed(weights, gradients)
+    matrix = slow_relevance(weights, gradients)
     found = trace_gradients(network, pixels, target=1)
     layout = found.layout
     queries: list[Query] = [*layout.prefix, (0, 0), (1, 3), layout.token_count - 1]
@@ -110,8 +110,8 @@ def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
     close(relevance(found, "patches").values.double(), layout.grid(mean))
     assert (found.pooled is None) == (network.config.pooling != "attention")
     if found.pooled is None:
-        asked = relevance(found, "cls" if "cls" in layout.prefix else "patches")
-        assert torch.equal(relevance(found).values, asked.values)
+        explicit = relevance(found, "cls" if "cls" in layout.prefix else "patches")
+        assert torch.equal(relevance(found).values, explicit.values)
 
 
 def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
@@ -120,7 +120,7 @@ def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
     for start, number in ((1, 1), (-1, 2), (2, 2), (-3, 0)):
         found = trace_gradients(network, pixels, 0, start)
         assert found.layers == range(number, 3)
-        matrix = followed(weights[number:], gradients[number:])
+        matrix = slow_relevance(weights[number:], gradients[number:])
         close(relevance(found).values.double(), found.layout.grid(matrix[0]))
         assert ("layers 0 to 2", "layers 1 to 2", "layer 2")[number] in relevance(found).description
 
@@ -171,14 +171,14 @@ def test_a_missing_class_or_layer_is_refused(make_network: Make) -> None:
 
 
 def test_parts_that_contradict_each_other_are_refused() -> None:
-    layout, part = TokenLayout(("cls",), 1, 2), (torch.zeros(2, 3, 4),)
-    whole = GradientTrace(part, part, part, part, (None,), 1.0, layout, 0, class_target(0, 1), 0.0)
+    layout, tensors = TokenLayout(("cls",), 1, 2), (torch.zeros(2, 3, 4),)
+    trace = GradientTrace(tensors, tensors, tensors, tensors, (None,), 1.0, layout, 0, class_target(0, 1), 0.0)
     with pytest.raises(ConfigError, match=r"gradient trace of \[1, 1, 2, 1, 1\] layers"):
-        replace(whole, values=part * 2)
+        replace(trace, values=tensors * 2)
     with pytest.raises(ConfigError, match="expected one, 'head token dim' with 3 tokens"):
-        replace(whole, keys=(torch.zeros(2, 4, 4),))
+        replace(trace, keys=(torch.zeros(2, 4, 4),))
     with pytest.raises(ConfigError, match="with 7 tokens"):
-        replace(whole, layout=TokenLayout(("cls",), 2, 3))
+        replace(trace, layout=TokenLayout(("cls",), 2, 3))
     for pooled in (torch.zeros(2, 4), torch.zeros(3)):
         with pytest.raises(ConfigError, match=r"^pooled of shape .*: expected 'head token' with 3 tokens$"):
-            replace(whole, pooled=pooled)
+            replace(trace, pooled=pooled)

@@ -1,4 +1,4 @@
-"""Where patches lie: every rule for positions on another grid, and rotary angles, against plain formulas."""
+"""Positions of patches on another grid by every rule, and rotary angles, against plain formulas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trained(rows: int = 5, columns: int = 6, width: int = 3) -> torch.Tensor:
     return torch.randn(rows, columns, width, dtype=torch.float64)
 
 
-# Every rule is separable: what it does along a side is a matrix, "wanted trained", written here from its definition.
+# Every rule is separable. Along a side it is a matrix, "target trained", written here from its definition.
 
 
 def cubic(distance: float) -> float:
@@ -57,7 +57,7 @@ def triangle(distance: float) -> float:
 
 
 def sampled(places: np.ndarray, count: int) -> np.ndarray:
-    """Bicubic at these places; beyond its ends a side goes on with its last value."""
+    """Bicubic interpolation at these places; beyond its ends a side repeats its last value."""
     matrix = np.zeros((len(places), count))
     for index, place in enumerate(places):
         first = math.floor(place) - 1
@@ -66,12 +66,12 @@ def sampled(places: np.ndarray, count: int) -> np.ndarray:
     return matrix
 
 
-def filtered(wanted: int, count: int, kernel: str) -> np.ndarray:
-    """As Pillow resizes: the kernel is stretched where the side gets shorter, cut at the ends and normalised."""
-    scale, reach = count / wanted, 2 if kernel == "bicubic" else 1
+def filtered(target_count: int, count: int, kernel: str) -> np.ndarray:
+    """Resizing as in Pillow: the kernel is stretched if the side gets shorter, cut at the ends and normalised."""
+    scale, reach = count / target_count, 2 if kernel == "bicubic" else 1
     stretch = max(scale, 1.0)
-    matrix = np.zeros((wanted, count))
-    for index in range(wanted):
+    matrix = np.zeros((target_count, count))
+    for index in range(target_count):
         centre = (index + 0.5) * scale
         first, last = max(int(centre - reach * stretch + 0.5), 0), min(int(centre + reach * stretch + 0.5), count)
         for source in range(first, last):
@@ -80,19 +80,19 @@ def filtered(wanted: int, count: int, kernel: str) -> np.ndarray:
     return matrix / matrix.sum(1, keepdims=True)
 
 
-def along_a_side(rule: str, wanted: int, count: int) -> np.ndarray:
-    indices = np.arange(wanted)
-    corners = indices * ((count - 1) / (wanted - 1) if wanted > 1 else 0.0)
+def along_a_side(rule: str, target_count: int, count: int) -> np.ndarray:
+    indices = np.arange(target_count)
+    corners = indices * ((count - 1) / (target_count - 1) if target_count > 1 else 0.0)
     if rule == "bilinear corners":
         return np.stack([np.interp(corners, np.arange(count), unit) for unit in np.eye(count)], 1)
     if rule == "bicubic corners":
         return sampled(corners, count)
     if rule == "bicubic":
-        return sampled((indices + 0.5) * count / wanted - 0.5, count)
+        return sampled((indices + 0.5) * count / target_count - 0.5, count)
     if rule == "bicubic offset":
         # DINO: "we add a small number to avoid floating point error in the interpolation".
-        return sampled((indices + 0.5) / ((wanted + 0.1) / count) - 0.5, count)
-    return filtered(wanted, count, rule.partition(" ")[0])
+        return sampled((indices + 0.5) / ((target_count + 0.1) / count) - 0.5, count)
+    return filtered(target_count, count, rule.partition(" ")[0])
 
 
 @every_interpolation
@@ -116,7 +116,7 @@ def test_at_its_own_grid_nothing_changes(rule: str) -> None:
 @pytest.mark.parametrize("side", [1, 2, 3, 19, 27, 49, 70])
 @pytest.mark.parametrize(("height", "width"), [(0, 0), (5, 9), (64, 33), (103, 1)])
 def test_by_fraction_is_as_idefics_has_it(side: int, height: int, width: int) -> None:
-    # On some grids of their own a patch takes the position of another: 19 and 49 are of these.
+    # On some trained grids, such as 19 and 49, a patch takes the position of another.
     height, width = height or side, width or side
     idefics = importlib.import_module(f"{transformers.__name__}.models.idefics3.modeling_idefics3")
     config = idefics.Idefics3VisionConfig(hidden_size=4, num_attention_heads=1, image_size=side, patch_size=1)
@@ -128,8 +128,8 @@ def test_by_fraction_is_as_idefics_has_it(side: int, height: int, width: int) ->
     trained_positions = package.position_embedding.weight.unflatten(0, (side, side))
     found = resize_positions(trained_positions, height, width, "by fraction")
     assert torch.equal(found.flatten(0, 1), expected)
-    own = resize_positions(trained_positions, side, side, "by fraction")
-    assert torch.equal(own, trained_positions) == (side not in (19, 49))
+    unchanged = resize_positions(trained_positions, side, side, "by fraction")
+    assert torch.equal(unchanged, trained_positions) == (side not in (19, 49))
 
 
 @every_interpolation
@@ -142,7 +142,7 @@ def test_positions_that_are_all_the_same_stay_so(rule: str, height: int, width: 
 
 @every_interpolation
 def test_rows_stay_rows(rule: str) -> None:
-    # What differs from row to row only goes on doing so: no rule may take one side for the other.
+    # Positions that differ only between rows stay so: no rule may swap the sides.
     positions = torch.arange(5.0)[:, None, None].expand(5, 6, 3)
     found = resize_positions(positions, 8, 3, rule)
     torch.testing.assert_close(found, found[:, :1].expand(8, 3, 3))
@@ -152,8 +152,8 @@ def test_rows_stay_rows(rule: str) -> None:
 @every_interpolation
 def test_every_rule_differs_from_the_others(rule: str) -> None:
     positions = trained()
-    found = {other: resize_positions(positions, 3, 9, other) for other in INTERPOLATING}
-    close = [other for other in found if (found[other] - found[rule]).abs().max() < 1e-3]
+    found = {name: resize_positions(positions, 3, 9, name) for name in INTERPOLATING}
+    close = [name for name in found if (found[name] - found[rule]).abs().max() < 1e-3]
     assert close == [rule]
 
 
@@ -236,12 +236,12 @@ def test_a_score_depends_on_how_far_apart_two_patches_are(along: str) -> None:
     grid = (1, 9) if along == "row" else (9, 1)
     angles = rotary_angles(*grid, rotary_periods(16).double())
     query, key = torch.randn(2, 16, dtype=torch.float64)
-    queries, keys = (rotate(part.expand(9, 16), angles) for part in (query, key))
+    queries, keys = (rotate(vector.expand(9, 16), angles) for vector in (query, key))
     scores = queries @ keys.T
     for distance in range(-8, 9):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-    # And it does depend on that.
+    # The score is not constant.
     assert scores[0].std() > 0.1
 
 

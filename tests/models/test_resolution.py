@@ -90,16 +90,16 @@ def test_resized_positions_keep_their_precision(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kept"),
+    ("dtype", "expected"),
     [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
 )
 def test_a_trace_has_the_precision_of_its_network_but_at_least_single(
-    make_network: Make, dtype: torch.dtype, kept: torch.dtype
+    make_network: Make, dtype: torch.dtype, expected: torch.dtype
 ) -> None:
     network = make_network().to(dtype)
     encoding = network.encode(pixels_for(network).to(dtype))
     assert encoding.logits.dtype == dtype
-    assert {encoding.traces[0].queries.dtype, encoding.traces[0].keys.dtype} == {kept}
+    assert {encoding.traces[0].queries.dtype, encoding.traces[0].keys.dtype} == {expected}
 
 
 # Errors.
@@ -222,19 +222,19 @@ def test_attention_of_many_tokens_reports_progress_and_is_the_same(
     network = make_network(**changes)
     pixels = torch.randn(2, 3, 16, 24)
     expected = network.encode(pixels)
-    # Seven queries at a time, of which the last are fewer.
+    # Chunks of seven queries, the last of which is smaller.
     tokens = network.config.layout(16, 24).token_count
     keys = 2 * network.config.heads * tokens * network.config.head_width
     monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 7 * 4 * keys)
     reports: list[Progress] = []
     found = network.encode(pixels, report=reports.append)
     torch.testing.assert_close(found.logits, expected.logits)
-    for one, other in zip(found.traces, expected.traces, strict=True):
+    for trace, expected_trace in zip(found.traces, expected.traces, strict=True):
         for layer in range(3):
-            torch.testing.assert_close(one.weights(layer), other.weights(layer))
-            torch.testing.assert_close(one.log_sums(layer), other.log_sums(layer))
-    pieces = math.ceil(tokens / 7)
-    assert [state.done for state in reports[: 2 * pieces + 2]] == [*[0] * pieces, *[1] * (pieces + 1), 2]
+            torch.testing.assert_close(trace.weights(layer), expected_trace.weights(layer))
+            torch.testing.assert_close(trace.log_sums(layer), expected_trace.log_sums(layer))
+    chunks = math.ceil(tokens / 7)
+    assert [state.done for state in reports[: 2 * chunks + 2]] == [*[0] * chunks, *[1] * (chunks + 1), 2]
     assert reports[-1] == Progress(3, 3) and {state.total for state in reports} == {3}
 
 

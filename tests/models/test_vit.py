@@ -58,27 +58,27 @@ def plain_attention(tokens: torch.Tensor, layer: Any, config: ViTConfig) -> tupl
     attention, inner = layer.attention, config.heads * config.head_width
     if inner == config.width:
         sequence = tokens.transpose(0, 1)
-        mixed, weights = F.multi_head_attention_forward(
+        context, weights = F.multi_head_attention_forward(
             *(sequence, sequence, sequence, inner, config.heads, attention.qkv.weight, attention.qkv.bias),
             *(None, None, False, 0.0, attention.projection.weight, attention.projection.bias),
             training=False,
             need_weights=True,
             average_attn_weights=False,
         )
-        return mixed.transpose(0, 1), weights
+        return context.transpose(0, 1), weights
     weights = torch.empty(len(tokens), config.heads, tokens.shape[1], tokens.shape[1])
     joined = torch.empty(len(tokens), tokens.shape[1], inner)
     for image in range(len(tokens)):
         for head in range(config.heads):
-            parts = []
-            for part in range(3):
-                first = part * inner + head * config.head_width
+            vectors = []
+            for index in range(3):
+                first = index * inner + head * config.head_width
                 rows = slice(first, first + config.head_width)
-                parts.append(tokens[image] @ attention.qkv.weight[rows].T + attention.qkv.bias[rows])
-            scores = (parts[0] @ parts[1].T / math.sqrt(config.head_width)).exp()
+                vectors.append(tokens[image] @ attention.qkv.weight[rows].T + attention.qkv.bias[rows])
+            scores = (vectors[0] @ vectors[1].T / math.sqrt(config.head_width)).exp()
             weights[image, head] = scores / scores.sum(1, keepdim=True)
             columns = slice(head * config.head_width, (head + 1) * config.head_width)
-            joined[image, :, columns] = weights[image, head] @ parts[2]
+            joined[image, :, columns] = weights[image, head] @ vectors[2]
     return joined @ attention.projection.weight.T + attention.projection.bias, weights
 
 
@@ -98,8 +98,8 @@ def plain_forward(network: VisionTransformer, pixels: torch.Tensor) -> tuple[tor
     tokens = torch.stack(sequences)
     all_weights = []
     for layer in network.layers:
-        mixed, weights = plain_attention(plain_norm(tokens, layer.attention_norm), layer, config)
-        tokens = tokens + mixed
+        context, weights = plain_attention(plain_norm(tokens, layer.attention_norm), layer, config)
+        tokens = tokens + context
         hidden = plain_norm(tokens, layer.mlp_norm) @ layer.mlp[0].weight.T + layer.mlp[0].bias
         hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
         tokens = tokens + hidden @ layer.mlp[2].weight.T + layer.mlp[2].bias
@@ -181,11 +181,11 @@ def test_need_weights_gives_one_tensor_per_layer_whose_rows_sum_to_1(
 
 def test_weights_are_the_softmax_of_the_scaled_scores_that_the_layer_computed(make_network: Make) -> None:
     network = make_network(head_width=5)
-    seen: list[torch.Tensor] = []
+    inputs: list[torch.Tensor] = []
     for layer in network.encoder:
-        layer.attention_norm.register_forward_hook(lambda *call: seen.append(call[2]))
+        layer.attention_norm.register_forward_hook(lambda *call: inputs.append(call[2]))
     _, weights = network(pixels_for(network), need_weights=True)
-    for number, (layer, normed) in enumerate(zip(weights, seen, strict=True)):
+    for number, (layer, normed) in enumerate(zip(weights, inputs, strict=True)):
         projected = network.encoder[number].attention.qkv(normed)
         for head in range(4):
             queries, keys = (projected[..., first : first + 5] for first in (5 * head, 20 + 5 * head))
@@ -207,7 +207,7 @@ def test_logits_are_the_same_bits_with_and_without_weights_and_traces(
     assert torch.equal(logits, network.encode(pixels).logits)
 
 
-# What is not computed, and what is computed in parts.
+# Tokens that are not computed, and computation in chunks.
 
 POOLED: dict[str, dict[str, Any]] = {
     "cls": {"register_tokens": 2},
@@ -220,7 +220,7 @@ POOLED: dict[str, dict[str, Any]] = {
     "CLS, norm after pooling": {"final_norm": "after pooling"},
 }
 every_pooling = pytest.mark.parametrize("changes", POOLED.values(), ids=POOLED)
-READ = {"cls": 1, "cls and distillation": 2}
+CLASSIFIED_TOKENS = {"cls": 1, "cls and distillation": 2}
 
 
 def heads_off(network: VisionTransformer) -> torch.Tensor:
@@ -242,9 +242,9 @@ def test_only_the_classified_tokens_of_the_last_layer_are_computed(
     logits, weights = network(pixels, need_weights=True, head_mask=mask)
     traces = network.encode(pixels).traces
     tokens = traces[0].layout.token_count
-    few = [tokens] * (depth - 1) + [READ.get(network.config.pooling, tokens)]
-    assert counts == 2 * few
-    # All queries and keys are there nevertheless.
+    per_pass = [tokens] * (depth - 1) + [CLASSIFIED_TOKENS.get(network.config.pooling, tokens)]
+    assert counts == 2 * per_pass
+    # The trace has all queries and keys nevertheless.
     assert all(layer.shape == (2, 4, tokens, tokens) for layer in weights)
     assert all(trace.queries.shape == (depth, 4, tokens, 8) for trace in traces)
     monkeypatch.setattr(Pooling, "tokens_read", lambda self, layout: layout.token_count)
@@ -254,14 +254,14 @@ def test_only_the_classified_tokens_of_the_last_layer_are_computed(
     torch.testing.assert_close(logits, all_logits, atol=1e-5, rtol=1e-5)
     for found, expected in zip(weights, all_weights, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    for trace, other in zip(traces, network.encode(pixels).traces, strict=True):
-        torch.testing.assert_close(trace.queries, other.queries, atol=1e-4, rtol=1e-5)
-        torch.testing.assert_close(trace.keys, other.keys, atol=1e-4, rtol=1e-5)
+    for trace, expected_trace in zip(traces, network.encode(pixels).traces, strict=True):
+        torch.testing.assert_close(trace.queries, expected_trace.queries, atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(trace.keys, expected_trace.keys, atol=1e-4, rtol=1e-5)
 
 
 @every_pooling
 def test_a_head_that_is_switched_off_gives_nothing(make_network: Make, changes: dict[str, Any]) -> None:
-    """As a network does whose projection has no weights for that head."""
+    """The output equals that of a network whose projection is zero for the head."""
     network = make_network(**changes)
     pixels, mask = pixels_for(network), torch.ones(3, 4)
     mask[0, 1] = mask[2, 3] = 0
@@ -279,26 +279,26 @@ def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: 
     network = make_network(**changes)
     pixels, mask = pixels_for(network), heads_off(network)
     with torch.no_grad():
-        whole, whole_trace = network(pixels, head_mask=mask), network.encode(pixels).traces[1]
+        expected, expected_trace = network(pixels, head_mask=mask), network.encode(pixels).traces[1]
         for layer in network.encoder:
-            assert layer.mlp_chunk_tokens > whole_trace.layout.token_count
+            assert layer.mlp_chunk_tokens > expected_trace.layout.token_count
             layer.mlp_chunk_tokens = size
         counts: list[int] = []
         network.encoder[0].mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
         logits = network(pixels, head_mask=mask)
-        tokens = whole_trace.layout.token_count
+        tokens = expected_trace.layout.token_count
         assert sum(counts) == tokens and max(counts) <= size
-        torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
         trace = network.encode(pixels).traces[1]
-    torch.testing.assert_close(trace.queries, whole_trace.queries, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(trace.keys, whole_trace.keys, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(trace.queries, expected_trace.queries, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(trace.keys, expected_trace.keys, atol=1e-4, rtol=1e-5)
 
 
 @every_pooling
 def test_gradients_flow_through_everything_that_inference_skips(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    """Those of the fused kernel and the short last layer are those of materialised weights and all tokens."""
+    """Fused kernel and short last layer have the gradients of materialised weights and all tokens."""
     monkeypatch.setattr(layers, "mlp_chunk_tokens", lambda config: 4)
     network = make_network(**changes).double()
     pixels = pixels_for(network).double().requires_grad_()
@@ -307,22 +307,22 @@ def test_gradients_flow_through_everything_that_inference_skips(
     network.requires_grad_(True)
     direction = torch.randn_like(expected)
 
-    def differentiated() -> list[torch.Tensor]:
+    def gradients_of_logits() -> list[torch.Tensor]:
         logits = network(pixels)
         torch.testing.assert_close(logits.detach(), expected, atol=1e-10, rtol=0)
-        wanted = [pixels, *network.parameters()]
-        return list(torch.autograd.grad((logits * direction).sum(), wanted))
+        inputs = [pixels, *network.parameters()]
+        return list(torch.autograd.grad((logits * direction).sum(), inputs))
 
-    gradients = differentiated()
+    gradients = gradients_of_logits()
     monkeypatch.setattr(Pooling, "tokens_read", lambda self, layout: layout.token_count)
     for layer in network.encoder:
         layer.attention.fused = False
-    others = differentiated()
+    materialised = gradients_of_logits()
     names = ["pixels", *(name for name, _ in network.named_parameters())]
-    for name, gradient, other in zip(names, gradients, others, strict=True):
+    for name, gradient, expected_gradient in zip(names, gradients, materialised, strict=True):
         assert not gradient.numel() or gradient.abs().max() > 0, name
-        torch.testing.assert_close(gradient, other, atol=1e-8, rtol=1e-8)
-    # And they are gradients: a small step changes the logits as they say.
+        torch.testing.assert_close(gradient, expected_gradient, atol=1e-8, rtol=1e-8)
+    # A small step changes the logits as the gradients predict.
     step = 1e-6 * torch.randn_like(pixels)
     with torch.no_grad():
         change = float(((network(pixels + step) - network(pixels - step)) * direction).sum())
@@ -336,8 +336,8 @@ def test_traces_of_a_network_in_training_hold_no_graph(make_network: Make) -> No
     trace = encoding.traces[0]
     assert not trace.queries.requires_grad and not trace.keys.requires_grad
     with torch.no_grad():
-        other = network.encode(pixels_for(network)).traces[0]
-    assert all(not sums.requires_grad for sums in [*trace.known_log_sums.values(), *other.known_log_sums.values()])
+        expected = network.encode(pixels_for(network)).traces[0]
+    assert all(not sums.requires_grad for sums in [*trace.known_log_sums.values(), *expected.known_log_sums.values()])
     assert not trace.fused(0).requires_grad and not trace.row(2, "patches").requires_grad
 
 

@@ -1,4 +1,4 @@
-"""What each setting of a family does to the network's output, against a plain formula."""
+"""The effect of each setting of a family on the network's output, against a plain formula."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def plain_linear(values: torch.Tensor, linear: Any) -> torch.Tensor:
 
 
 @contextmanager
-def seen(module: torch.nn.Module) -> Iterator[list[tuple[Any, Any]]]:
-    """What a part of the network is given and gives."""
-    found: list[tuple[Any, Any]] = []
-    hook = module.register_forward_hook(lambda _, given, gives: found.append((given[0], gives)))
-    yield found
+def record_calls(module: torch.nn.Module) -> Iterator[list[tuple[Any, Any]]]:
+    """Record the first input and the output of every call of a module."""
+    calls: list[tuple[Any, Any]] = []
+    hook = module.register_forward_hook(lambda _, inputs, output: calls.append((inputs[0], output)))
+    yield calls
     hook.remove()
 
 
 def last_tokens(network: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
-    """The output of the last layer for every token, though only those are computed that are classified."""
+    """The output of the last layer for every token; the network computes only the classified ones."""
     last = network.encoder[-1]
-    with seen(last) as found:
+    with record_calls(last) as calls:
         network(images)
-    given, gives = found[0]
-    tokens: torch.Tensor = last(given, None, given.shape[1])
-    close(gives, tokens[:, : gives.shape[1]])
+    layer_input, output = calls[0]
+    tokens: torch.Tensor = last(layer_input, None, layer_input.shape[1])
+    close(output, tokens[:, : output.shape[1]])
     return tokens
 
 
@@ -99,18 +99,18 @@ def test_attention_pooling_is_what_one_learned_query_attends_to(make_network: Ma
     tokens = last_tokens(network, images)
     if final_norm == "before pooling":
         tokens = plain_norm(tokens, network.norm)
-    # Patches alone: SigLIP has no other tokens, and timm leaves out those that there are.
+    # Only patches: SigLIP has no other tokens, and timm ignores the others.
     patches, pooler = tokens[:, PREFIX:], network.pooler
     assert isinstance(pooler, AttentionPooling)
     query = plain_linear(pooler.probe, pooler.query)
     keys, values = plain_linear(patches, pooler.key_value).split(32, -1)
-    mixed = torch.empty(2, 32)
+    context = torch.empty(2, 32)
     for image in range(2):
         for head in range(4):
-            part = slice(head * 8, head * 8 + 8)
-            scores = (keys[image, :, part] @ query[part] / math.sqrt(8)).exp()
-            mixed[image, part] = (scores / scores.sum()) @ values[image, :, part]
-    pooled = plain_linear(mixed, pooler.projection)
+            columns = slice(head * 8, head * 8 + 8)
+            scores = (keys[image, :, columns] @ query[columns] / math.sqrt(8)).exp()
+            context[image, columns] = (scores / scores.sum()) @ values[image, :, columns]
+    pooled = plain_linear(context, pooler.projection)
     hidden = plain_linear(plain_norm(pooled, pooler.mlp_norm), pooler.mlp[0])
     pooled = pooled + plain_linear(ACTIVATIONS["gelu"](hidden), pooler.mlp[2])
     if final_norm == "after pooling":
@@ -138,8 +138,8 @@ def by_formula(values: torch.Tensor, activation: str) -> torch.Tensor:
 def test_an_activation_is_its_formula(activation: str) -> None:
     values = torch.linspace(-6, 6, 101)
     torch.testing.assert_close(ACTIVATIONS[activation](values), by_formula(values, activation), rtol=0, atol=2e-6)
-    others = [other for other in ACTIVATIONS if other != activation]
-    assert all((ACTIVATIONS[other](values) - ACTIVATIONS[activation](values)).abs().max() > 1e-4 for other in others)
+    others = [name for name in ACTIVATIONS if name != activation]
+    assert all((ACTIVATIONS[name](values) - ACTIVATIONS[activation](values)).abs().max() > 1e-4 for name in others)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -147,27 +147,27 @@ def test_an_activation_is_its_formula(activation: str) -> None:
 def test_an_mlp_follows_its_formula_with_and_without_a_gate(make_network: Make, activation: str, gated: bool) -> None:
     network = make_network(activation=activation, gated_mlp=gated, depth=1)
     mlp = network.encoder[0].mlp
-    with seen(mlp) as found:
+    with record_calls(mlp) as calls:
         network(pixels())
-    given, gives = found[0]
-    hidden = plain_linear(given, mlp[0])
+    inputs, output = calls[0]
+    hidden = plain_linear(inputs, mlp[0])
     if gated:
-        gate, passed = hidden[..., :64], hidden[..., 64:]
-        hidden = by_formula(gate, activation) * passed
+        gate, values = hidden[..., :64], hidden[..., 64:]
+        hidden = by_formula(gate, activation) * values
     else:
         hidden = by_formula(hidden, activation)
     assert hidden.shape[-1] == network.config.mlp_width == 64
-    close(gives, plain_linear(hidden, mlp[2]))
+    close(output, plain_linear(hidden, mlp[2]))
 
 
 # Attention.
 
 
-def plain_weights(network: VisionTransformer, given: torch.Tensor, scale: float) -> torch.Tensor:
+def plain_weights(network: VisionTransformer, inputs: torch.Tensor, scale: float) -> torch.Tensor:
     """Attention weights of the first layer, head by head."""
     config, attention = network.config, network.encoder[0].attention
     inner = config.heads * config.head_width
-    projected = plain_linear(given, attention.qkv)
+    projected = plain_linear(inputs, attention.qkv)
     weights = []
     for head in range(config.heads):
         first = head * config.head_width
@@ -185,16 +185,16 @@ def test_scale_and_norms_of_queries_and_keys(make_network: Make, scale: float | 
     network = make_network(attention_scale=scale, query_key_norm=norm, depth=1)
     images = pixels()
     attention = network.encoder[0].attention
-    with seen(attention) as found, seen(attention.projection) as projected:
+    with record_calls(attention) as calls, record_calls(attention.projection) as projected:
         logits, weights = network(images, need_weights=True)
-    given, attended = found[0]
-    expected = plain_weights(network, given, 8**-0.5 if scale is None else scale)
+    inputs, attended = calls[0]
+    expected = plain_weights(network, inputs, 8**-0.5 if scale is None else scale)
     close(weights[0], expected)
-    values = plain_linear(given, attention.qkv)[..., 64:].unflatten(-1, (4, 8)).transpose(1, 2)
-    mixed = expected @ values
-    close(attended.context, mixed[:, :, :1])
+    values = plain_linear(inputs, attention.qkv)[..., 64:].unflatten(-1, (4, 8)).transpose(1, 2)
+    context = expected @ values
+    close(attended.context, context[:, :, :1])
     close(attended.values, values)
-    close(projected[0][1], plain_linear(mixed.transpose(1, 2).flatten(2)[:, :1], attention.projection))
+    close(projected[0][1], plain_linear(context.transpose(1, 2).flatten(2)[:, :1], attention.projection))
     encoding = network.encode(images)
     close(encoding.traces[1].weights(0), expected[1])
     attention.fused = False
@@ -207,21 +207,21 @@ def test_rotary_positions_turn_queries_and_keys_by_the_place_of_their_patch(make
     network.periods.copy_(torch.tensor([1.0, 3.0]))
     images = pixels()
     _, weights = network(images, need_weights=True)
-    given = plain_norm(network.embed(images)[0], network.encoder[0].attention_norm)
-    projected = plain_linear(given, network.encoder[0].attention.qkv)
+    inputs = plain_norm(network.embed(images)[0], network.encoder[0].attention_norm)
+    projected = plain_linear(inputs, network.encoder[0].attention.qkv)
     queries, keys = (projected[..., start : start + 32].unflatten(-1, (4, 8)).transpose(1, 2) for start in (0, 32))
-    turned = []
-    for part in (queries, keys):
-        part = part.clone()
+    rotated = []
+    for vectors in (queries, keys):
+        vectors = vectors.clone()
         for patch in range(24):
             row, column = divmod(patch, 6)
             places = ((2 * row + 1) / 4 - 1, (2 * column + 1) / 6 - 1)
             angles = torch.tensor([2 * math.pi * place / period for place in places for period in (1.0, 3.0)])
-            first, second = part[:, :, 1 + patch, :4].clone(), part[:, :, 1 + patch, 4:].clone()
-            part[:, :, 1 + patch, :4] = first * angles.cos() - second * angles.sin()
-            part[:, :, 1 + patch, 4:] = second * angles.cos() + first * angles.sin()
-        turned.append(part)
-    close(weights[0], (turned[0] @ turned[1].mT / math.sqrt(8)).softmax(-1))
+            first, second = vectors[:, :, 1 + patch, :4].clone(), vectors[:, :, 1 + patch, 4:].clone()
+            vectors[:, :, 1 + patch, :4] = first * angles.cos() - second * angles.sin()
+            vectors[:, :, 1 + patch, 4:] = second * angles.cos() + first * angles.sin()
+        rotated.append(vectors)
+    close(weights[0], (rotated[0] @ rotated[1].mT / math.sqrt(8)).softmax(-1))
 
 
 # Before the first layer.
@@ -298,16 +298,16 @@ def test_a_mask_of_zero_switches_a_head_off(make_network: Make, layer: int, head
     mask = torch.ones(3, 4)
     mask[layer, head] = 0
     masked, weights = network(images, need_weights=True, head_mask=mask)
-    whole, every = network(images, need_weights=True)
+    logits, every = network(images, need_weights=True)
     assert torch.equal(network(images, head_mask=mask), masked)
-    # Nothing of that head comes through the output projection.
+    # The head adds nothing to the output projection.
     network.encoder[layer].attention.projection.weight[:, 8 * head : 8 * head + 8] = 0
     close(masked, network(images))
-    assert (masked - whole).abs().max() > 1e-3
+    assert (masked - logits).abs().max() > 1e-3
     assert weights[layer][:, head].abs().max() == 0
-    others = [index for index in range(4) if index != head]
+    other_heads = [index for index in range(4) if index != head]
     for before in range(layer + 1):
-        close(weights[before][:, others], every[before][:, others])
+        close(weights[before][:, other_heads], every[before][:, other_heads])
     # Later layers see other tokens, and their rows still sum to 1.
     for after in weights[layer + 1 :]:
         close(after.sum(-1), torch.ones(after.shape[:-1]))
@@ -342,7 +342,7 @@ def test_a_mask_of_another_shape_is_refused(make_network: Make, shape: tuple[int
         make_network()(pixels(), head_mask=torch.ones(shape))
 
 
-# What cannot be.
+# Impossible settings.
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"pooling": "max"}, "pooling = 'max': expected 'cls', 'mean'"),

@@ -29,7 +29,6 @@ class Layer(nn.Module):
         self.bias = nn.Parameter(torch.randn(HEADS, 1, 1)) if has_bias else None
         self.projection = nn.Linear(WIDTH, WIDTH)
         self.mlp = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
-        self.seen: torch.Tensor | None = None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         normed = self.norm(tokens)

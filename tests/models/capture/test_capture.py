@@ -1,4 +1,4 @@
-"""A module's attention is captured exactly, whichever way it is computed, and the module stays as it was."""
+"""A module's attention is captured exactly, however it is computed, and the module is not changed."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
     expected = torch.eye(trace.layout.token_count, dtype=torch.float64)
     for weights in explicit_weights(module, pixels):
         fused = in_layout(weights, variant.get("registers", 0)).amax(0) * 0.7
-        mixed = fused + 0.3 * torch.eye(len(fused))
-        expected = mixed / mixed.sum(-1, keepdim=True) @ expected
+        with_residual = fused + 0.3 * torch.eye(len(fused))
+        expected = with_residual / with_residual.sum(-1, keepdim=True) @ expected
     found = vitviz.attribution.rollout(trace, "max", residual_weight=0.3)
     close(found.values.flatten(), expected[0, trace.layout.prefix_count :])
 
@@ -88,17 +88,17 @@ def test_the_log_sums_are_those_of_the_kernel(variant: dict[str, Any]) -> None:
     module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
     model = load_own(module, prefix=prefix(variant))
     trace = model.network.encode(pixels).traces[0]
-    told = dict(trace.known_log_sums)
-    assert sorted(told) == list(range(DEPTH))
+    known = dict(trace.known_log_sums)
+    assert sorted(known) == list(range(DEPTH))
     trace.known_log_sums.clear()
-    for layer, sums in told.items():
+    for layer, sums in known.items():
         close(sums, trace.log_sums(layer))
-    # Those of rounded queries and keys are others.
+    # Rounded queries and keys have other sums.
     assert model.network.encode(pixels, storage="float16").traces[0].known_log_sums == {}
 
 
 class Encoder(OwnViT):
-    """torch's own layers."""
+    """A network of torch's own encoder layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,13 +198,13 @@ def test_tensors_that_a_module_caches_can_still_be_trained_with() -> None:
 
 
 def test_two_threads_do_not_see_each_other() -> None:
-    seen: list[int] = []
-    with Interception(lambda call: (seen.append(call.heads), call.output)[1]):
+    token_counts: list[int] = []
+    with Interception(lambda call: (token_counts.append(call.heads), call.output)[1]):
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(OwnViT(), torch.randn(1, 3, *SIZE)).result()
-    assert not seen
+    assert not token_counts
 
 
 def test_an_analysis_can_be_pickled() -> None:
@@ -212,7 +212,7 @@ def test_an_analysis_can_be_pickled() -> None:
     assert len(pickle.dumps(model)) > 1000
 
 
-# What a captured module can and cannot.
+# What captured modules support.
 
 
 def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
@@ -235,9 +235,9 @@ def test_heads_and_patches_that_are_off_are_as_in_the_plain_formula(way: str) ->
     model = load_own(module, prefix=["cls", "register 1"])
     analysis = vitviz.analyze(picture(), model)
     pixels = analysis.prepared.pixels
-    # Without the patches' tokens at all.
-    kept = [token for token in range(26) if token not in [1 + 6 * row + column for row, column in hidden]]
-    tokens = module.tokens(pixels)[:, kept]
+    # The tokens of these patches are removed.
+    remaining = [token for token in range(26) if token not in [1 + 6 * row + column for row, column in hidden]]
+    tokens = module.tokens(pixels)[:, remaining]
     for layer in module.layers:
         tokens = layer(tokens)
     expected = module.classifier(module.norm(tokens)[:, 0])[0]
@@ -274,8 +274,8 @@ def test_functions_that_need_the_layers_say_so(tmp_path: Any) -> None:
 def test_the_explorer_has_the_bias_of_a_captured_module() -> None:
     trace = vitviz.analyze(picture(), load_own(OwnViT(has_bias=True))).trace
     for layer in range(DEPTH):
-        parts = {name: tensor.double() for name, tensor in read(pack(trace, f"layer {layer}")).items()}
-        scores = parts["queries"] @ parts["keys"].mT + parts["bias"] - parts["log_sums"][..., None]
+        tensors = {name: tensor.double() for name, tensor in read(pack(trace, f"layer {layer}")).items()}
+        scores = tensors["queries"] @ tensors["keys"].mT + tensors["bias"] - tensors["log_sums"][..., None]
         close(scores.exp(), trace.weights(layer), 2e-2)
 
 
@@ -318,8 +318,8 @@ def test_attention_of_one_image_may_leave_out_dimensions(shape: tuple[int, ...],
     bias, calls = torch.randn(25), []
     with Interception(lambda call: (calls.append(call), call.output)[1]):
         F.scaled_dot_product_attention(queries, keys, keys, attn_mask=bias.expand(25, 25))
-    found = calls[0]
-    assert found.queries.shape == found.keys.shape
-    assert found.queries.ndim == 4
-    close(found.to_output(found.context()), found.output)
-    assert found.head_bias().shape == (1, 25, 25)
+    call = calls[0]
+    assert call.queries.shape == call.keys.shape
+    assert call.queries.ndim == 4
+    close(call.to_output(call.context()), call.output)
+    assert call.head_bias().shape == (1, 25, 25)

@@ -1,4 +1,4 @@
-"""What cannot be captured exactly is refused in a sentence, whatever state the module is in."""
+"""A module whose attention cannot be captured exactly is refused in a sentence."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import vitviz
 from tests.support.modules import DEPTH, HEADS, SIZE, OwnViT, load_own, picture, state_of
 from vitviz import ConfigError, ImageError
 
-# What is refused.
+# Modules that are refused.
 
 
-class Mixed(OwnViT):
-    """Mixes heads behind the softmax."""
+class TalkingHeads(OwnViT):
+    """Mixes the weights of heads after the softmax."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)
         weights = (tokens @ tokens.mT)[:, None].expand(-1, HEADS, -1, -1).softmax(-1)
-        mixed = torch.einsum("bhij,gh->bgij", weights, torch.ones(HEADS, HEADS))
-        return self.classifier((mixed @ tokens[:, None]).sum((1, 2)))
+        mixed_weights = torch.einsum("bhij,gh->bgij", weights, torch.ones(HEADS, HEADS))
+        return self.classifier((mixed_weights @ tokens[:, None]).sum((1, 2)))
 
 
-class Untrue(OwnViT):
-    """Changes the keys in place after their product was followed."""
+class InPlaceKeys(OwnViT):
+    """Changes the keys in place after the scores were computed."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)[:, None]
@@ -37,8 +37,8 @@ class Untrue(OwnViT):
         return self.classifier((scores.softmax(-1) @ tokens)[:, 0, 0])
 
 
-class Dropping(OwnViT):
-    """Forgets patches."""
+class DropsPatches(OwnViT):
+    """Drops patches."""
 
     def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
         return super().tokens(pixels)[:, :20]
@@ -59,16 +59,16 @@ class Failing(OwnViT):
         raise AssertionError("Input height (16)\n  does not match")
 
 
-REFUSED = {
-    Mixed: "Mixed: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
-    Untrue: r"Untrue: attention of layer 0: softmax.* differs from what .* computed by \S+; expected at most .*",
-    Dropping: "Dropping: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
+REFUSALS = {
+    TalkingHeads: "Mixed: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
+    InPlaceKeys: r"Untrue: attention of layer 0: softmax.* differs from what .* computed by \S+; expected at most .*",
+    DropsPatches: "Dropping: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
     Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
     Blind: "Blind: no attention was seen: .*",
 }
 
 
-@pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
+@pytest.mark.parametrize(("kind", "message"), REFUSALS.items(), ids=[kind.__name__ for kind in REFUSALS])
 def test_a_module_that_cannot_be_captured_exactly_is_refused(kind: type[OwnViT], message: str) -> None:
     module = kind()
     before = state_of(module)

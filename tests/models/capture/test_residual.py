@@ -25,7 +25,7 @@ TARGET = 2
 
 
 class InPlace(OwnViT):
-    """Goes on with its tokens in place where a step has been added."""
+    """Changes its tokens in place after each residual addition."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)
@@ -38,10 +38,10 @@ class InPlace(OwnViT):
 
 def steps_of(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]:
     """The tokens before the first layer and after each one."""
-    found = [module.tokens(pixels)]
+    steps = [module.tokens(pixels)]
     for layer in module.layers:
-        found.append(layer(found[-1]))
-    return found
+        steps.append(layer(steps[-1]))
+    return steps
 
 
 def ordered(tokens: torch.Tensor, registers: int) -> torch.Tensor:
@@ -81,23 +81,23 @@ def test_norms_and_lens_are_those_of_the_plain_formula(make: Any, registers: int
 
 def slow_legrad(module: OwnViT, pixels: torch.Tensor, start_layer: int) -> torch.Tensor:
     """``"token"``: the mean of ``relu(∂s/∂A)`` with every layer's attention as a leaf of its own."""
-    target, found = class_target(TARGET, CLASSES), []
+    target, gradients = class_target(TARGET, CLASSES), []
     for number, (layer, tokens) in enumerate(zip(module.layers, steps_of(module, pixels), strict=False)):
         assert isinstance(layer, Layer)
         if number < start_layer:
             continue
         normed = layer.norm(tokens.detach())
         queries, keys, values = (
-            rearrange(part(normed), "1 token (head dim) -> head token dim", head=4)
-            for part in (layer.query, layer.key, layer.value)
+            rearrange(linear(normed), "1 token (head dim) -> head token dim", head=4)
+            for linear in (layer.query, layer.key, layer.value)
         )
         weights = (queries @ keys.mT * layer.scale).softmax(-1).detach().requires_grad_()
-        mixed = rearrange(weights @ values.detach(), "head token dim -> 1 token (head dim)")
-        after = tokens.detach() + layer.projection(mixed)
+        context = rearrange(weights @ values.detach(), "head token dim -> 1 token (head dim)")
+        after = tokens.detach() + layer.projection(context)
         after = after + layer.mlp(layer.mlp_norm(after))
         score = target.score(module.classifier(module.norm(after)[:, 0])[0])
-        found.append(torch.autograd.grad(score, weights)[0].relu().mean((0, 1)))
-    return torch.stack(found).mean(0)
+        gradients.append(torch.autograd.grad(score, weights)[0].relu().mean((0, 1)))
+    return torch.stack(gradients).mean(0)
 
 
 @pytest.mark.parametrize("start_layer", [0, 2])
@@ -121,17 +121,19 @@ def test_a_module_that_overwrites_its_tokens_has_no_gradients() -> None:
 
 
 def test_legrad_goes_through_the_projection_of_torch_s_attention() -> None:
-    # Both have the same map: the parts of one are those of the other.
+    # Both modules get the same weights.
     plain, multi = OwnViT(), OwnViT(WAYS[4])
-    for one, other in zip(plain.layers, multi.layers, strict=True):
-        assert isinstance(one, Layer) and isinstance(other, Layer) and other.multi_head is not None
+    for plain_layer, multi_layer in zip(plain.layers, multi.layers, strict=True):
+        assert isinstance(plain_layer, Layer) and isinstance(multi_layer, Layer) and multi_layer.multi_head is not None
         with torch.no_grad():
-            for name, part in (("weight", 0), ("bias", 0)):
-                own = torch.cat([getattr(each, name) for each in (one.query, one.key, one.value)], part)
-                getattr(other.multi_head, f"in_proj_{name}").copy_(own)
-            other.multi_head.out_proj.load_state_dict(one.projection.state_dict())
+            for name, dim in (("weight", 0), ("bias", 0)):
+                stacked = torch.cat(
+                    [getattr(each, name) for each in (plain_layer.query, plain_layer.key, plain_layer.value)], dim
+                )
+                getattr(multi_layer.multi_head, f"in_proj_{name}").copy_(stacked)
+            multi_layer.multi_head.out_proj.load_state_dict(plain_layer.projection.state_dict())
             for name in ("norm", "mlp_norm", "mlp"):
-                getattr(other, name).load_state_dict(getattr(one, name).state_dict())
+                getattr(multi_layer, name).load_state_dict(getattr(plain_layer, name).state_dict())
     for name in ("embedding", "norm", "classifier"):
         getattr(multi, name).load_state_dict(getattr(plain, name).state_dict())
     multi.cls_token.data.copy_(plain.cls_token)
@@ -140,7 +142,7 @@ def test_legrad_goes_through_the_projection_of_torch_s_attention() -> None:
 
 
 class PostNorm(OwnViT):
-    """Norms behind the additions, as in the first transformers: what is added to is no stream."""
+    """Norms after the residual additions, as in the first transformers, so that there is no residual stream."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)
@@ -152,7 +154,7 @@ class PostNorm(OwnViT):
 
 
 class ReadsMore(OwnViT):
-    """What it classifies is not the last tokens alone."""
+    """Classifies the last tokens together with others."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         first = tokens = self.tokens(pixels)
@@ -197,5 +199,5 @@ def test_the_module_is_not_touched() -> None:
     analysis.map("legrad", target=TARGET)
     logit_lens(analysis)
     assert all(torch.equal(tensor, state[name]) for name, tensor in module.state_dict().items())
-    assert not any(part._forward_hooks for part in module.modules() if isinstance(part, nn.Module))
+    assert not any(submodule._forward_hooks for submodule in module.modules() if isinstance(submodule, nn.Module))
     assert SIZE == (16, 24)

@@ -19,7 +19,7 @@ PREFIX = ["cls", "register 1", "register 2"]
 
 @pytest.fixture
 def process_group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One of this process alone."""
+    """A process group of this process alone."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
@@ -32,10 +32,10 @@ def test_a_sharded_module_is_refused_and_opens_when_it_is_gathered(process_group
     pixels = torch.randn(1, 3, 16, 24)
     expected = load_own(sharded, prefix=PREFIX).network(pixels)
     fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
-    with pytest.raises(vitviz.ConfigError) as refused:
+    with pytest.raises(vitviz.ConfigError) as raised:
         load_own(sharded, prefix=PREFIX)
-    assert "sharded over several processes" in str(refused.value) and "get_model_state_dict" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert "sharded over several processes" in str(raised.value) and "get_model_state_dict" in str(raised.value)
+    assert "\n" not in str(raised.value)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     plain.load_state_dict(get_model_state_dict(sharded, options=options))
     assert torch.equal(load_own(plain, prefix=PREFIX).network(pixels), expected)

@@ -1,4 +1,4 @@
-"""Windows, several grids and tokens in any order: attention lies on the picture where the module has it."""
+"""Windows, several grids and reordered tokens: attention is mapped to the right patches of the picture."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ DIM = WIDTH // HEADS
 
 
 def windows(grid: tuple[int, int], window: tuple[int, int], shift: int) -> torch.Tensor:
-    """``"window token"``: the patches of every window, of a grid that was rolled up and left by so many."""
+    """``"window token"``: the patches of every window, in a grid that is rolled up and left by ``shift``."""
     numbers = torch.arange(grid[0] * grid[1]).view(grid).roll((-shift, -shift), (0, 1))
     rows, columns = window
-    parts = numbers.view(grid[0] // rows, rows, grid[1] // columns, columns)
-    return parts.transpose(1, 2).reshape(-1, rows * columns)
+    tiles = numbers.view(grid[0] // rows, rows, grid[1] // columns, columns)
+    return tiles.transpose(1, 2).reshape(-1, rows * columns)
 
 
 class WindowLayer(nn.Module):
-    """Attention inside windows that are shifted, written in one of three ways; keeps its weights."""
+    """Attention inside shifted windows, written in one of three ways; stores its weights."""
 
     def __init__(self, width: int, heads: int, index: torch.Tensor, way: str, has_bias: bool) -> None:
         super().__init__()
@@ -42,50 +42,50 @@ class WindowLayer(nn.Module):
         self.projection = nn.Linear(width, width)
         count = index.shape[1]
         self.bias = nn.Parameter(torch.randn(heads, count, count)) if has_bias else None
-        # As Swin's: tokens from the other end of the picture are hidden in the last window.
+        # As in Swin, the last window hides tokens from the other end of the picture.
         self.mask = torch.zeros(len(index), 1, count, count)
         self.mask[-1, 0, : count // 2, count // 2 :] = -100.0
-        self.seen, self.is_explicit = torch.empty(0), False
+        self.weights, self.is_explicit = torch.empty(0), False
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        parts = self.norm(tokens)[:, self.index.flatten()].unflatten(1, tuple(self.index.shape))
-        queries, keys, values = self.maps(parts).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        windows = self.norm(tokens)[:, self.index.flatten()].unflatten(1, tuple(self.index.shape))
+        queries, keys, values = self.maps(windows).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
         bias = self.mask if self.bias is None else self.mask + self.bias
         with torch.no_grad():
             scores = queries.double() @ keys.double().mT * queries.shape[-1] ** -0.5 + bias
-            # Not by a softmax, which would be one more of the module's own.
-            self.seen = (scores.exp() / scores.exp().sum(-1, keepdim=True))[0]
+            # Not by a softmax, which would be captured, too.
+            self.weights = (scores.exp() / scores.exp().sum(-1, keepdim=True))[0]
         if self.way == "heads first":
-            queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
+            queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
             bias = bias.transpose(0, 1)
         elif self.way == "batch of windows":
-            queries, keys, values = (part.flatten(0, 1) for part in (queries, keys, values))
+            queries, keys, values = (tensor.flatten(0, 1) for tensor in (queries, keys, values))
         if self.is_explicit:
             weights = (queries @ keys.mT * DIM**-0.5 + bias).softmax(-1)
-            self.seen = weights
+            self.weights = weights
             weights.retain_grad()
-            found = weights @ values
+            context = weights @ values
         else:
-            found = nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+            context = nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
         if self.way == "heads first":
-            found = found.transpose(1, 2)
+            context = context.transpose(1, 2)
         elif self.way == "batch of windows":
-            found = found[None]
-        found = found.transpose(2, 3).flatten(3).flatten(1, 2)
-        return tokens + self.projection(found[:, self.index.flatten().argsort()])
+            context = context[None]
+        context = context.transpose(2, 3).flatten(3).flatten(1, 2)
+        return tokens + self.projection(context[:, self.index.flatten().argsort()])
 
 
 class Hierarchical(OwnViT):
-    """Two layers in shifted windows, every four patches made one, and two global layers."""
+    """Two layers in shifted windows, a merge of every four patches, and two global layers."""
 
     def __init__(self, way: str = "batch of windows", has_bias: bool = True, coarse_layers: int = 2) -> None:
         super().__init__()
         index = [windows(GRID, (2, 3), shift) for shift in (0, 1)]
-        whole = torch.arange(GRID[0] * GRID[1] // 4)[None]
+        all_tokens = torch.arange(GRID[0] * GRID[1] // 4)[None]
         self.layers = nn.ModuleList(WindowLayer(WIDTH, HEADS, each, way, has_bias) for each in index)
         self.merging = nn.Linear(4 * WIDTH, 2 * WIDTH)
         self.coarse = nn.ModuleList(
-            WindowLayer(2 * WIDTH, 2 * HEADS, whole, way, has_bias) for _ in range(coarse_layers)
+            WindowLayer(2 * WIDTH, 2 * HEADS, all_tokens, way, has_bias) for _ in range(coarse_layers)
         )
         self.classifier = nn.Linear(2 * WIDTH, len(LABELS))
         for parameter in self.parameters():
@@ -103,13 +103,13 @@ class Hierarchical(OwnViT):
         return self.classifier(tokens.mean(1))
 
 
-def on_the_picture(layer: WindowLayer, seen: torch.Tensor | None = None) -> torch.Tensor:
-    """What a layer has of each window, its weights as a rule, as ``"head query key"`` of all patches, else zero."""
+def on_the_picture(layer: WindowLayer, values: torch.Tensor | None = None) -> torch.Tensor:
+    """Values of each window, by default its weights, as ``"head query key"`` of all patches; zero between windows."""
     count = layer.index.numel()
-    whole = torch.zeros(layer.heads, count, count, dtype=torch.float64)
-    for weights, places in zip(layer.seen if seen is None else seen, layer.index, strict=True):
-        whole[:, places[:, None], places] = weights.double()
-    return whole
+    matrix = torch.zeros(layer.heads, count, count, dtype=torch.float64)
+    for weights, places in zip(layer.weights if values is None else values, layer.index, strict=True):
+        matrix[:, places[:, None], places] = weights.double()
+    return matrix
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -119,7 +119,7 @@ def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
     model = load_own(module, prefix=None, patch_size=PATCH)
     pixels = torch.randn(1, 3, *SIZE)
     encoding = model.network.encode(pixels)
-    # With gradients, torch takes another kernel, a bit off.
+    # With gradients torch uses another kernel, which rounds differently.
     with torch.no_grad():
         assert torch.equal(encoding.logits, module(pixels))
     trace = encoding.traces[0]
@@ -161,7 +161,7 @@ def test_relevance_goes_through_windows(way: str) -> None:
     module(pixels)[0, 1].backward()
     expected = torch.eye(24, dtype=torch.float64)
     for layer in module.layers:
-        weights, gradient = layer.seen.detach(), layer.seen.grad
+        weights, gradient = layer.weights.detach(), layer.weights.grad
         assert gradient is not None
         shape = (-1, *weights.shape[-3:])
         product = on_the_picture(layer, (weights * gradient).reshape(shape))
@@ -197,13 +197,13 @@ def test_everything_else_works_inside_windows() -> None:
     assert caption == "Attention from patch (0, 0) to each patch, layer 1 of 0–1, mean of 4 heads, within its window"
     window = set(windows(GRID, (2, 3), 0)[0].tolist())
     row = analysis.attention(0, query=(0, 0)).values
-    seen = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}
-    assert seen == window
+    attended = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}
+    assert attended == window
     assert len(pack(analysis.trace, "layer 0")) > 24 * 24 * HEADS * 2
 
 
 class Columns(OwnViT):
-    """Reads patches column by column."""
+    """Orders patches column by column."""
 
     order = (0, *(1 + 6 * row + column for column in range(6) for row in range(4)))
 
@@ -220,7 +220,7 @@ def test_tokens_in_another_order_are_put_in_that_of_the_picture() -> None:
 
 
 class Stem(Hierarchical):
-    """Convolutions before the patches let neighbours mix."""
+    """Convolutions before the patch embedding, which mix neighbouring patches."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -241,17 +241,17 @@ def test_a_stem_that_mixes_neighbours_is_seen_through() -> None:
 
 
 class Padded(OwnViT):
-    """Two layers in windows that reach beyond the picture, filled up with zeros, and a global one, as SAM has them.
+    """Two layers in windows that reach beyond the picture, padded with zeros, and a global one, as in SAM.
 
     Args:
-        fused: whether its kernel is the fused one.
+        fused: whether to use the fused kernel.
         window: rows and columns of a window's tokens.
     """
 
     def __init__(self, fused: bool = True, window: tuple[int, int] = (3, 4)) -> None:
         super().__init__()
         self.fused, self.window = fused, window
-        self.seen: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
         self.maps = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(3))
         self.heads = nn.Linear(WIDTH, len(LABELS))
         self.bias = nn.Parameter(torch.randn(HEADS, window[0] * window[1], window[0] * window[1]))
@@ -259,54 +259,54 @@ class Padded(OwnViT):
             nn.init.normal_(parameter, 0, 0.3)
         self.eval()
 
-    def attend(self, number: int, parts: torch.Tensor) -> torch.Tensor:
-        queries, keys, values = self.maps[number](parts).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+    def attend(self, number: int, windows: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = self.maps[number](windows).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         bias = self.bias if number < 2 else torch.zeros(1)
         if self.fused:
-            found = nn.functional.scaled_dot_product_attention(
-                queries, keys, values, bias.expand(len(parts), HEADS, *[parts.shape[1]] * 2)
+            context = nn.functional.scaled_dot_product_attention(
+                queries, keys, values, bias.expand(len(windows), HEADS, *[windows.shape[1]] * 2)
             )
         else:
             weights = (queries @ keys.mT * DIM**-0.5 + bias).softmax(-1)
             weights.retain_grad()
-            self.seen.append(weights)
-            found = weights @ values
-        return found.transpose(1, 2).flatten(2)
+            self.weights.append(weights)
+            context = weights @ values
+        return context.transpose(1, 2).flatten(2)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         grid, (rows, columns) = (pixels.shape[2] // PATCH, pixels.shape[3] // PATCH), self.window
         down, right = -(-grid[0] // rows), -(-grid[1] // columns)
         tokens = self.tokens(pixels)[:, 1:]
-        self.seen = []
+        self.weights = []
         for number in range(2):
             picture = nn.functional.layer_norm(tokens, (WIDTH,)).unflatten(1, grid)
             extra = (0, 0, 0, right * columns - grid[1], 0, down * rows - grid[0])
-            parts = nn.functional.pad(picture, extra).unflatten(2, (right, columns)).unflatten(1, (down, rows))
-            found = self.attend(number, parts.transpose(2, 3).flatten(3, 4).flatten(0, 2))
-            whole = found.unflatten(0, (1, down, right)).unflatten(3, self.window).transpose(2, 3)
-            tokens = tokens + whole.flatten(3, 4).flatten(1, 2)[:, : grid[0], : grid[1]].flatten(1, 2)
+            windows = nn.functional.pad(picture, extra).unflatten(2, (right, columns)).unflatten(1, (down, rows))
+            context = self.attend(number, windows.transpose(2, 3).flatten(3, 4).flatten(0, 2))
+            padded = context.unflatten(0, (1, down, right)).unflatten(3, self.window).transpose(2, 3)
+            tokens = tokens + padded.flatten(3, 4).flatten(1, 2)[:, : grid[0], : grid[1]].flatten(1, 2)
         tokens = tokens + self.attend(2, tokens)
         return self.heads(tokens.mean(1))
 
 
-def filled_windows(grid: tuple[int, int], window: tuple[int, int]) -> torch.Tensor:
-    """``"window token"``: the patches of every window from 1 on; 0 for what fills it up."""
+def padded_windows(grid: tuple[int, int], window: tuple[int, int]) -> torch.Tensor:
+    """``"window token"``: the patches of every window, counted from 1; 0 for padding."""
     numbers = torch.arange(grid[0] * grid[1]).view(1, 1, *grid) + 1
     rows, columns = (-(-side // size) * size for side, size in zip(grid, window, strict=True))
-    whole = nn.functional.pad(numbers, (0, columns - grid[1], 0, rows - grid[0]))[0, 0]
-    return whole.unfold(0, window[0], window[0]).unfold(1, window[1], window[1]).flatten(2).flatten(0, 1)
+    padded = nn.functional.pad(numbers, (0, columns - grid[1], 0, rows - grid[0]))[0, 0]
+    return padded.unfold(0, window[0], window[0]).unfold(1, window[1], window[1]).flatten(2).flatten(0, 1)
 
 
-def gathered(seen: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+def gather_padding(weights: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """``"window head query key"`` as ``"head query key"`` of padding and patches, all of the padding as one key."""
     count = int(index.max()) + 1
-    whole = torch.zeros(HEADS, count, count)
-    for weights, places in zip(seen, index, strict=True):
+    matrix = torch.zeros(HEADS, count, count)
+    for window, places in zip(weights, index, strict=True):
         for query, place in enumerate(places.tolist()):
             if place:
-                whole[:, place].index_add_(1, places, weights[:, query])
-    whole[:, 0, 0] = 1
-    return whole
+                matrix[:, place].index_add_(1, places, window[:, query])
+    matrix[:, 0, 0] = 1
+    return matrix
 
 
 @pytest.mark.parametrize("window", [(3, 4), (4, 4), (5, 7)], ids=str)
@@ -320,19 +320,24 @@ def test_the_padding_of_windows_is_one_token_with_its_total_attention(window: tu
     trace = model.network.encode(pixels).traces[0]
     assert trace.layout.prefix == ("padding",)
     close(model.network.encode(pixels).logits, expected.detach())
-    whole = torch.arange(1, GRID[0] * GRID[1] + 1)[None]
-    index = [filled_windows(GRID, window)] * 2 + [whole]
-    matrices = [gathered(seen.detach(), own) for seen, own in zip(explicit.seen, index, strict=True)]
+    all_tokens = torch.arange(1, GRID[0] * GRID[1] + 1)[None]
+    index = [padded_windows(GRID, window)] * 2 + [all_tokens]
+    matrices = [
+        gather_padding(weights.detach(), window_index)
+        for weights, window_index in zip(explicit.weights, index, strict=True)
+    ]
     for layer, matrix in enumerate(matrices):
         close(trace.weights(layer), matrix)
     assert float(matrices[0][:, 1:, 0].max()) > 0.1 and float(matrices[2][:, 1:, 0].sum()) == 0
     expected[0, 1].backward()
-    gradients = [seen.grad for seen in explicit.seen]
+    gradients = [weights.grad for weights in explicit.weights]
     relevance = torch.eye(len(matrices[0][0]))
-    for matrix, gradient, own in zip(matrices, gradients, index, strict=True):
+    for matrix, gradient, window_index in zip(matrices, gradients, index, strict=True):
         assert gradient is not None
-        # Of one key that stands for several, the gradient is that of each of them: their values are the same.
-        several = gathered(gradient, own) / gathered(torch.ones_like(gradient), own).clamp(min=1)
+        # A key that stands for several has the gradient of each of them, as their values are equal.
+        several = gather_padding(gradient, window_index) / gather_padding(
+            torch.ones_like(gradient), window_index
+        ).clamp(min=1)
         several[:, 0] = 0
         relevance = relevance + (matrix * several).relu().mean(0) @ relevance
     inputs = AttributionInput(model.network, pixels, class_target(1, len(LABELS)))
@@ -354,7 +359,7 @@ def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> No
 
 
 class Registers(Padded):
-    """The same tokens behind the patches in every layer, which are no padding."""
+    """The same extra tokens in every layer, which are no padding."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)[:, 1:]
@@ -373,16 +378,16 @@ class Channels(Hierarchical):
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.layers[0](self.tokens(pixels)[:, 1:])
         features = tokens.mT[:, None]
-        mixed = nn.functional.scaled_dot_product_attention(features, features, features)[:, 0].mT
-        return self.classifier(torch.cat([self.layers[1](tokens + mixed)] * 2, -1).mean(1))
+        context = nn.functional.scaled_dot_product_attention(features, features, features)[:, 0].mT
+        return self.classifier(torch.cat([self.layers[1](tokens + context)] * 2, -1).mean(1))
 
 
-REFUSED = {
+REFUSALS = {
     Channels: "Channels: 2 layers attend among the 4×6 patches, and 1 between them otherwise, such as 32 tokens: .*",
 }
 
 
-@pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
+@pytest.mark.parametrize(("kind", "message"), REFUSALS.items(), ids=[kind.__name__ for kind in REFUSALS])
 def test_other_windows_are_refused_as_what_they_are(kind: type[Hierarchical], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):
         load_own(kind(), prefix=None, patch_size=PATCH)
