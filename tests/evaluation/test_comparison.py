@@ -1,4 +1,4 @@
-"""All methods on one image: one scale, scores that are those of each map alone, and an order that says by what."""
+"""All methods on one image: one scale, the scores of each map alone, and a named order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
 
-FEW = ("deletion", "negative")
+TWO_METRICS = ("deletion", "negative")
 # The bundled model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
 
@@ -27,62 +27,62 @@ def analysis(coarsest_example: Analysis) -> Analysis:
 
 
 @pytest.fixture(scope="module")
-def found(analysis: Analysis) -> Comparison:
-    return compare(analysis, {"rollout": {"head_fusion": "max"}}, "horse", FEW, seed=3)
+def comparison(analysis: Analysis) -> Comparison:
+    return compare(analysis, {"rollout": {"head_fusion": "max"}}, "horse", TWO_METRICS, seed=3)
 
 
-def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, found: Comparison) -> None:
+def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, comparison: Comparison) -> None:
     horse = analysis.model.labels.index("horse")
-    assert [each.method for each in found.maps] == SERVING
-    assert (found.target, found.target_name) == (horse, "class horse")
-    for each in found.maps:
+    assert [each.method for each in comparison.maps] == SERVING
+    assert (comparison.target, comparison.target_name) == (horse, "class horse")
+    for each in comparison.maps:
         options = {"target": "horse"} if METHODS[each.method].class_specific else {}
         options |= {"head_fusion": "max"} if each.method == "rollout" else {}
         values = analysis.map(each.method, **options).values
         torch.testing.assert_close(each.heatmap.values, values / values.sum())
-        assert float(each.heatmap.values.max()) <= found.highest <= 1
-    assert found.highest == max(float(each.heatmap.values.max()) for each in found.maps)
+        assert float(each.heatmap.values.max()) <= comparison.highest <= 1
+    assert comparison.highest == max(float(each.heatmap.values.max()) for each in comparison.maps)
 
 
-def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Comparison) -> None:
-    maps = {each.method: each.heatmap for each in found.maps}
-    curves = analysis.faithfulness(maps, "horse", metrics=FEW, seed=3)
-    for each in found.maps:
-        assert each.areas == {metric: curves[metric][each.method].area for metric in FEW}
-    assert found.chance == {metric: curves[metric]["random order"].area for metric in FEW}
-    for metric in FEW:
-        for each in found.maps:
-            lower = each.areas[metric] < found.chance[metric]
-            assert found.beats_chance(each, metric) == (lower == METRICS[metric].lower_is_better)
+def test_its_scores_are_those_of_the_measures(analysis: Analysis, comparison: Comparison) -> None:
+    maps = {each.method: each.heatmap for each in comparison.maps}
+    curves = analysis.faithfulness(maps, "horse", metrics=TWO_METRICS, seed=3)
+    for each in comparison.maps:
+        assert each.areas == {metric: curves[metric][each.method].area for metric in TWO_METRICS}
+    assert comparison.chance == {metric: curves[metric]["random order"].area for metric in TWO_METRICS}
+    for metric in TWO_METRICS:
+        for each in comparison.maps:
+            lower = each.areas[metric] < comparison.chance[metric]
+            assert comparison.beats_chance(each, metric) == (lower == METRICS[metric].lower_is_better)
 
 
-def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, found: Comparison) -> None:
+def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, comparison: Comparison) -> None:
     shuffled = randomized_analysis(analysis, seed=3)
-    for each in found.maps:
+    for each in comparison.maps:
         options = {"target": "horse"} if METHODS[each.method].class_specific else {}
         options |= {"head_fusion": "max"} if each.method == "rollout" else {}
         left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **options).values)
         assert each.randomization_correlation == pytest.approx(left, nan_ok=True)
 
 
-def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
-    assert found.by(None) == list(found.maps)
-    assert [each.areas["deletion"] for each in found.by("deletion")] == sorted(
-        each.areas["deletion"] for each in found.maps
+def test_the_best_come_first_by_each_metric(comparison: Comparison) -> None:
+    assert comparison.by(None) == list(comparison.maps)
+    assert [each.areas["deletion"] for each in comparison.by("deletion")] == sorted(
+        each.areas["deletion"] for each in comparison.maps
     )
-    best = [each.areas["negative"] for each in found.by("negative")]
+    best = [each.areas["negative"] for each in comparison.by("negative")]
     assert best == sorted(best, reverse=True)
     with pytest.raises(MethodError, match=r"^metric 'road': expected 'deletion' or 'negative'$"):
-        found.by("road")
+        comparison.by("road")
 
 
 def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
     reports: list[Progress] = []
     compare(analysis, metrics=("deletion",), report=reports.append)
-    # A map that takes long says so between one number and the next.
+    # A slow map reports between two numbers.
     assert [state.done for state in reports] == sorted(state.done for state in reports)
     assert {state.total for state in reports} == {reports[-1].done}
-    # Every map of the model as it is, and of the shuffled one.
+    # Every map, for the model and for the shuffled one.
     assert {state.done for state in reports} >= set(range(1, 2 * len(SERVING) + 1))
 
     def enough(state: Progress) -> None:

@@ -1,4 +1,4 @@
-"""What is said of heads: against the attention weights themselves, and where the answer is known beforehand."""
+"""Measures of heads, against the attention weights themselves and for attention with known results."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_measures_are_those_of_the_materialised_weights(
             for query in range(first, layout.token_count):
                 row = weights[head, query]
                 here = divmod(query - first, layout.grid_width)
-                apart = [
+                divergences = [
                     np.hypot(*np.subtract(divmod(patch, layout.grid_width), here))
                     for patch in range(layout.patch_count)
                 ]
-                far.append((row[first:] * apart).sum() / row[first:].sum())
+                far.append((row[first:] * divergences).sum() / row[first:].sum())
                 spread.append(-(row * np.log(row)).sum())
                 share.append(row[:first].sum())
             for name, values in (("distance", far), ("entropy", spread), ("prefix", share)):
@@ -82,15 +82,15 @@ def test_the_command_prints_tables_and_writes_the_figure(
     for picture in (tmp_path / "heads.svg", tmp_path / "heads.pdf"):
         assert main([*command, "-o", str(output), "--picture", str(picture)]) == 0
         assert picture.stat().st_size > 1000
-        printed = capsys.readouterr().out
+        output_text = capsys.readouterr().out
     found = measure_heads_over(model, find_images(folder, 3), resolution=24)
-    assert printed == head_tables(found) + "\n"
+    assert output_text == head_tables(found) + "\n"
     for measure in MEASURES.values():
-        assert f"**{measure.title}**" in printed
-    assert printed.count("| layer | head 0 | head 1 | head 2 | head 3 |") == 3
-    kept = json.loads(output.read_text())
+        assert f"**{measure.title}**" in output_text
+    assert output_text.count("| layer | head 0 | head 1 | head 2 | head 3 |") == 3
+    saved = json.loads(output.read_text())
     for name, values in found.items():
-        torch.testing.assert_close(torch.tensor(kept["heads"][name], dtype=torch.float64), values)
+        torch.testing.assert_close(torch.tensor(saved["heads"][name], dtype=torch.float64), values)
     assert main([*command, "--picture", str(tmp_path / "heads.nothing")]) == 2
     assert "heads.nothing: cannot be written" in capsys.readouterr().err
 
@@ -102,5 +102,5 @@ def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> N
     axes = heads_picture(found).axes
     assert [each.get_title() for each in axes] == [measure.title for measure in MEASURES.values()]
     for each, values in zip(axes, found.values(), strict=True):
-        drawn = np.concatenate([bar.lines[0].get_ydata() for bar in each.containers])
-        np.testing.assert_allclose(sorted(drawn), sorted(values.mean(0).flatten()), rtol=1e-6)
+        bounds = np.concatenate([bar.lines[0].get_ydata() for bar in each.containers])
+        np.testing.assert_allclose(sorted(bounds), sorted(values.mean(0).flatten()), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Areas over many images: who is compared, how sure it is, and what the table says."""
+"""Areas over many images: the methods compared, the confidence intervals, and the table."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.slow
 
 MakeModel = Callable[..., Model]
 
-# The bundled model and those made here have no attention pooling.
+# Neither the bundled model nor those of this file have attention pooling.
 SERVING = [name for name, method in METHODS.items() if method.pooling is None]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Five pictures at several depths, and a file that is none."""
+    """Five pictures at several depths, and a file that is no picture."""
     for number in range(5):
         place = tmp_path / "pictures" / f"class {number % 2}"
         place.mkdir(parents=True, exist_ok=True)
@@ -60,9 +60,9 @@ def test_every_method_is_compared_with_chance_on_the_same_images(make_model: Mak
     assert list(found) == list(METRICS)
     for each in found.values():
         assert list(each) == [*SERVING, RANDOM]
-        assert all(part.shape == (2,) and ((part >= 0) & (part <= 1)).all() for part in each.values())
-    again = areas(model, find_images(folder, 2), ("deletion",))
-    assert all(torch.equal(part, found["deletion"][name]) for name, part in again["deletion"].items())
+        assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
+    repeated = areas(model, find_images(folder, 2), ("deletion",))
+    assert all(torch.equal(values, found["deletion"][name]) for name, values in repeated["deletion"].items())
 
 
 def test_better_is_lower_or_higher_as_the_metric_says() -> None:
@@ -90,14 +90,14 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     save_checkpoint(checkpoint, model)
     command = ["evaluate-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
     assert main([*command, "--resolution", "24"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == 2 + len(SERVING) + 1 and "| Relevance (TransMM) |" in printed
-    kept = json.loads(output.read_text())
-    assert len(kept["images"]) == 2 and all((folder / name).is_file() for name in kept["images"])
+    output_text = capsys.readouterr().out
+    assert output_text.count("\n") == 2 + len(SERVING) + 1 and "| Relevance (TransMM) |" in output_text
+    saved = json.loads(output.read_text())
+    assert len(saved["images"]) == 2 and all((folder / name).is_file() for name in saved["images"])
     found = {
-        metric: {name: torch.tensor(part) for name, part in each.items()} for metric, each in kept["areas"].items()
+        metric: {name: torch.tensor(values) for name, values in each.items()} for metric, each in saved["areas"].items()
     }
-    assert table(found) + "\n" == printed and kept["resolution"] == 24
+    assert table(found) + "\n" == output_text and saved["resolution"] == 24
     alone = ["--method", "legrad", "--method", "rollout"]
     assert main([*command, *alone]) == 0
     assert [line.split(" |")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
@@ -106,6 +106,6 @@ def test_the_command_prints_the_table_and_keeps_every_area(
         f"| {RANDOM}",
     ]
     finer, coarser = (areas(model, find_images(folder, 2), ("deletion",), resolution=side) for side in (24, None))
-    for name, part in finer["deletion"].items():
-        assert torch.equal(part.double(), found["deletion"][name].double())
+    for name, values in finer["deletion"].items():
+        assert torch.equal(values.double(), found["deletion"][name].double())
     assert not torch.equal(finer["deletion"]["rollout"], coarser["deletion"]["rollout"])

@@ -1,4 +1,4 @@
-"""How much attention lies on a thing: where its outline is known, against the weights themselves."""
+"""The share of attention on an object with a known outline, against the weights themselves."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vitviz.evaluation.objects import attention_on_objects, outline, patch_share
 from vitviz.images.geometry import Geometry
 
 Make = Callable[..., Model]
-BACKGROUND, THING = (240, 238, 235), (60, 90, 30)
+BACKGROUND, OBJECT = (240, 238, 235), (60, 90, 30)
 
 
 def disc(width: int, height: int, box: tuple[int, int, int, int]) -> tuple[Image.Image, np.ndarray]:
-    """A disc before a nearly plain background, and where it is."""
+    """A disc on a nearly plain background, and its mask."""
     picture, mask = Image.new("RGB", (width, height), BACKGROUND), Image.new("L", (width, height))
-    ImageDraw.Draw(picture).ellipse(box, fill=THING)
+    ImageDraw.Draw(picture).ellipse(box, fill=OBJECT)
     ImageDraw.Draw(mask).ellipse(box, fill=255)
     noise = np.random.default_rng(0).integers(-8, 9, (height, width, 3))
     return Image.fromarray((np.asarray(picture) + noise).clip(0, 255).astype(np.uint8)), np.asarray(mask) > 0
@@ -43,10 +43,10 @@ def test_an_object_on_a_plain_background_has_an_outline() -> None:
     picture, mask = disc(96, 64, (20, 10, 70, 50))
     found = outline(picture)
     assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
-    # A hole, as between the spokes of a wheel, belongs to the thing; a grain of dust does not.
+    # A hole, as between the spokes of a wheel, belongs to the object; a grain of dust does not.
     pierced = picture.copy()
     ImageDraw.Draw(pierced).ellipse((40, 25, 50, 35), fill=BACKGROUND)
-    ImageDraw.Draw(pierced).rectangle((84, 8, 87, 11), fill=THING)
+    ImageDraw.Draw(pierced).rectangle((84, 8, 87, 11), fill=OBJECT)
     found = outline(pierced)
     assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
 
@@ -64,11 +64,11 @@ def test_a_picture_without_a_clear_background_has_no_outline() -> None:
 
 def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
     _, mask = disc(96, 64, (20, 10, 70, 50))
-    whole = patch_shares(mask, Geometry(96, 64, (0, 0, 96, 64), 32, 48), 4, 6)
-    assert np.allclose(whole, mask.reshape(4, 16, 6, 16).mean((1, 3)))
-    part = patch_shares(mask, Geometry(96, 64, (16, 0, 80, 64), 32, 32), 4, 4)
-    assert np.allclose(part, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
-    # Edges between pixels: half of a pixel counts half.
+    shares = patch_shares(mask, Geometry(96, 64, (0, 0, 96, 64), 32, 48), 4, 6)
+    assert np.allclose(shares, mask.reshape(4, 16, 6, 16).mean((1, 3)))
+    cropped = patch_shares(mask, Geometry(96, 64, (16, 0, 80, 64), 32, 32), 4, 4)
+    assert np.allclose(cropped, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
+    # Half of a pixel counts half.
     halves = patch_shares(mask, Geometry(96, 64, (0.5, 0, 64.5, 64), 32, 32), 1, 1)
     weights = np.r_[0.5, np.ones(63), 0.5]
     assert float(halves) == pytest.approx((mask[:, :65].mean(0) * weights).sum() / 64)
@@ -86,9 +86,9 @@ def test_the_share_on_the_object_is_that_of_the_weights(
     for number, path in enumerate(found.paths):
         analysis = vitviz.analyze(path, model)
         trace, layout = analysis.trace, analysis.trace.layout
-        thing = outline(Image.open(path))
-        assert thing is not None
-        shares = thing.reshape(4, 16, 6, 16).mean((1, 3)).ravel()
+        object_mask = outline(Image.open(path))
+        assert object_mask is not None
+        shares = object_mask.reshape(4, 16, 6, 16).mean((1, 3)).ravel()
         assert float(found.areas[number]) == pytest.approx(shares.mean())
         asking = slice(0, 1) if layout.prefix else slice(None)
         for layer in range(trace.layers):
@@ -112,17 +112,24 @@ def test_the_best_head_is_measured_on_other_photographs(make_model: Make, folder
 def test_the_command_prints_a_table_and_keeps_every_number(
     make_model: Make, folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = tmp_path_factory.mktemp("made")
+    output_folder = tmp_path_factory.mktemp("output_folder")
     model = make_model()
-    save_checkpoint(made / "small.safetensors", model)
-    command = ["evaluate-attention", str(folder), "--checkpoint", str(made / "small.safetensors"), "--count", "4"]
-    assert main([*command, "--output", str(made / "found.json")]) == 0
-    printed = capsys.readouterr().out
+    save_checkpoint(output_folder / "small.safetensors", model)
+    command = [
+        "evaluate-attention",
+        str(folder),
+        "--checkpoint",
+        str(output_folder / "small.safetensors"),
+        "--count",
+        "4",
+    ]
+    assert main([*command, "--output", str(output_folder / "found.json")]) == 0
+    output_text = capsys.readouterr().out
     found = attention_on_objects(model, sorted(folder.iterdir()))
-    assert printed == f"3 of 4 images show one thing before a plain background.\n\n{found.table()}\n"
-    kept = json.loads((made / "found.json").read_text())
-    assert kept["images"] == ["0.png", "1.png", "2.png"]
-    assert torch.equal(torch.tensor(kept["heads"], dtype=torch.float64), found.heads)
+    assert output_text == f"3 of 4 images show one thing before a plain background.\n\n{found.table()}\n"
+    saved = json.loads((output_folder / "found.json").read_text())
+    assert saved["images"] == ["0.png", "1.png", "2.png"]
+    assert torch.equal(torch.tensor(saved["heads"], dtype=torch.float64), found.heads)
 
 
 def test_too_few_outlines_are_refused(make_model: Make, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model that forgets: what is shuffled and what stays, and how far maps change with it."""
+"""Shuffling weights: which change, which stay, and how much maps change."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.slow
 MakeModel = Callable[..., Model]
 
 ASSETS = Path(__file__).parents[2] / "assets"
-# Quick ones, with and without a class.
-FEW = ("attention", "rollout", "relevance")
-# Of the three layers of the small models.
+# Fast methods, with and without a class.
+FAST_METHODS = ("attention", "rollout", "relevance")
+# The steps for the three layers of the small models.
 DEPTH = 3
 
 KINDS: dict[str, dict[str, object]] = {
@@ -59,8 +59,8 @@ def parameters_of(model: Model) -> dict[str, torch.Tensor]:
 
 
 def changed(model: Model, other: Model) -> set[str]:
-    mine, others = parameters_of(model), parameters_of(other)
-    return {name for name in mine if not torch.equal(mine[name], others[name])}
+    before, after = parameters_of(model), parameters_of(other)
+    return {name for name in before if not torch.equal(before[name], after[name])}
 
 
 @pytest.fixture
@@ -174,8 +174,8 @@ def test_rank_correlation_knows_order_and_nothing_else() -> None:
 
 
 def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, image: np.ndarray) -> None:
-    found, target = cascade(analysis, FEW, seed=5), int(analysis.logits.argmax())
-    assert list(found) == list(FEW)
+    found, target = cascade(analysis, FAST_METHODS, seed=5), int(analysis.logits.argmax())
+    assert list(found) == list(FAST_METHODS)
     models = [analysis.model, *(randomised(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
     assert steps(DEPTH) == ["as trained", "0", "1", "2", "3", "everything"]
     for name, correlations in found.items():
@@ -184,7 +184,7 @@ def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, imag
         expected = [rank_correlation(maps[0], each) for each in maps]
         torch.testing.assert_close(correlations, torch.tensor(expected))
         assert correlations[0] == pytest.approx(1)
-    # Attention does not know of the classifier.
+    # Attention does not depend on the classifier.
     assert found["attention"][1] == found["rollout"][1] == pytest.approx(1)
     assert found["relevance"][1] < 0.99
 
@@ -247,8 +247,8 @@ def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.M
 
 def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
     reports: list[Progress] = []
-    cascade(analysis, FEW, report=reports.append)
-    total = len(FEW) * len(steps(DEPTH))
+    cascade(analysis, FAST_METHODS, report=reports.append)
+    total = len(FAST_METHODS) * len(steps(DEPTH))
     assert reports == [Progress(done + 1, total) for done in range(total)]
 
     def enough(state: Progress) -> None:
@@ -258,7 +258,7 @@ def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Ana
 
     reports.clear()
     with pytest.raises(KeyboardInterrupt):
-        cascade(analysis, FEW, report=enough)
+        cascade(analysis, FAST_METHODS, report=enough)
     assert len(reports) == 4
 
 
@@ -284,11 +284,11 @@ def test_an_impossible_request_is_refused_by_name_before_anything_is_computed(
 
 def test_every_image_has_its_own_way_to_shuffle(make_model: MakeModel, folder: Path) -> None:
     model, reports, images = make_model(), list[int](), find_images(folder, 3)
-    found = cascades(model, images, iter(FEW), reports.append)
+    found = cascades(model, images, iter(FAST_METHODS), reports.append)
     assert reports == [1, 2, 3]
     for number, path in enumerate(images):
-        alone = cascade(vitviz.analyze(path, model), FEW, seed=number)
-        assert all(torch.equal(found[name][number], alone[name]) for name in FEW)
+        alone = cascade(vitviz.analyze(path, model), FAST_METHODS, seed=number)
+        assert all(torch.equal(found[name][number], alone[name]) for name in FAST_METHODS)
 
 
 def test_the_table_skips_maps_without_order_and_states_its_number_of_images() -> None:
@@ -314,13 +314,13 @@ def test_the_command_prints_the_table_and_keeps_every_correlation(
     assert main([*command, "--resolution", "24"]) == 0
     found = cascades(model, find_images(folder, 2), resolution=24)
     assert capsys.readouterr().out == f"{cascade_table(found)}\n\n{INTERPRETATION}\n"
-    kept = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert (kept["checkpoint"], kept["resolution"], kept["steps"]) == ("small", 24, steps(DEPTH))
-    assert kept["images"] == [path.name for path in find_images(folder, 2)]
-    rows = {
-        name: torch.tensor([[math.nan if value is None else value for value in row] for row in part])
-        for name, part in kept["correlations"].items()
+    saved = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (saved["checkpoint"], saved["resolution"], saved["steps"]) == ("small", 24, steps(DEPTH))
+    assert saved["images"] == [path.name for path in find_images(folder, 2)]
+    tables = {
+        name: torch.tensor([[math.nan if value is None else value for value in row] for row in table])
+        for name, table in saved["correlations"].items()
     }
-    assert rows.keys() == found.keys()
-    for name, part in found.items():
-        torch.testing.assert_close(rows[name], part, equal_nan=True)
+    assert tables.keys() == found.keys()
+    for name, table in found.items():
+        torch.testing.assert_close(tables[name], table, equal_nan=True)

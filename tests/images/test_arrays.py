@@ -1,4 +1,4 @@
-"""Arrays and tensors become their picture, and stay as they are."""
+"""Arrays and tensors become their picture, and are not changed."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ def test_arrays_that_are_no_picture_are_refused(array: np.ndarray, phrases: list
     assert all(phrase in str(refusal.value) for phrase in phrases), str(refusal.value)
 
 
-# What may not change.
+# Inputs that must not change.
 
 
 @pytest.mark.parametrize("array", [PIXELS, OPAQUE, PIXELS[..., 0], PIXELS / 255], ids=["RGB", "RGBA", "L", "float"])
 def test_the_callers_array_is_untouched(array: np.ndarray) -> None:
     array = array.copy()
     before = array.copy()
-    opened = open_image(array)
-    opened.paste((1, 2, 3), (0, 0, *opened.size))
+    result = open_image(array)
+    result.paste((1, 2, 3), (0, 0, *result.size))
     assert np.array_equal(array, before)
 
 
@@ -104,25 +104,25 @@ def test_the_callers_array_is_untouched(array: np.ndarray) -> None:
 def test_the_callers_picture_is_untouched(image: Image.Image) -> None:
     image.load()
     before = image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()
-    opened = open_image(image)
-    assert opened is not image
-    opened.paste((1, 2, 3), (0, 0, *opened.size))
-    opened.info["note"] = "mine"
+    result = open_image(image)
+    assert result is not image
+    result.paste((1, 2, 3), (0, 0, *result.size))
+    result.info["note"] = "mine"
     assert (image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()) == before
 
 
 def test_the_file_is_closed_and_the_image_lives_on(tmp_path: Path) -> None:
     path = tmp_path / "cat.png"
     quadrants().save(path)
-    # What other tests left behind is not this one's.
+    # Ignore warnings of earlier tests.
     gc.collect()
     with warnings.catch_warnings(record=True) as leaked:
         warnings.simplefilter("always")
-        opened = open_image(path)
+        result = open_image(path)
         gc.collect()
     assert [str(warning.message) for warning in leaked] == []
     path.unlink()
-    assert opened.getpixel((24, 8)) == GREEN
+    assert result.getpixel((24, 8)) == GREEN
 
 
 # Arrays and tensors.

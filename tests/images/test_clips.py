@@ -1,4 +1,4 @@
-"""Clips of strangers: opened as they should be looked at, or refused in one sentence, here and in a limited process."""
+"""Clips are opened with their frames upright, or refused in one sentence, in this process and in a limited one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.hostile]
 
 ROOT = Path(__file__).parents[2]
 Opener = Callable[..., AbstractContextManager[Clip]]
-MOVING = moving_frames(20, 96, 64)
+FRAMES = moving_frames(20, 96, 64)
 SUFFIXES = tuple(each for each in CLIP_SUFFIXES if each not in (".m4v", ".3gp"))
 
 
@@ -42,7 +42,7 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.fixture(params=["here", "isolated"])
-def opened(request: pytest.FixtureRequest, worker: Worker) -> Opener:
+def opener(request: pytest.FixtureRequest, worker: Worker) -> Opener:
     """Opens a clip in this process, or in one with limits."""
 
     def open_isolated(path: Path, limits: ClipLimits = NO_LIMITS) -> AbstractContextManager[Clip]:
@@ -62,38 +62,38 @@ def frames_of(clip: Clip) -> list[Frame]:
     return found
 
 
-def refusal(opened: Opener, path: Path, limits: ClipLimits = NO_LIMITS) -> str:
-    """What is said of a clip: one sentence with its name."""
-    with pytest.raises(ImageError) as raised, opened(path, limits) as clip:
+def refusal(opener: Opener, path: Path, limits: ClipLimits = NO_LIMITS) -> str:
+    """The refusal of a clip: one sentence with its name."""
+    with pytest.raises(ImageError) as raised, opener(path, limits) as clip:
         frames_of(clip)
     message = str(raised.value)
     assert message.startswith(f"{path.name}: ") and "\n" not in message and len(message) < 300
     return message
 
 
-# Clips as they should be looked at.
+# Frames of clips.
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Clips of every kind by their content, "moving" or "noise", and ending: each is written once."""
+    """Writes clips by content, "moving" or "noise", and by ending, each once."""
     folder = tmp_path_factory.mktemp("written")
     noise = np.random.default_rng(0).integers(0, 255, (40, 32, 48, 3), np.uint8)
 
     @cache
     def write(content: str, suffix: str) -> Path:
-        return write_clip(folder / f"{content}{suffix}", frames=MOVING if content == "moving" else list(noise))
+        return write_clip(folder / f"{content}{suffix}", frames=FRAMES if content == "moving" else list(noise))
 
     return write
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(
-    opened: Opener, written: Callable[[str, str], Path], suffix: str
+    opener: Opener, written: Callable[[str, str], Path], suffix: str
 ) -> None:
-    path, expected = written("moving", suffix), MOVING
+    path, expected = written("moving", suffix), FRAMES
     assert is_clip(path)
-    with opened(path) as clip:
+    with opener(path) as clip:
         assert clip.facts == ClipFacts(96, 64, 25.0, clip.facts.frames, "") and 19 <= clip.facts.frames <= 21
         found = frames_of(clip)
     assert [each.index for each in found] == list(range(20))
@@ -102,12 +102,12 @@ def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(
         assert np.abs(np.asarray(each.image, float) - levels).mean() < 12
 
 
-def test_frames_keep_uneven_times_and_may_be_passed_over(opened: Opener, tmp_path: Path) -> None:
+def test_frames_keep_uneven_times_and_may_be_passed_over(opener: Opener, tmp_path: Path) -> None:
     path = write_clip(tmp_path / "clip.mkv", 30, times=UNEVEN)
-    with opened(path) as clip:
+    with opener(path) as clip:
         whole = frames_of(clip)
     assert [each.seconds for each in whole] == pytest.approx([each / 1000 for each in UNEVEN[:30]], abs=1e-5)
-    with opened(path) as clip:
+    with opener(path) as clip:
         assert clip.skip(11) == 11
         rest = frames_of(clip)
         assert clip.read(1) == [] and clip.skip(5) == 0
@@ -117,22 +117,22 @@ def test_frames_keep_uneven_times_and_may_be_passed_over(opened: Opener, tmp_pat
 
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
-def test_a_turned_clip_stands_upright(opened: Opener, tmp_path: Path, degrees: int) -> None:
+def test_a_turned_clip_stands_upright(opener: Opener, tmp_path: Path, degrees: int) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     plain = read_frame(path, 1)
     rotate_clip(path, degrees)
-    with opened(path) as clip:
+    with opener(path) as clip:
         facts, found = clip.facts, frames_of(clip)[1].image
-    # The matrix turns clockwise, Pillow the other way.
+    # The matrix rotates clockwise, Pillow counterclockwise.
     expected = plain.rotate(-degrees, expand=True)
     assert (facts.width, facts.height) == found.size == expected.size
     assert np.array_equal(found, expected)
 
 
-def test_oblong_pixels_become_square(opened: Opener, tmp_path: Path) -> None:
+def test_oblong_pixels_become_square(opener: Opener, tmp_path: Path) -> None:
     for aspect, size in ((Fraction(4, 3), (48, 24)), (Fraction(1, 2), (24, 32))):
         path = write_clip(tmp_path / "clip.mp4", 3, aspect=aspect)
-        with opened(path) as clip:
+        with opener(path) as clip:
             assert (clip.facts.width, clip.facts.height) == frames_of(clip)[0].image.size == size
 
 
@@ -150,15 +150,15 @@ def test_a_missing_frame_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
 def test_a_clip_that_is_cut_short_is_refused(
-    opened: Opener, written: Callable[[str, str], Path], tmp_path: Path, suffix: str, share: float
+    opener: Opener, written: Callable[[str, str], Path], tmp_path: Path, suffix: str, share: float
 ) -> None:
     path, content = tmp_path / f"clip{suffix}", written("noise", suffix).read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    assert "expected a" in refusal(opened, path)
+    assert "expected a" in refusal(opener, path)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_damaged_clip_is_refused_or_read_to_its_end(opened: Opener, tmp_path: Path, seed: int) -> None:
+def test_a_damaged_clip_is_refused_or_read_to_its_end(opener: Opener, tmp_path: Path, seed: int) -> None:
     path, rng = tmp_path / "clip.mp4", random.Random(seed)
     write_clip(path, 40, options={"movflags": "faststart"} if seed % 2 else None)
     content = bytearray(path.read_bytes())
@@ -166,13 +166,13 @@ def test_a_damaged_clip_is_refused_or_read_to_its_end(opened: Opener, tmp_path: 
         content[rng.randrange(len(content))] = rng.randrange(256)
     path.write_bytes(content)
     try:
-        with opened(path) as clip:
+        with opener(path) as clip:
             assert len(frames_of(clip)) <= 40
     except ImageError as error:
         assert str(error).startswith("clip.mp4: ") and "\n" not in str(error)
 
 
-def test_a_file_that_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) -> None:
+def test_a_file_that_is_no_clip_is_one_sentence(opener: Opener, tmp_path: Path) -> None:
     write_sound(tmp_path / "sound.mp4")
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "text.mp4").write_text("no clip")
@@ -195,12 +195,12 @@ def test_a_file_that_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) 
         ("none.mkv", "(End of file)"),
         ("none.mov", "nothing in it, no moving pictures"),
     ):
-        assert words in refusal(opened, tmp_path / name), name
-    assert "a pipe, a socket or a device" in refusal(opened, Path("/dev/zero"))
+        assert words in refusal(opener, tmp_path / name), name
+    assert "a pipe, a socket or a device" in refusal(opener, Path("/dev/zero"))
 
 
-def test_a_list_of_other_files_opens_none(opened: Opener, tmp_path: Path) -> None:
-    """FFmpeg reads lists of files and addresses as if they were clips: these are not."""
+def test_a_list_of_other_files_opens_none(opener: Opener, tmp_path: Path) -> None:
+    """FFmpeg would open files that list other files and addresses; vitviz does not."""
     write_clip(tmp_path / "own.mp4", 3)
     lists = {
         "concat.mp4": f"ffconcat version 1.0\nfile {tmp_path / 'own.mp4'}\n",
@@ -210,10 +210,10 @@ def test_a_list_of_other_files_opens_none(opened: Opener, tmp_path: Path) -> Non
     }
     for name, text in lists.items():
         (tmp_path / name).write_text(text)
-        assert "no clip, or one that is cut short" in refusal(opened, tmp_path / name), name
+        assert "no clip, or one that is cut short" in refusal(opener, tmp_path / name), name
 
 
-def test_a_clip_beyond_its_limits_is_refused(opened: Opener, tmp_path: Path) -> None:
+def test_a_clip_beyond_its_limits_is_refused(opener: Opener, tmp_path: Path) -> None:
     path = write_clip(tmp_path / "clip.mp4", 20)
     for limits, words in (
         (ClipLimits(pixels=1535), "frames of 48×32 pixels; at most 1,535 pixels are taken"),
@@ -221,8 +221,8 @@ def test_a_clip_beyond_its_limits_is_refused(opened: Opener, tmp_path: Path) -> 
         (ClipLimits(frames=19), "20 frames; at most 19 are taken"),
         (ClipLimits(nbytes=100), "bytes; at most 100 are taken"),
     ):
-        assert words in refusal(opened, path, limits)
-    with opened(path, ClipLimits(1536, 10**6, 20, 0.81)) as clip:
+        assert words in refusal(opener, path, limits)
+    with opener(path, ClipLimits(1536, 10**6, 20, 0.81)) as clip:
         assert len(frames_of(clip)) == 20
     # A header that says less than there is.
     short = write_clip(tmp_path / "short.avi", 20)
@@ -231,24 +231,24 @@ def test_a_clip_beyond_its_limits_is_refused(opened: Opener, tmp_path: Path) -> 
         start = content.index(mark) + at
         content = content[:start] + struct.pack("<I", 3) + content[start + 4 :]
     short.write_bytes(content)
-    assert "frame" in refusal(opened, short, ClipLimits(frames=10))
-    assert "seconds" in refusal(opened, short, ClipLimits(seconds=0.5))
+    assert "frame" in refusal(opener, short, ClipLimits(frames=10))
+    assert "seconds" in refusal(opener, short, ClipLimits(seconds=0.5))
     with pytest.raises(ConfigError, match="pixels = 0"):
         ClipLimits(pixels=0)
 
 
-def test_frames_of_changing_size_are_refused(opened: Opener, tmp_path: Path) -> None:
+def test_frames_of_changing_size_are_refused(opener: Opener, tmp_path: Path) -> None:
     path = write_clip(tmp_path / "clip.avi", 6, (64, 64), codec="mjpeg")
-    # Of the fourth frame's own header.
+    # The header of the fourth frame.
     content, start = bytearray(path.read_bytes()), 0
     for _ in range(4):
         start = content.index(b"\xff\xc0\x00\x11\x08", start) + 5
     content[start : start + 4] = struct.pack(">HH", 48, 64)
     path.write_bytes(content)
-    assert "frame 3" in refusal(opened, path)
+    assert "frame 3" in refusal(opener, path)
 
 
-def test_times_that_go_back_are_refused(opened: Opener, tmp_path: Path) -> None:
+def test_times_that_go_back_are_refused(opener: Opener, tmp_path: Path) -> None:
     path = write_clip(tmp_path / "clip.mkv", 6, codec="mjpeg")
     content = bytearray(path.read_bytes())
     # A block of the first track: its number, and its time in two bytes; the sixth at the second's.
@@ -257,10 +257,10 @@ def test_times_that_go_back_are_refused(opened: Opener, tmp_path: Path) -> None:
     last = places[times.index(200)]
     content[last + 1 : last + 3] = struct.pack(">h", 40)
     path.write_bytes(content)
-    assert "expected a time after that of the frame before" in refusal(opened, path)
+    assert "expected a time after that of the frame before" in refusal(opener, path)
 
 
-# What they may take.
+# Time and memory.
 
 PROGRAM = """
 import resource, sys
@@ -284,16 +284,16 @@ for name in sys.argv[1:]:
 
 
 def growth(*paths: Path) -> list[tuple[int, float, str]]:
-    """Of each clip that one process reads in turn: KiB that it takes more than all before, seconds, what it finds."""
+    """One process reads the clips in turn. For each: KiB above the previous peak, seconds, and the result."""
     scale = 1024 if sys.platform == "darwin" else 1
     command = [sys.executable, "-c", PROGRAM, *map(str, paths)]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    parts = [line.split(" ", 2) for line in lines]
-    return [(int(memory) // scale, float(seconds), found) for memory, seconds, found in parts]
+    fields = [line.split(" ", 2) for line in lines]
+    return [(int(memory) // scale, float(seconds), result) for memory, seconds, result in fields]
 
 
 def huge(path: Path, width: int, height: int, codec: str) -> Path:
-    """A clip whose container, and pictures if they say one, are of this size by their headers."""
+    """A clip whose headers claim this size, in the container and in the frames."""
     write_clip(path, 4, (64, 64), codec=codec)
     content, start = bytearray(path.read_bytes()), 0
     while (start := content.find(b"\xff\xc0\x00\x11\x08", start)) >= 0:
@@ -306,9 +306,9 @@ def huge(path: Path, width: int, height: int, codec: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, str]]:
-    """Of three clips that say they are huge, of one of 40 frames twice, and of one of 400."""
-    folder = tmp_path_factory.mktemp("grown")
+def growths(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, str]]:
+    """The growth for three clips that claim to be huge, for one of 40 frames twice, and for one of 400."""
+    folder = tmp_path_factory.mktemp("growths")
     small = write_clip(folder / "small.avi", 4, (64, 64), codec="mjpeg")
     sizes = [("rawvideo", 10_000), ("rawvideo", 30_000), ("mjpeg", 30_000)]
     clips = [huge(folder / f"{codec}{side}.avi", side, side, codec) for codec, side in sizes]
@@ -318,8 +318,8 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, st
     return growth(small, *clips, short, short, long)[1:]
 
 
-def test_a_clip_that_claims_to_be_huge_takes_no_memory(grown: list[tuple[int, float, str]]) -> None:
-    found = grown[:3]
+def test_a_clip_that_claims_to_be_huge_takes_no_memory(growths: list[tuple[int, float, str]]) -> None:
+    found = growths[:3]
     assert "frames of 10000×10000 pixels; at most 9,437,184 pixels are taken" in found[0][2]
     # FFmpeg itself refuses these.
     for _, _, words in found[1:]:
@@ -328,10 +328,10 @@ def test_a_clip_that_claims_to_be_huge_takes_no_memory(grown: list[tuple[int, fl
         assert memory < 64 * 1024 and seconds < 2
 
 
-def test_time_grows_with_the_frames_and_memory_does_not(grown: list[tuple[int, float, str]]) -> None:
-    _, (_, short, few), (memory, long, many) = grown[3:]
+def test_time_grows_with_the_frames_and_memory_does_not(growths: list[tuple[int, float, str]]) -> None:
+    _, (_, short, few), (memory, long, many) = growths[3:]
     assert (few, many) == ("40", "400")
-    # Ten times as many frames; a processor's clock ticks a hundred times a second.
+    # Ten times as many frames; the processor clock has ticks of 10 ms.
     assert long < 20 * max(short, 0.01) and memory < 16 * 1024
 
 

@@ -18,9 +18,9 @@ PATCHES = [(16, 16), (14, 14), (8, 16), (32, 8), (4, 4)]
 
 
 def situations(count: int, seed: int) -> list[tuple[str, Image.Image, Preprocessing, tuple[int, int]]]:
-    """Random images, portrait and landscape in turn, with every fit and patch shape."""
+    """Random images, alternating portrait and landscape, with every fit and patch shape."""
     random = np.random.default_rng(seed)
-    found = []
+    cases = []
     for index in range(count):
         short, long = sorted(int(side) for side in random.integers(2, 500, 2))
         size = (short, long) if index % 2 else (long, short)
@@ -31,18 +31,18 @@ def situations(count: int, seed: int) -> list[tuple[str, Image.Image, Preprocess
         preprocessing = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3, fit, fraction, squash_fraction=fraction)
         if index % 4 > 1:
             preprocessing = replace(preprocessing, rounding="transformers")
-        found.append((fit, Image.new("RGB", size), preprocessing, patch))
-    return found
+        cases.append((fit, Image.new("RGB", size), preprocessing, patch))
+    return cases
 
 
 def geometries(count: int, seed: int) -> list[tuple[str, Geometry, int, int]]:
-    found = []
+    cases = []
     for fit, image, preprocessing, patch in situations(count, seed):
-        seen, geometry = preprocessing.fit_image(image, *patch)
-        assert seen.size == (geometry.input_width, geometry.input_height)
+        fitted, geometry = preprocessing.fit_image(image, *patch)
+        assert fitted.size == (geometry.input_width, geometry.input_height)
         assert (geometry.image_width, geometry.image_height) == image.size
-        found.append((fit, geometry, geometry.input_height // patch[0], geometry.input_width // patch[1]))
-    return found
+        cases.append((fit, geometry, geometry.input_height // patch[0], geometry.input_width // patch[1]))
+    return cases
 
 
 GEOMETRIES = geometries(120, seed=4)

@@ -34,30 +34,30 @@ from tests.support.image_files import (
 )
 from vitviz.images.opening import open_image
 
-# What files become.
+# Files.
 
 BEST = {"quality": 100, "subsampling": 0}
 
 
-def moving() -> dict[str, object]:
-    """A white second frame; anew for every file, for Pillow leaves its encoder's settings on it."""
+def animation_options() -> dict[str, object]:
+    """Options that append a white second frame, a new one for every file: Pillow stores encoder settings on it."""
     return {"save_all": True, "append_images": [Image.new("RGB", (32, 32), "white")]}
 
 
 FILES = {
     "photo.jpg": ("JPEG", BEST, 3),
     "progressive.jpeg": ("JPEG", {**BEST, "progressive": True}, 3),
-    "phone.jpg": ("MPO", {**BEST, **moving()}, 3),
+    "phone.jpg": ("MPO", {**BEST, **animation_options()}, 3),
     "drawing.png": ("PNG", {}, 0),
-    "moving.png": ("PNG", moving(), 0),
+    "moving.png": ("PNG", animation_options(), 0),
     "lossless.webp": ("WEBP", {"lossless": True}, 0),
     "lossy.webp": ("WEBP", {"quality": 100}, 12),
-    "moving.webp": ("WEBP", {"lossless": True, **moving()}, 0),
+    "moving.webp": ("WEBP", {"lossless": True, **animation_options()}, 0),
     "picture.gif": ("GIF", {}, 0),
-    "moving.gif": ("GIF", moving(), 0),
+    "moving.gif": ("GIF", animation_options(), 0),
     "scan.tif": ("TIFF", {}, 0),
     "packed.tiff": ("TIFF", {"compression": "tiff_lzw"}, 0),
-    "pages.tiff": ("TIFF", moving(), 0),
+    "pages.tiff": ("TIFF", animation_options(), 0),
     "old.bmp": ("BMP", {}, 0),
 }
 
@@ -68,9 +68,9 @@ def test_every_format_gives_its_colours_as_path_and_as_bytes(name: str, tmp_path
     data = encoded(quadrants(), format, **options)
     (tmp_path / name).write_bytes(data)
     for source in (tmp_path / name, str(tmp_path / name), data):
-        opened = open_image(source)
-        assert (opened.mode, opened.size) == ("RGB", (32, 32))
-        assert distance(centres(opened), QUADRANTS) <= tolerance
+        result = open_image(source)
+        assert (result.mode, result.size) == ("RGB", (32, 32))
+        assert distance(centres(result), QUADRANTS) <= tolerance
 
 
 def big_endian_tiff() -> bytes:
@@ -124,10 +124,10 @@ def test_cmyk_jpeg_keeps_its_colours() -> None:
 @pytest.mark.parametrize("mode", ["RGB", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "P", "RGBA", "RGBa"])
 def test_every_colour_mode_of_a_pil_image_gives_its_colours(mode: str) -> None:
     source = quadrants().convert("RGBA" if mode == "RGBa" else "RGB").convert(mode)
-    opened = open_image(source)
-    assert opened.mode == "RGB"
-    # Eight bits of LAB do not hold a saturated colour exactly.
-    assert distance(centres(opened), QUADRANTS) <= (25 if mode == "LAB" else 2)
+    result = open_image(source)
+    assert result.mode == "RGB"
+    # LAB in eight bits cannot represent a saturated colour exactly.
+    assert distance(centres(result), QUADRANTS) <= (25 if mode == "LAB" else 2)
 
 
 # Alpha.
@@ -203,9 +203,9 @@ ALPHA_IMAGES = {
 @pytest.mark.parametrize("kind", ALPHA_IMAGES)
 def test_alpha_of_a_pil_image_is_composited_on_white(kind: str) -> None:
     image, expected = ALPHA_IMAGES[kind]
-    opened = open_image(image)
-    assert opened.mode == "RGB"
-    assert distance([opened.getpixel((x, 0)) for x in range(opened.width)], expected) <= 1
+    result = open_image(image)
+    assert result.mode == "RGB"
+    assert distance([result.getpixel((x, 0)) for x in range(result.width)], expected) <= 1
 
 
 # Orientation.
@@ -223,16 +223,16 @@ def test_exif_orientation_is_followed_and_an_unknown_one_ignored(orientation: in
 def test_exif_orientation_of_a_jpeg_puts_the_marked_corner_at_its_place(orientation: int) -> None:
     upright = np.full((32, 64, 3), 255, np.uint8)
     upright[:16, :16] = RED
-    opened = open_image(oriented_file(upright, orientation, "JPEG", quality=95))
-    assert opened.size == (64, 32)
-    corners = [opened.getpixel(place) for place in ((5, 5), (58, 5), (5, 26), (58, 26))]
+    result = open_image(oriented_file(upright, orientation, "JPEG", quality=95))
+    assert result.size == (64, 32)
+    corners = [result.getpixel(place) for place in ((5, 5), (58, 5), (5, 26), (58, 26))]
     assert distance(corners, (RED, WHITE, WHITE, WHITE)) <= 12
 
 
 def test_an_opened_image_is_not_turned_again() -> None:
-    once = open_image(oriented_file(UPRIGHT, 6, "PNG"))
-    assert np.array_equal(open_image(once), UPRIGHT)
-    assert once.info == {}
+    upright_image = open_image(oriented_file(UPRIGHT, 6, "PNG"))
+    assert np.array_equal(open_image(upright_image), UPRIGHT)
+    assert upright_image.info == {}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_damaged_exif_block_does_not_hide_the_picture(damage: bytes) -> None:
 
 
 def test_orientation_is_applied_even_if_the_other_exif_tags_cannot_be_written() -> None:
-    # The camera's maker note is cut short: reading gives the orientation, writing raises.
+    # The maker note is truncated: reading gives the orientation, writing raises.
     tags = struct.pack("<HHII", 0x0112, 3, 1, 6) + struct.pack("<HHII", 0x011A, 5, 1, 9999)
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + bytes(4)
     stored = Image.fromarray(np.ascontiguousarray(STORED[6](UPRIGHT)))

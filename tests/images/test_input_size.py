@@ -33,18 +33,18 @@ SIZED: list[tuple[tuple[int, int], tuple[int, int], int, tuple[int, int]]] = [
 def test_a_resolution_is_the_shorter_side_and_the_other_in_proportion(
     trained: tuple[int, int], patch: tuple[int, int], resolution: int, expected: tuple[int, int]
 ) -> None:
-    own = Preprocessing(*trained, (0.1,) * 3, (0.2,) * 3, "crop", 0.9, "bilinear", 0.8, "transformers")
-    found = own.at(resolution, *patch)
+    trained_size = Preprocessing(*trained, (0.1,) * 3, (0.2,) * 3, "crop", 0.9, "bilinear", 0.8, "transformers")
+    found = trained_size.at(resolution, *patch)
     assert (found.height, found.width) == expected
-    assert replace(found, height=own.height, width=own.width) == own, "all else stays"
+    assert replace(found, height=trained_size.height, width=trained_size.width) == trained_size, "all else stays"
     assert found.at(min(trained), *patch).at(resolution, *patch) == found
     assert found.prepare(Image.new("RGB", (50, 40)), *patch, "squash").pixels.shape == (1, 3, *expected)
 
 
 def test_the_trained_resolution_is_the_same_preprocessing() -> None:
     for height, width, patch in ((16, 24, (4, 4)), (24, 16, (4, 4)), (32, 32, (8, 16)), (224, 224, (14, 14))):
-        own = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)
-        assert own.at(min(height, width), *patch) == own
+        trained_size = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)
+        assert trained_size.at(min(height, width), *patch) == trained_size
 
 
 @pytest.mark.parametrize(
@@ -68,20 +68,20 @@ def test_the_trained_resolution_is_the_same_preprocessing() -> None:
 def test_a_resolution_that_the_patch_does_not_divide_is_refused_with_the_nearest_that_are(
     resolution: Any, near: str
 ) -> None:
-    own = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3)
+    trained_size = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3)
     with pytest.raises(ConfigError) as caught:
-        own.at(resolution, 16, 16)
+        trained_size.at(resolution, 16, 16)
     is_number = isinstance(resolution, int | float) and not isinstance(resolution, bool) and math.isfinite(resolution)
-    what = "" if is_number else "one number, the shorter side in pixels: "
-    expected = f"expected {what}a multiple of the patch's 16 pixels: {near}"
+    kind = "" if is_number else "one number, the shorter side in pixels: "
+    expected = f"expected {kind}a multiple of the patch's 16 pixels: {near}"
     assert str(caught.value) == f"resolution = {resolution!r}: {expected}"
 
 
 def test_only_the_patch_of_the_shorter_side_has_to_divide_it() -> None:
-    own = Preprocessing(16, 24, (0.5,) * 3, (0.5,) * 3)
-    assert (own.at(12, 4, 8).height, own.at(12, 4, 8).width) == (12, 16)
+    trained_size = Preprocessing(16, 24, (0.5,) * 3, (0.5,) * 3)
+    assert (trained_size.at(12, 4, 8).height, trained_size.at(12, 4, 8).width) == (12, 16)
     with pytest.raises(ConfigError, match="multiple of the patch's 8 pixels: 8 or 16"):
-        replace(own, height=32).at(12, 4, 8)
+        replace(trained_size, height=32).at(12, 4, 8)
 
 
 def test_a_resolution_of_too_many_pixels_is_refused() -> None:
@@ -91,33 +91,33 @@ def test_a_resolution_of_too_many_pixels_is_refused() -> None:
 
 @pytest.mark.parametrize(("height", "width", "patch"), [(16, 24, (4, 4)), (64, 16, (2, 8)), (32, 32, (8, 16))])
 def test_the_smaller_resolutions_are_all_that_there_are(height: int, width: int, patch: tuple[int, int]) -> None:
-    own = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)
+    trained_size = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)
     legal = []
     for resolution in range(1, min(height, width)):
         try:
-            own.at(resolution, *patch)
+            trained_size.at(resolution, *patch)
         except ConfigError:
             continue
         legal.append(resolution)
-    assert list(own.smaller(*patch)) == legal[::-1] != []
+    assert list(trained_size.smaller(*patch)) == legal[::-1] != []
 
 
 @pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 def test_the_input_size_is_known_before_anything_is_resized(fit: str, rounding: str) -> None:
-    own = Preprocessing(48, 64, (0.5,) * 3, (0.5,) * 3, fit, 0.9, squash_fraction=0.9, rounding=rounding)
+    trained_size = Preprocessing(48, 64, (0.5,) * 3, (0.5,) * 3, fit, 0.9, squash_fraction=0.9, rounding=rounding)
     for size in ((30, 20), (20, 90), (500, 30), (2, 2)):
         image = Image.new("RGB", size)
-        for preprocessing in (own, own.at(96, 8, 16)):
+        for preprocessing in (trained_size, trained_size.at(96, 8, 16)):
             expected = preprocessing.prepare(image, 8, 16).pixels.shape[2:]
             assert preprocessing.input_size(image, 8, 16) == expected
             assert preprocessing.input_size(image, 8, 16, "squash") == (preprocessing.height, preprocessing.width)
     with pytest.raises(ConfigError, match="fit 'stretch': expected 'crop', 'squash' or 'native'"):
-        own.input_size(Image.new("RGB", (8, 8)), 8, 16, "stretch")
+        trained_size.input_size(Image.new("RGB", (8, 8)), 8, 16, "stretch")
 
 
 def test_native_at_a_resolution_has_as_many_patches_more() -> None:
-    own = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, "native")
+    trained_size = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, "native")
     image = Image.new("RGB", (400, 100))
-    assert own.input_size(image, 8, 8) == (32, 128)
-    assert own.at(128, 8, 8).input_size(image, 8, 8) == (64, 256)
+    assert trained_size.input_size(image, 8, 8) == (32, 128)
+    assert trained_size.at(128, 8, 8).input_size(image, 8, 8) == (64, 256)

@@ -44,7 +44,7 @@ def torchvision_crop(image: Image.Image, resized: int, side: int, resampling: Im
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize(
     ("side", "fraction", "resized"),
-    # timm cuts 92.99999999999999 off, too.
+    # timm truncates 92.99999999999999, too.
     [(32, 1.0, 32), (56, 0.875, 64), (224, 0.9, 248), (32, 32 / 93, 92)],
 )
 def test_crop_is_torchvisions_resize_and_center_crop(
@@ -55,19 +55,19 @@ def test_crop_is_torchvisions_resize_and_center_crop(
     sizes = [(640, 480), (375, 500), (31, 33), (200, 200), *random.integers(2, 300, (8, 2)).tolist()]
     for seed, (width, height) in enumerate(sizes):
         image = noise(width, height, seed)
-        seen, _ = preprocessing.fit_image(image, 8, 8)
+        fitted, _ = preprocessing.fit_image(image, 8, 8)
         expected = torchvision_crop(image, resized, side, INTERPOLATIONS[interpolation])
-        assert np.array_equal(seen, expected), (width, height)
+        assert np.array_equal(fitted, expected), (width, height)
 
 
 def test_squash_and_native_show_the_whole_image_resized_once() -> None:
     preprocessing = Preprocessing(64, 32, (0.5,) * 3, (0.5,) * 3, "squash")
     image = noise(90, 50, 0)
-    seen, geometry = preprocessing.fit_image(image, 16, 16)
-    assert np.array_equal(seen, image.resize((32, 64), Image.Resampling.BICUBIC))
+    fitted, geometry = preprocessing.fit_image(image, 16, 16)
+    assert np.array_equal(fitted, image.resize((32, 64), Image.Resampling.BICUBIC))
     assert geometry.box == (0, 0, 90, 50)
-    seen, geometry = preprocessing.fit_image(image, 16, 16, "native")
-    assert np.array_equal(seen, image.resize((64, 32), Image.Resampling.BICUBIC))
+    fitted, geometry = preprocessing.fit_image(image, 16, 16, "native")
+    assert np.array_equal(fitted, image.resize((64, 32), Image.Resampling.BICUBIC))
     assert geometry.box == (0, 0, 90, 50)
 
 
@@ -75,11 +75,11 @@ def test_squash_and_native_show_the_whole_image_resized_once() -> None:
 def test_squash_may_keep_a_part_from_the_middle_of_the_stretched_image(rounding: str) -> None:
     preprocessing = Preprocessing(28, 56, (0.5,) * 3, (0.5,) * 3, "squash", squash_fraction=0.8, rounding=rounding)
     image = noise(90, 50, 0)
-    seen, geometry = preprocessing.fit_image(image, 14, 14)
-    # Of the 7 rows that are left over, half is rounded to 4, or down to 3.
+    fitted, geometry = preprocessing.fit_image(image, 14, 14)
+    # Half of the 7 remaining rows is 4 if rounded, or 3 if truncated.
     top = 4 if rounding == "torchvision" else 3
     stretched = image.resize((70, 35), Image.Resampling.BICUBIC)
-    assert np.array_equal(seen, stretched.crop((7, top, 63, top + 28)))
+    assert np.array_equal(fitted, stretched.crop((7, top, 63, top + 28)))
     assert geometry.box == pytest.approx((7 * 90 / 70, top * 50 / 35, 63 * 90 / 70, (top + 28) * 50 / 35))
 
 
@@ -97,9 +97,9 @@ def test_transformers_begins_its_crop_at_the_pixel_above(size: tuple[int, int]) 
 @pytest.mark.parametrize("size", [(400, 100), (100, 400), (180, 101)])
 def test_crop_to_an_oblong_input_fills_it_from_the_middle(size: tuple[int, int]) -> None:
     preprocessing = Preprocessing(32, 64, (0.5,) * 3, (0.5,) * 3, "crop")
-    seen, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
+    fitted, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
     left, top, right, bottom = geometry.box
-    assert seen.size == (64, 32)
+    assert fitted.size == (64, 32)
     assert (right - left) / (bottom - top) == pytest.approx(2, rel=0.03)
     assert (left + right) / 2 == pytest.approx(size[0] / 2, abs=size[0] * 0.02)
     assert (top + bottom) / 2 == pytest.approx(size[1] / 2, abs=size[1] * 0.02)
@@ -125,8 +125,8 @@ def test_a_cropped_strip_shows_its_middle() -> None:
     strip.paste(RED, (14_990, 0, 15_000, 2))
     strip.paste(GREEN, (15_000, 0, 15_010, 2))
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "crop", 1.0, "bilinear")
-    seen, geometry = preprocessing.fit_image(strip, 16, 16)
-    assert [seen.getpixel((x, 100)) for x in (5, 50, 174, 219)] == [RED, RED, GREEN, GREEN]
+    fitted, geometry = preprocessing.fit_image(strip, 16, 16)
+    assert [fitted.getpixel((x, 100)) for x in (5, 50, 174, 219)] == [RED, RED, GREEN, GREEN]
     assert geometry.to_input(15_000, 1) == pytest.approx((112, 112))
 
 
@@ -134,8 +134,8 @@ def test_a_cropped_strip_shows_its_middle() -> None:
 def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
     backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"crop_fraction": 0.9, "interpolation": interpolation, "rounding": "transformers", "backend": backend}
-    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **part)
+    settings = {"crop_fraction": 0.9, "interpolation": interpolation, "rounding": "transformers", "backend": backend}
+    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **settings)
     for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90), (1, 1)]):
         image = noise(*size, seed)
         whole = preprocessing.prepare(image, 8, 8)
@@ -150,8 +150,8 @@ def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
 def test_only_the_longest_strips_differ_by_rounding(
     backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"crop_fraction": 0.9, "interpolation": interpolation, "backend": backend}
-    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **part)
+    settings = {"crop_fraction": 0.9, "interpolation": interpolation, "backend": backend}
+    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **settings)
     for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90)]):
         image = noise(*size, seed)
         whole, geometry = preprocessing.fit_image(image, 8, 8)
@@ -167,12 +167,12 @@ def test_only_the_longest_strips_differ_by_rounding(
 def test_native_keeps_the_aspect_at_about_the_trained_area_in_whole_patches(patch: tuple[int, int]) -> None:
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "native")
     for width, height in ((640, 480), (480, 640), (1000, 250), (37, 41)):
-        seen, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
-        assert seen.height % patch[0] == 0 and seen.width % patch[1] == 0
-        assert 0.75 < seen.width * seen.height / (224 * 224) < 1.25
+        fitted, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
+        assert fitted.height % patch[0] == 0 and fitted.width % patch[1] == 0
+        assert 0.75 < fitted.width * fitted.height / (224 * 224) < 1.25
         scale = math.sqrt(224 * 224 / (width * height))
-        assert abs(seen.width - width * scale) <= patch[1] / 2 + 1e-9
-        assert abs(seen.height - height * scale) <= patch[0] / 2 + 1e-9
+        assert abs(fitted.width - width * scale) <= patch[1] / 2 + 1e-9
+        assert abs(fitted.height - height * scale) <= patch[0] / 2 + 1e-9
 
 
 @pytest.mark.parametrize("patch", PATCHES)
@@ -180,9 +180,9 @@ def test_native_as_in_transformers_has_as_many_patches_as_fit(patch: tuple[int, 
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "native", rounding="transformers")
     trained = (224 // patch[0]) * (224 // patch[1])
     for width, height in ((640, 480), (480, 640), (1000, 250), (37, 41), (1, 1), (9000, 2), (224, 224)):
-        seen, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
-        rows, columns = seen.height // patch[0], seen.width // patch[1]
-        assert (seen.height, seen.width) == (rows * patch[0], columns * patch[1])
+        fitted, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
+        rows, columns = fitted.height // patch[0], fitted.width // patch[1]
+        assert (fitted.height, fitted.width) == (rows * patch[0], columns * patch[1])
         assert 1 <= rows * columns <= trained
         # The picture one per cent larger has too many; the search for the scale ends at a hundred.
         scale = 1.01 * min(rows * patch[0] / height, columns * patch[1] / width)
@@ -244,7 +244,7 @@ def test_prepared_pixels_are_standardised_channel_by_channel() -> None:
 
 def test_standardise_takes_any_leading_dimensions_and_keeps_the_type() -> None:
     pixels = np.random.default_rng(7).random((2, 5, 3, 4, 6))
-    mean, std = (np.reshape(part, (3, 1, 1)) for part in (IMAGENET.mean, IMAGENET.std))
+    mean, std = (np.reshape(values, (3, 1, 1)) for values in (IMAGENET.mean, IMAGENET.std))
     standardised = IMAGENET.standardise(torch.from_numpy(pixels))
     assert standardised.dtype == torch.float64
     assert np.allclose(standardised, (pixels - mean) / std, atol=1e-12)
@@ -263,7 +263,7 @@ def test_a_model_of_little_detail_sees_the_picture_reduced_and_enlarged(size: tu
     pixels = coarse.prepare(image, 1, 1).pixels
     # Pillow rounds to whole levels in each of four passes.
     assert np.abs(pixels[0].permute(1, 2, 0).numpy() - expected).max() < 3 / 255
-    # Where the network's input has no more pixels than that, nothing is taken away.
+    # If the network's input has no more pixels than the detail, nothing is reduced.
     assert torch.equal(coarse.at(8, 1, 1).prepare(image, 1, 1).pixels, plain.at(8, 1, 1).prepare(image, 1, 1).pixels)
     # The picture that a visitor sees is not reduced.
     assert np.array_equal(coarse.fit_image(image, 1, 1)[0], image)
@@ -282,9 +282,9 @@ def test_a_one_channel_model_gets_the_luminance(fit: str) -> None:
 def test_preprocessing_survives_json() -> None:
     naflex = Preprocessing(8, 8, (0.5,), (1,), "native", squash_fraction=0.5, rounding="transformers", detail=6)
     for preprocessing in (IMAGENET, naflex):
-        again = Preprocessing.from_dict(json.loads(json.dumps(preprocessing.to_dict())))
-        assert again == preprocessing
-        assert hash(again) == hash(preprocessing)
+        restored = Preprocessing.from_dict(json.loads(json.dumps(preprocessing.to_dict())))
+        assert restored == preprocessing
+        assert hash(restored) == hash(preprocessing)
 
 
 def test_from_dict_needs_only_the_fields_without_default() -> None:

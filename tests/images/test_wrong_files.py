@@ -58,13 +58,13 @@ BOMBS = {
 def test_a_bomb_is_refused_at_once_and_never_decoded(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, found = BOMBS[name]
+    data, description = BOMBS[name]
     (tmp_path / name).write_bytes(data)
     decoded = []
     for plugin in (ImageFile.ImageFile, WebPImagePlugin.WebPImageFile):
         monkeypatch.setattr(plugin, "load", lambda image: decoded.append(image))
     start = time.process_time()
-    with pytest.raises(ImageError, match=f"^{re.escape(name)}: {found} pixels; at most 64,000,000 are opened$"):
+    with pytest.raises(ImageError, match=f"^{re.escape(name)}: {description} pixels; at most 64,000,000 are opened$"):
         open_image(tmp_path / name)
     assert time.process_time() - start < 1
     assert not decoded
@@ -121,9 +121,9 @@ def refusal_of(path: Path) -> str:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_file_that_is_no_image_is_named_with_what_it_is(name: str, tmp_path: Path) -> None:
-    data, found = WRONG[name]
+    data, description = WRONG[name]
     (tmp_path / name).write_bytes(data)
-    assert found in refusal_of(tmp_path / name)
+    assert description in refusal_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["empty.jpg", "page.jpg", "notes.txt", "noise.png"])
@@ -142,31 +142,31 @@ def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("source", "found"), [(None, "None"), (3, "3"), ([[0, 1]], "[[0, 1]]"), (io.BytesIO(b""), "a BytesIO")]
+    ("source", "description"), [(None, "None"), (3, "3"), ([[0, 1]], "[[0, 1]]"), (io.BytesIO(b""), "a BytesIO")]
 )
-def test_a_source_of_another_kind_is_refused_with_the_accepted_kinds(source: Any, found: str) -> None:
+def test_a_source_of_another_kind_is_refused_with_the_accepted_kinds(source: Any, description: str) -> None:
     with pytest.raises(ImageError) as caught:
         open_image(source)
     expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
-    assert str(caught.value).startswith(f"the image: {found} found; {expected}")
+    assert str(caught.value).startswith(f"the image: {description} found; {expected}")
 
 
-WHOLE = {
+COMPLETE = {
     format: encoded(Image.fromarray(np.random.default_rng(2).integers(0, 256, (40, 40, 3), dtype=np.uint8)), format)
     for format in (*FORMATS, "MPO")
 }
 
 
-@pytest.mark.parametrize("format", WHOLE)
+@pytest.mark.parametrize("format", COMPLETE)
 @pytest.mark.parametrize("part", [0.5, 0.8])
 def test_a_truncated_file_is_refused_by_name(format: str, part: float, tmp_path: Path) -> None:
     path = tmp_path / f"cut.{format.lower()}"
-    path.write_bytes(WHOLE[format][: int(len(WHOLE[format]) * part)])
+    path.write_bytes(COMPLETE[format][: int(len(COMPLETE[format]) * part)])
     assert re.search("damaged|cut short|header", refusal_of(path))
 
 
 def survives(data: bytes) -> bool:
-    """Whether it opens; anything but a picture or an ImageError fails the test."""
+    """Whether the data opens; anything but a picture or an ImageError fails the test."""
     try:
         return open_image(data, "it").mode == "RGB"
     except ImageError as error:
@@ -174,21 +174,21 @@ def survives(data: bytes) -> bool:
         return False
 
 
-@pytest.mark.parametrize("format", WHOLE)
+@pytest.mark.parametrize("format", COMPLETE)
 def test_a_file_cut_anywhere_gives_a_picture_or_one_error(format: str) -> None:
-    data = WHOLE[format]
+    data = COMPLETE[format]
     lengths = [*range(0, min(300, len(data)), 6), *range(300, len(data), max(1, len(data) // 40))]
     assert not all(survives(data[:length]) for length in lengths)
     assert survives(data)
 
 
-@pytest.mark.parametrize("format", WHOLE)
+@pytest.mark.parametrize("format", COMPLETE)
 def test_a_file_with_wrong_bytes_gives_a_picture_or_one_error(format: str) -> None:
     random = np.random.default_rng(3)
     outcomes = set()
     for _ in range(60):
-        data = bytearray(WHOLE[format])
-        # Mostly in the header, where a wrong byte does the most.
+        data = bytearray(COMPLETE[format])
+        # Mostly in the header, where a wrong byte has the largest effect.
         for place in random.integers(0, random.choice([60, 400, len(data)]), size=4):
             data[min(place, len(data) - 1)] = random.integers(0, 256)
         outcomes.add(survives(bytes(data)))
@@ -211,7 +211,7 @@ def test_pillows_warnings_do_not_reach_the_caller() -> None:
         for data in noisy.values():
             survives(data)
     assert [str(warning.message) for warning in leaked] == []
-    # They are warnings that Pillow does give.
+    # Pillow does emit these warnings.
     for name in ("an invalid animation", "a large header", "damaged EXIF"):
         with pytest.warns(Warning), Image.open(io.BytesIO(noisy[name])) as image:
             image.getexif()

@@ -31,22 +31,22 @@ def texts(figure: Figure) -> list[str]:
 
 
 def images(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
-    """The picture and the colour bar."""
+    """The pixels of the picture and of the colour bar."""
     picture, bar = (np.asarray(axes.images[0].get_array()) for axes in figure.axes)
     return picture, bar
 
 
 @pytest.mark.parametrize("style", [None, "viridis", Style(scale="robust", percentiles=(10, 60), smooth=True)])
 def test_a_figure_shows_the_overlay_its_colours_and_the_values_at_their_ends(style: Style | str | None) -> None:
-    shown = heatmap(torch.rand(4, 6, generator=torch.Generator().manual_seed(0)))
-    figure, scale = shown.figure(style, mark=(1, 2)), shown.scale(style)
+    picture_map = heatmap(torch.rand(4, 6, generator=torch.Generator().manual_seed(0)))
+    figure, scale = picture_map.figure(style, mark=(1, 2)), picture_map.scale(style)
     picture, bar = images(figure)
-    assert np.array_equal(picture, np.asarray(shown.overlay(style, mark=(1, 2))))
+    assert np.array_equal(picture, np.asarray(picture_map.overlay(style, mark=(1, 2))))
     assert np.array_equal(bar[0], colour_table(Style.of(style).colormap).round())
-    below, above = scale.beyond(shown.values)
+    below, above = scale.beyond(picture_map.values)
     low, high = (f"{end:.3g}" for end in scale.ends)
     assert texts(figure)[:2] == [f"◄ {low}" if below else low, f"{high} ►" if above else high]
-    assert " ".join(texts(figure)[2:]) == shown.caption(style)
+    assert " ".join(texts(figure)[2:]) == picture_map.caption(style)
 
 
 def test_a_signed_map_has_zero_in_the_middle_of_its_bar() -> None:

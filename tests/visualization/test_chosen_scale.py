@@ -1,4 +1,4 @@
-"""Which scale a map gets by itself, on maps of a published network and on made ones.
+"""The scale that is chosen for a map, on maps of a published network and on synthetic ones.
 
 ``vit_s14_maps.npz`` is described in ``tests/data/README.md``.
 """
@@ -74,7 +74,7 @@ def test_a_sink_over_moderate_differences_makes_the_scale_robust_and_over_large_
 def test_several_sinks_over_what_holds_most_of_the_sum_make_the_scale_robust(key: str) -> None:
     assert fit(None, [REAL[key]]).scale is SCALES["robust"]
     assert median_place(REAL[key]) > 4 * median_place(REAL[key], "linear")
-    # It is not one peak, for which the rule has another sentence.
+    # This is more than one peak, which is another case of the rule.
     values = np.sort(REAL[key].ravel())
     assert values[-1] < 3 * values[int(0.99 * (len(values) - 1))]
 

@@ -71,7 +71,7 @@ def test_every_cell_is_the_overlay_of_its_layer_and_head(shape: dict[str, Any], 
 
 def test_the_picture_has_the_size_of_its_layout_at_every_size() -> None:
     maps = heatmaps(1, 1, (50, 50))
-    # Among these are sizes of which hundredths of an inch lose a pixel in matplotlib before 3.11.
+    # At some of these sizes, rounding to hundredths of an inch loses a pixel in matplotlib before 3.11.
     for cell in range(130, 165):
         picture, layout = sheet(maps, cell=cell)
         assert picture.size == layout.size
@@ -132,7 +132,7 @@ def test_constant_maps_make_a_sheet(shared_scale: bool) -> None:
     assert cell_pixels(picture, layout, 1, 2)[..., :3].max() == 0
 
 
-# What is no sheet.
+# Invalid sheets.
 
 
 @pytest.mark.parametrize(

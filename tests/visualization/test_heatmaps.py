@@ -1,4 +1,4 @@
-"""A map lies on the user's own pixels: where the model saw each patch, in the colours of its values."""
+"""A heatmap covers the user's pixels where the model saw each patch, in the colours of its values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 
 
 def placed(values: torch.Tensor, image: Image.Image, geometry: Geometry) -> np.ndarray:
-    """Every pixel has the value of the patch whose rectangle holds its centre; NaN where there is none."""
+    """The value for every pixel: that of the patch whose rectangle holds its centre, NaN outside all patches."""
     rows, columns = values.shape
     pixels = np.full((image.height, image.width), np.nan, np.float32)
     for row in range(rows):
@@ -174,7 +174,7 @@ def test_the_brightest_spot_lies_over_the_object(
     ys, xs = np.nonzero(overlay == overlay.max())
     assert place[0] <= xs.min() and xs.max() < place[0] + 60
     assert place[1] <= ys.min() and ys.max() < place[1] + 60
-    # Every patch that the model saw white is over the object, and none beside it.
+    # The patches that are white in the model's input are exactly those over the object.
     ys, xs = np.nonzero(heatmap.pixels() > 0)
     assert place[0] <= xs.min() and xs.max() < place[0] + 60
     assert place[1] <= ys.min() and ys.max() < place[1] + 60
@@ -214,7 +214,7 @@ def test_a_map_is_an_array() -> None:
         assert found.dtype == np.float32 and np.array_equal(found, values.numpy())
     assert np.asarray(heatmap, dtype=np.float64).dtype == np.float64
     assert np.allclose(np.stack([heatmap, heatmap]).mean((1, 2)), 2.5)
-    # What is done to the array is not done to the map.
+    # A change of the array does not change the map.
     heatmap.numpy()[:] = 0
     assert torch.equal(heatmap.values, values)
     with pytest.raises(ValueError, match="without a copy"):
@@ -245,7 +245,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) 
     file = tmp_path / "map.webp"
     heatmap_over(torch.zeros(2, 3), noise(30, 20)).save(file)
     before = file.read_bytes()
-    # WebP has sides of at most 16,383 pixels, which its encoder finds when the file is open.
+    # WebP allows sides of at most 16,383 pixels, and its encoder fails only after the file is opened.
     with pytest.raises(ImageError, match=r"map\.webp: cannot be written \("):
         heatmap_over(torch.zeros(2, 3), noise(17_000, 2)).save(file)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]

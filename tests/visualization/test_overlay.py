@@ -41,7 +41,7 @@ def test_a_range_too_small_for_single_precision_is_not_divided_by() -> None:
 
 @pytest.mark.parametrize("colormap", COLORMAPS)
 def test_opaque_colours_are_matplotlibs(colormap: str) -> None:
-    # 256 values and those next to the borders between two colours.
+    # 256 values, and values next to the borders between two colours.
     steps = np.arange(257, dtype=np.float32) / 256
     values = np.concatenate([steps, np.nextafter(steps[1:], 0), (steps[:-1] + steps[1:]) / 2]).reshape(1, -1)
     overlay = heatmap_over(values, noise(values.size, 1)).overlay(Style(colormap, opacity=1.0))
@@ -64,7 +64,7 @@ def test_no_opacity_gives_back_the_image_where_it_was_seen(fit: str) -> None:
 
 
 def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:
-    """The value at every pixel in double precision, NaN where it was not seen."""
+    """The value at every pixel in double precision; NaN outside the model's view."""
     left, top, right, bottom = heatmap.geometry.box
     values = heatmap.values.double().numpy()
     for start, end, pixels in ((top, bottom, heatmap.image.height), (left, right, heatmap.image.width)):
@@ -81,13 +81,13 @@ def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:
 
 
 def assert_mixed(heatmap: Heatmap, style: Style) -> None:
-    """Every channel is within 1 level of the mixture in exact numbers, and has none of it where there is one part."""
+    """Every channel is within 1 level of the exact blend, and exact where only one of the two images contributes."""
     low, high = heatmap.token_map.range
     low, high = low if style.low is None else style.low, high if style.high is None else style.high
     steps = 256 * (exact(heatmap, style.smooth) - low) / (high - low)
     unseen, image, overlay = np.isnan(steps), array(heatmap.image), array(heatmap.overlay(style))
     away = []
-    # What lies on the border between two colours, up to single precision, may have either.
+    # A value on the border between two colours, up to single precision, may have either.
     for shift in (-1e-3, 1e-3):
         places = np.where(unseen, 0, steps + shift).clip(0, 255).astype(int)
         mixture = (1 - style.opacity) * image + style.opacity * matplotlibs(style.colormap, places)
@@ -180,7 +180,7 @@ def test_a_heatmap_says_what_its_map_says() -> None:
 # Marks and grids.
 
 
-def changed(before: Image.Image, after: Image.Image) -> np.ndarray:
+def difference_mask(before: Image.Image, after: Image.Image) -> np.ndarray:
     """``"height width"``: where two pictures differ."""
     return (array(before) != array(after)).any(-1)
 
@@ -195,7 +195,7 @@ def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mar
     frame[top + 19 : top + 41, left + 19 : left + 41] = 2
     frame[top + 20 : top + 40, left + 20 : left + 40] = 0
     frame = frame[20:80, 20:100]
-    assert np.array_equal(changed(plain, marked), frame > 0)
+    assert np.array_equal(difference_mask(plain, marked), frame > 0)
     assert (array(marked)[frame == 1] == 0).all()
     assert (array(marked)[frame == 2] == 255).all()
 
@@ -211,7 +211,7 @@ def test_a_mark_on_a_large_picture_is_thicker() -> None:
 def test_a_mark_lies_where_the_model_saw_its_patch(fit: str) -> None:
     image, geometry, rows, columns = prepare((640, 200), fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(mark=(2, 3))))
+    ys, xs = np.nonzero(difference_mask(heatmap.overlay(), heatmap.overlay(mark=(2, 3))))
     left, top, right, bottom = geometry.patch_rectangle(2, 3, rows, columns)
     assert (xs.min() + xs.max() + 1) / 2 == pytest.approx((left + right) / 2, abs=1)
     assert (ys.min() + ys.max() + 1) / 2 == pytest.approx((top + bottom) / 2, abs=1)
@@ -227,7 +227,7 @@ def test_a_mark_on_a_missing_patch_is_refused(mark: tuple[int, int]) -> None:
 
 def test_the_grid_is_drawn_along_the_borders_of_the_patches_only() -> None:
     heatmap = heatmap_over(torch.rand(3, 4), Image.new("RGB", (80, 60)))
-    lines = changed(heatmap.overlay(), heatmap.overlay(Style(grid=True)))
+    lines = difference_mask(heatmap.overlay(), heatmap.overlay(Style(grid=True)))
     expected = np.zeros((60, 80), bool)
     expected[[0, 20, 40, 59]] = True
     expected[:, [0, 20, 40, 60, 79]] = True
@@ -237,7 +237,7 @@ def test_the_grid_is_drawn_along_the_borders_of_the_patches_only() -> None:
 def test_the_grid_stays_within_what_the_model_saw() -> None:
     image, geometry, rows, columns = prepare((640, 200), "crop")
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(Style(grid=True))))
+    ys, xs = np.nonzero(difference_mask(heatmap.overlay(), heatmap.overlay(Style(grid=True))))
     left, top, right, bottom = geometry.box
     assert left - 1 <= xs.min() and xs.max() <= right + 1
     assert top - 1 <= ys.min() and ys.max() <= bottom + 1

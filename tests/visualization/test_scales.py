@@ -1,4 +1,4 @@
-"""Scales: where values lie between the ends of the colours, which scale a map gets by itself, and what is said of it.
+"""Scales: the places of values between the ends of the colours, the scale that is chosen for a map, and its caption.
 
 ``vit_s14_maps.npz`` has maps of a published network, see ``tests/data/README.md``.
 """
@@ -41,14 +41,14 @@ def heatmap(values: Any, signed: bool = False) -> Heatmap:
 
 
 def slow_places(name: str, values: Sequence[float], percentiles: tuple[float, float]) -> list[float]:
-    """The places of values by another way, one after the other."""
+    """The places of values, computed one by one."""
     ordered = sorted(values)
     low, high = ordered[0], ordered[-1]
     if name == "robust":
         last = len(ordered) - 1
         low = next(each for at, each in enumerate(ordered) if 100 * at >= percentiles[0] * last)
         high = max(each for at, each in enumerate(ordered) if 100 * at <= percentiles[1] * last)
-        # Of two patches, both lie outside.
+        # With two patches, both lie outside.
         low = min(low, high)
     if name == "zero":
         low = 0.0
@@ -61,8 +61,8 @@ def slow_places(name: str, values: Sequence[float], percentiles: tuple[float, fl
             return [0.0] * len(values)
         return [math.log(max(each, low) / low) / math.log(high / low) for each in values]
     if name == "rank":
-        most = bisect.bisect_left(ordered, high)
-        return [sum(other < each for other in values) / max(1, most) for each in values]
+        count = bisect.bisect_left(ordered, high)
+        return [sum(value < each for value in values) / max(1, count) for each in values]
     if high == low:
         return [1.0 if each > high else 0.0 for each in values]
     return [min(1.0, max(0.0, (each - low) / (high - low))) for each in values]
@@ -74,7 +74,7 @@ def slow_places(name: str, values: Sequence[float], percentiles: tuple[float, fl
 def test_places_are_those_of_a_second_implementation(
     name: str, values: list[float], percentiles: tuple[float, float]
 ) -> None:
-    # What single precision holds, as the scale does.
+    # Values in single precision, as the scale stores them.
     values = [each if each > 1e-30 else 0.0 for each in values]
     found = fit(name, [values], percentiles=percentiles).place(values)
     np.testing.assert_allclose(found.clip(0, 1), slow_places(name, values, percentiles), atol=1e-9)
@@ -135,7 +135,7 @@ def test_a_constant_map_has_one_colour(name: str, value: float) -> None:
     assert set(places) == {1.0 if name == "zero" and value > 0 else 0.0}
 
 
-# Ends that a style gives.
+# Explicit ends of a style.
 
 
 @pytest.mark.parametrize("ends", [{"low": 0.002}, {"high": 0.005}, {"low": 0.002, "high": 0.005}])
@@ -203,7 +203,7 @@ def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
     for shared in (False, True):
         picture, layout = sheet([row], style, shared_scale=shared, cell=64)
         for column, each in enumerate(row):
-            scale = fit(name, [part.values for part in row] if shared else [each.values])
+            scale = fit(name, [heatmap.values for heatmap in row] if shared else [each.values])
             left, top = layout.corner(0, column)
             # A cell is as large as the picture, four pixels for each patch.
             found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
@@ -223,23 +223,23 @@ def test_a_style_takes_a_scale_that_was_fitted_to_other_maps() -> None:
 
 @every_scale
 def test_the_colours_of_a_picture_are_the_places(name: str) -> None:
-    drawn = heatmap(REAL["rollout_max_coffee"])
-    before = drawn.values.clone()
-    overlay = np.asarray(drawn.overlay(Style("gray", 1.0, scale=name, percentiles=(5, 90))))[..., 0]
-    places = fit(name, [drawn.values], percentiles=(5, 90)).place(drawn.values)
+    token_heatmap = heatmap(REAL["rollout_max_coffee"])
+    before = token_heatmap.values.clone()
+    overlay = np.asarray(token_heatmap.overlay(Style("gray", 1.0, scale=name, percentiles=(5, 90))))[..., 0]
+    places = fit(name, [token_heatmap.values], percentiles=(5, 90)).place(token_heatmap.values)
     np.testing.assert_allclose(overlay[2::4, 2::4], (256 * places).clip(0, 255).astype(int), atol=1)
-    assert torch.equal(drawn.values, before)
+    assert torch.equal(token_heatmap.values, before)
 
 
 def test_a_smooth_picture_of_a_robust_scale_does_not_spread_what_it_clips() -> None:
     values = np.tile([1.0, 2.0], (16, 8))
     values[8, 8] = 1000
     smooth = np.asarray(heatmap(values).overlay(Style("gray", 1.0, smooth=True, scale="robust")))[..., 0]
-    # Two patches away nothing of it is left.
+    # Two patches away it has no influence.
     assert smooth[34, 42] == smooth[2, 42]
 
 
-# What is said.
+# Captions.
 
 
 @pytest.mark.parametrize(
@@ -259,17 +259,17 @@ def test_a_caption_names_the_scale_and_counts_what_lies_beyond(
     name: str, values: Sequence[float], ends: dict[str, float], expected: str
 ) -> None:
     assert fit(name, [values], **ends).caption(values) == expected
-    drawn = heatmap([[float(each) for each in values]])
-    about = f"a map. {expected}" if expected else "a map"
-    assert drawn.caption(Style(scale=name, **ends)) == about
-    assert drawn.description == "a map"
+    token_heatmap = heatmap([[float(each) for each in values]])
+    caption = f"a map. {expected}" if expected else "a map"
+    assert token_heatmap.caption(Style(scale=name, **ends)) == caption
+    assert token_heatmap.description == "a map"
 
 
 def test_percentiles_are_named_as_they_are_given() -> None:
     assert fit("robust", [[1, 1]], percentiles=(0.5, 99.9)).caption([1, 1]) == "Scale from percentile 0.5 to 99.9."
 
 
-# What is no scale.
+# Invalid scales.
 
 PERCENTILES = "expected two numbers from 0 to 100, the lower one first"
 

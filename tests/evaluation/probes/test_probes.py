@@ -1,4 +1,4 @@
-"""Every probe equals a slow sum over its definition, and says in a sentence what a model cannot have."""
+"""Every probe equals a slow sum from its definition, and refuses models without what it measures in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASSETS = Path(__file__).parents[3] / "assets"
 every_kind = every_network(*NETWORKS)
 
 
-# Of attention.
+# Probes of attention.
 
 
 @every_network("CLS", "five prefix tokens", "no CLS", "one head")
@@ -67,14 +67,14 @@ def test_distance_and_entropy_are_means_over_patches(make_model: MakeModel, chan
         assert float(entropy[layer, head]) == pytest.approx(statistics.fmean(entropies), abs=1e-4)
 
 
-def slow_divergence(one: np.ndarray, other: np.ndarray) -> float:
+def slow_divergence(first: np.ndarray, second: np.ndarray) -> float:
     """The Jensen-Shannon divergence of two rows as the mean of two Kullback-Leibler divergences, with base 2."""
 
     def kullback_leibler(row: np.ndarray, middle: np.ndarray) -> float:
         return sum(float(a) * math.log2(a / b) for a, b in zip(row, middle, strict=True) if a > 0)
 
-    middle = (one + other) / 2
-    return (kullback_leibler(one, middle) + kullback_leibler(other, middle)) / 2
+    middle = (first + second) / 2
+    return (kullback_leibler(first, middle) + kullback_leibler(second, middle)) / 2
 
 
 def test_the_distance_of_heads_is_their_jensen_shannon_divergence(make_model: MakeModel) -> None:
@@ -98,7 +98,7 @@ def test_equal_heads_have_distance_0_and_disjoint_ones_1() -> None:
     assert findings.rows == (("0", "0 and 1", "0", "0.667", "0 and 2", "1"),)
 
 
-# Of weights.
+# Probes of weights.
 
 
 def test_positions_are_alike_by_their_cosine(make_model: MakeModel) -> None:

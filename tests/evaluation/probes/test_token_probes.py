@@ -24,19 +24,19 @@ every_kind = every_network(*NETWORKS)
 
 
 def layers_of(analysis: Analysis) -> list[torch.Tensor]:
-    """``"token width"`` before the first layer and after each one, by a layer's definition."""
+    """The tokens, ``"token width"``, before the first layer and after each one, by a layer's definition."""
     network, pixels = analysis.model.network, analysis.prepared.pixels
     with torch.no_grad():
         tokens, layout = network.embed(pixels)
-        found = [tokens[0]]
+        outputs = [tokens[0]]
         for layer in network.encoder:
             attended = layer.attend(tokens, network.angles(layout), layout.token_count)
             scores = attended.queries @ attended.keys.mT * network.scale
             context = (scores.softmax(-1) @ attended.values).transpose(1, 2).flatten(2)
             stream = tokens + layer.attention.projection(context)
             tokens = stream + layer.mlp(layer.mlp_norm(stream))
-            found.append(tokens[0])
-    return found
+            outputs.append(tokens[0])
+    return outputs
 
 
 @every_kind
@@ -47,7 +47,7 @@ def test_token_norms_are_lengths_of_tokens(make_model: MakeModel, changes: dict[
         expected = [math.sqrt(sum(value * value for value in token)) for token in tokens.tolist()]
         known = ~found[step].isnan()
         near(found[step][known], np.array(expected)[known.numpy()])
-        # Only after the last layer are there tokens that nobody computes.
+        # Only the last layer skips tokens.
         assert known.all() or step == len(found) - 1
 
 
@@ -78,7 +78,7 @@ def test_a_trace_without_norms_is_refused(make_model: MakeModel) -> None:
 def test_massive_activations_are_the_largest_magnitudes(make_model: MakeModel) -> None:
     model = make_model()
     with torch.no_grad():
-        # One feature of one layer's output, far above all others.
+        # One feature of one layer's output is far above all others.
         model.network.encoder[1].mlp[2].bias[7] = -30_000
     pixels = np.random.default_rng(0).integers(0, 256, (48, 60, 3), np.uint8)
     analysis = analyze(Image.fromarray(pixels), model)
@@ -97,7 +97,7 @@ def test_massive_activations_are_the_largest_magnitudes(make_model: MakeModel) -
 
 
 def slow_logits(analysis: Analysis, vector: torch.Tensor) -> torch.Tensor:
-    """One pooled vector through the rest of the network, part by part."""
+    """The logits of one pooled vector, through the remaining modules one by one."""
     network = analysis.model.network
     return network.classifier(network.projection(network.representation(vector)))
 
@@ -196,7 +196,7 @@ def test_similarity_is_the_cosine(make_model: MakeModel, query: Any, layer: int,
         for vector in vectors
     ]
     near(values_of(findings, "similarity"), expected)
-    # Of any two tokens, the measured vectors say the same.
+    # The measured vectors give the same cosine for any two tokens.
     own = analysis.trace.layout.index((2, 3) if query is None else query)
     near(values_of(findings, "vectors") @ values_of(findings, "vectors")[own], expected)
     found = token_features(analysis, layer, features)
