@@ -1,7 +1,7 @@
-"""Hostile input by chance: pictures, checkpoints and values of JSON are changed and what they cost is measured.
+"""Fuzzing: random changes to pictures, checkpoints and JSON values, and measurements of their cost.
 
-``python -m tests.fuzz TARGET --seconds 600 --seed 7`` looks for what takes more time or memory than its size warrants,
-for what grows faster than its size does, and for errors that are no :class:`vitviz.VitvizError`. Every case is drawn by
-its seed and its number alone; a finding is printed with the command that makes it again. What ever hurt is in
-:mod:`tests.fuzz.corpus`.
+``python -m tests.fuzz TARGET --seconds 600 --seed 7`` looks for inputs that take more time or memory than their size
+allows, for costs that grow faster than the size, and for errors that are no :class:`vitviz.VitvizError`. Seed and
+number determine every case; a finding is printed with the command that repeats it. :mod:`tests.fuzz.corpus` has all
+inputs that once caused harm.
 """

@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.fuzz.parent import findings
-from tests.fuzz.targets import TARGETS, drawn
+from tests.fuzz.targets import TARGETS, draw_case
 
 BATCH = 200
 
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _one(target: str, seed: int, number: int) -> int:
-    case = drawn(target, seed, number)
+    case = draw_case(target, seed, number)
     for place, content in enumerate(case.inputs):
         name = f"{seed}-{number}-{place}-{case.name or 'value.txt'}"
         with open(name, "wb") as file:

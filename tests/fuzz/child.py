@@ -1,4 +1,4 @@
-"""The process in which cases run: prints a line of JSON before and after each, so that a hang and a crash are found."""
+"""The process that runs cases. It prints a line of JSON before and after each, which shows hangs and crashes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import sys
 import time
 from typing import Any
 
-from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, drawn, quick_case
+from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, draw_case, quick_case
 from tests.isolation.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
-# Of a processor, for all that is measured of a case.
+# The processor time for all measurements of a case.
 CASE_SECONDS = 60.0
-# What takes less time than this is not compared with what is smaller: clocks and caches would be measured.
+# Shorter times are not compared with those of smaller inputs, as they would measure clocks and caches.
 FLOOR_SECONDS = 0.25
-# Input of eight times the size may take so many times as long.
-MOST_GROWTH = 8**1.5
+# Input of eight times the size may take at most so many times as long.
+MAX_GROWTH = 8**1.5
 MOST_ADDRESSES = 16 * 2**30
 
 
-def measured(target: Target, name: str, content: Any) -> tuple[float, int, str]:
-    """Processor time, bytes and what is wrong."""
+def measure(target: Target, name: str, content: Any) -> tuple[float, int, str]:
+    """Processor time, bytes, and an error or an empty text."""
     forget_peak()
     before, start = peak(), time.process_time()
     wrong = ""
@@ -37,22 +37,22 @@ def measured(target: Target, name: str, content: Any) -> tuple[float, int, str]:
     return time.process_time() - start, peak() - before, wrong
 
 
-def judged(target: Target, case: Case) -> str:
-    """What is wrong with a case; empty where nothing is."""
+def judge(target: Target, case: Case) -> str:
+    """What is wrong with a case, or an empty text."""
     times = []
     for content in case.inputs:
         size = len(content) if isinstance(content, bytes) else len(repr(content))
-        seconds, held, wrong = measured(target, case.name, content)
+        seconds, peak_bytes, wrong = measure(target, case.name, content)
         if wrong:
             return wrong
-        most = target.seconds + target.seconds_per_megabyte * size / MEGABYTE
-        if seconds > most:
+        max_seconds = target.seconds + target.seconds_per_megabyte * size / MEGABYTE
+        if seconds > max_seconds:
             seconds = best(target, case.name, content, seconds)
-        if seconds > most:
+        if seconds > max_seconds:
             return f"{seconds:.2f} s for {size:,} bytes"
-        if held > target.bytes + target.bytes_per_byte * size:
-            return f"{held:,} bytes of memory for {size:,} bytes"
-        # A first time that is too long would hide how the others grow.
+        if peak_bytes > target.bytes + target.bytes_per_byte * size:
+            return f"{peak_bytes:,} bytes of memory for {size:,} bytes"
+        # A slow first run would hide the growth of the others.
         times.append(seconds if times or len(case.inputs) == 1 else best(target, case.name, content, seconds))
     if not grows(times):
         return ""
@@ -64,39 +64,39 @@ def judged(target: Target, case: Case) -> str:
 
 
 def best(target: Target, name: str, content: Any, seconds: float) -> float:
-    """The least of three measurements: in the others, another process may have been in the way."""
-    return min(seconds, *(measured(target, name, content)[0] for _ in range(2)))
+    """The shortest of three measurements, as other processes may slow down the others."""
+    return min(seconds, *(measure(target, name, content)[0] for _ in range(2)))
 
 
 def grows(times: list[float]) -> bool:
     """Whether the last input takes longer than its size explains."""
-    return len(times) > 1 and times[-1] > FLOOR_SECONDS and times[-1] > MOST_GROWTH * max(times[0], 1e-3)
+    return len(times) > 1 and times[-1] > FLOOR_SECONDS and times[-1] > MAX_GROWTH * max(times[0], 1e-3)
 
 
 def run(name: str, seed: int, first: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
-    # The warm-up of the corpus is that of all files.
+    # The corpus warms up with all files.
     for each in ("corpus", "values") if name == "quick" else (name,):
         warm_up(TARGETS[each], each)
-    # Collections of garbage would go through all that was imported.
+    # Garbage collection would scan everything that was imported.
     gc.collect()
     gc.freeze()
     for number in range(first, first + count):
         print(json.dumps({"begin": number}), flush=True)
-        # Its signal ends the process, also within a call that never comes back to Python.
+        # Its signal ends the process, even in a call that never returns to Python.
         signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
         target, place = quick_case(number) if name == "quick" else (name, number)
-        wrong = judged(TARGETS[target], drawn(target, seed, place))
+        wrong = judge(TARGETS[target], draw_case(target, seed, place))
         print(json.dumps({"end": number, "wrong": wrong}), flush=True)
 
 
 def warm_up(target: Target, name: str) -> None:
-    """What is imported and filled once is no case's cost."""
+    """Run once, so that imports and caches do not count as the cost of a case."""
     seeds = target.seeds() if target.seeds else []
     for seed in seeds:
-        measured(target, seed.name, seed.build(seed.units))
+        measure(target, seed.name, seed.build(seed.units))
     if name == "values":
-        measured(target, "", {})
+        measure(target, "", {})
     if name == "corpus":
         warm_up(TARGETS["pictures"], "pictures")
         warm_up(TARGETS["checkpoints"], "checkpoints")

@@ -1,4 +1,4 @@
-"""Everything that ever hurt, as makers of files of any size, and what is to become of them."""
+"""All inputs that once caused harm, as makers of files of any size, with their expected outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCANS = encoded(PICTURE, "JPEG", progressive=True)
 LAST_SCAN = SCANS.rindex(b"\xff\xda")
 
 
-# What is no file, but a text in the JSON of a request.
+# The name of an input that is no file, but a text in the JSON of a request.
 TEXT = ""
 
 
@@ -29,12 +29,12 @@ class Hurt(NamedTuple):
     """A file that once took too long or too much.
 
     Args:
-        file: what it is called; :data:`TEXT` of a text in UTF-8.
-        make: of about so many bytes.
-        words: of the message; None where it opens.
+        file: its name; :data:`TEXT` for a text in UTF-8.
+        make: makes a file of about so many bytes.
+        words: words of the message; None if it opens.
         size: the smallest of the four that are measured, in bytes.
         grows: whether files of twice, four and eight times the size are measured as well.
-        options: with which a checkpoint is opened.
+        options: options to open a checkpoint with.
     """
 
     file: str
@@ -70,7 +70,7 @@ def colliding_places(size: int) -> bytes:
 
 
 def nested_calls(size: int) -> bytes:
-    """A call of a call of a call, made again and again."""
+    """A pickle of deeply nested calls."""
     inner = b"ctorch._tensor\n_rebuild_from_type_v2\nq\x000ctorch\nSize\nNN\x85\x87" + b"q\x010h\x00Nh\x01\x87" * 200
     return inner + b"q\x020" + b"h\x00h\x02R0" * (size // 6) + b"N"
 
@@ -85,7 +85,7 @@ def dimensions(size: int) -> bytes:
 
 
 def many_fields(size: int) -> bytes:
-    """Members with as many extra fields as can be."""
+    """An archive whose members have as many extra fields as possible."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for index in range(size // 130_000 + 1):
@@ -96,7 +96,7 @@ def many_fields(size: int) -> bytes:
 
 
 def many_headers(size: int) -> bytes:
-    """Arrays with headers that take a parser of Python long."""
+    """Arrays with headers that are slow to parse as Python."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"1, " * 3_000 + b")}\n"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
@@ -116,8 +116,8 @@ def truths(size: int) -> bytes:
 
 
 def layers_of(width: int, count: int, tensor: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A network by timm's names, whose layers have what is made for each of their shapes."""
-    shapes: dict[str, tuple[int, ...]] = {f"norm{index}.{part}": (width,) for index in (1, 2) for part in PARTS}
+    """A network with timm's names, whose tensors are made by a function of their shape."""
+    shapes: dict[str, tuple[int, ...]] = {f"norm{index}.{name}": (width,) for index in (1, 2) for name in PARAMETERS}
     for name, (rows, columns) in {
         "attn.qkv": (3, 1),
         "attn.proj": (1, 1),
@@ -128,7 +128,7 @@ def layers_of(width: int, count: int, tensor: Callable[[tuple[int, ...]], torch.
     state = {"cls_token": torch.zeros(1, 1, width), "pos_embed": torch.zeros(1, 17, width)}
     state |= {"patch_embed.proj.weight": torch.zeros(width, 3, 4, 4), "patch_embed.proj.bias": torch.zeros(width)}
     state |= {f"blocks.{index}.{key}": tensor(shape) for index in range(count) for key, shape in shapes.items()}
-    return state | {f"norm.{part}": torch.zeros(width) for part in PARTS}
+    return state | {f"norm.{name}": torch.zeros(width) for name in PARAMETERS}
 
 
 def saved(state: dict[str, torch.Tensor]) -> bytes:
@@ -143,7 +143,7 @@ def shared_layers(size: int) -> bytes:
 
 
 def scattered_layers(size: int) -> bytes:
-    """Layers whose tensors are numbers here and there of one storage, which each of them reaches over."""
+    """Layers whose tensors are scattered over one storage, each spanning all of it."""
     numbers = torch.zeros(size // 4)
 
     def scattered(shape: tuple[int, ...]) -> torch.Tensor:
@@ -153,22 +153,22 @@ def scattered_layers(size: int) -> bytes:
 
 
 def long_header(size: int) -> bytes:
-    """Small tensors behind a header that is mostly a text."""
+    """Small tensors behind a header that is mostly one text."""
     return save(layers_of(8, size // 20_000, torch.zeros), {"comment": "x" * (size // 2)})
 
 
-PARTS = ("weight", "bias")
-# What the file of such layers leaves open.
+PARAMETERS = ("weight", "bias")
+# Facts that a file of such layers does not state.
 OPENS = {"family": "timm", "heads": 2, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
 OPENS |= {"final_norm": "before pooling", "normalisation": "half", "image_size": 16}
 OPENS |= {"position_rule": "bicubic antialiased"}
-# Less memory than they take.
+# A limit below the memory that they take.
 SHARED = {**OPENS, "max_bytes": 2**20}
 
 DAMAGED = "its pickle is damaged"
 NO_DICT = "is no dict"
 CORPUS: dict[str, Hurt] = {
-    # The pattern for markers tried every byte of the padding as its first.
+    # The pattern for markers tried to start at every byte of the padding.
     "padding before a marker": Hurt(
         "x.jpg", lambda size: b"\xff\xd8\xff\xe0\0\2" + b"\xff" * size, "too many small pieces", 50_000
     ),
@@ -204,7 +204,7 @@ CORPUS: dict[str, Hurt] = {
         "bytes beside its pixels",
         1_000_000,
     ),
-    # Numbers of the file's choice as keys of a dict.
+    # The file chooses numbers that are keys of a dict, and collide.
     "keys that collide": Hurt("x.pth", pickle_of(colliding_keys, b"}(", b"u"), "no floating-point tensors"),
     "places in the memo that collide": Hurt("x.pth", pickle_of(colliding_places, b"N"), DAMAGED),
     "a place in the memo far away": Hurt("x.pth", pickle_of(lambda size: b"Nr\xff\xff\xff\x7f"), DAMAGED),
@@ -231,15 +231,15 @@ CORPUS: dict[str, Hurt] = {
         2_000_000,
     ),
     "layers that share a tensor": Hurt("x.pth", shared_layers, "allow more by max_bytes=", 20_000, False, SHARED),
-    # Each of its tensors was read with all that lies between its numbers, or with the whole header.
+    # Each tensor was read with everything between its numbers, or with the whole header.
     "numbers here and there": Hurt("x.pth", scattered_layers, "between whose values lie", 1_000_000, options=OPENS),
     "a long header": Hurt("x.safetensors", long_header, None, 1_000_000, options=OPENS),
-    # The product of its lengths has millions of digits.
+    # The product of the dimensions has millions of digits.
     "dimensions": Hurt("x.safetensors", dimensions, "dimensions; expected at most"),
     "fields of a member": Hurt("x.npz", many_fields, "no NumPy array", 1_000_000),
     "headers of arrays": Hurt("x.npz", many_headers, "no NumPy array", 500_000),
     "a shape of truths": Hurt("x.npz", truths, "no NumPy array"),
-    # Patterns that try every place at which they could begin again.
+    # Patterns that try to start at every position.
     "an address of addresses": Hurt(
         TEXT, lambda size: b"https://x/" + b"gradio_api/file=/" * (size // 17) + b"\n", None, 100_000
     ),

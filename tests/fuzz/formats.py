@@ -1,4 +1,4 @@
-"""Formats as lists of units, which are changed, and as the files that they then make."""
+"""Formats as lists of units, which mutations change, and functions that build files of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.image_files import chunk
 
 @dataclass(frozen=True)
 class Seed:
-    """A whole file, in units.
+    """A valid file, in units.
 
     Args:
-        name: of the file.
-        units: which are changed.
-        build: makes the file of them; lengths and sums that everybody checks first are right again.
+        name: name of the file.
+        units: the units that mutations change.
+        build: builds a file from units, with correct lengths and checksums where every reader checks them first.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Seed:
 
 
 def jpeg_units(data: bytes) -> Units:
-    """Segments; behind the first scan, pieces of 16 bytes."""
+    """Segments; after the first scan, chunks of 16 bytes."""
     units, at = [data[:2]], 2
     while data[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         units.append(data[at:end])
         at = end
-    return units + pieces(data[at:], 16)
+    return units + split_bytes(data[at:], 16)
 
 
 def png_units(data: bytes) -> Units:
@@ -79,12 +79,12 @@ def webp(units: Units) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
-def pieces(data: bytes, size: int) -> Units:
+def split_bytes(data: bytes, size: int) -> Units:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def pictures() -> list[Seed]:
-    """Every format, and some with what cameras and programs put beside the pixels."""
+    """Every format, and some files with the metadata of cameras and programs."""
     exif = FORMATS["tif"][:200]
     profile = segment(0xE2, b"ICC_PROFILE\0\1\1" + bytes(200)) + segment(0xFE, b"a comment")
     photoshop = segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed\0\0\0\0\0\x10" + bytes(16))
@@ -98,9 +98,9 @@ def pictures() -> list[Seed]:
         Seed("x.mpo", jpeg_units(FORMATS["mpo"])),
         Seed("x.png", png_units(rich), png),
         Seed("x.webp", webp_units(FORMATS["webp"]), webp),
-        Seed("x.gif", pieces(FORMATS["gif"], 8)),
-        Seed("x.tif", pieces(FORMATS["tif"], 12)),
-        Seed("x.bmp", pieces(FORMATS["bmp"], 4)),
+        Seed("x.gif", split_bytes(FORMATS["gif"], 8)),
+        Seed("x.tif", split_bytes(FORMATS["tif"], 12)),
+        Seed("x.bmp", split_bytes(FORMATS["bmp"], 4)),
     ]
 
 
@@ -108,7 +108,7 @@ def pictures() -> list[Seed]:
 
 
 def state() -> dict[str, torch.Tensor]:
-    """Two layers of a small network by timm's names."""
+    """Two layers of a small network with timm's names."""
     chance = torch.Generator().manual_seed(0)
     shapes = {"cls_token": (1, 1, 8), "pos_embed": (1, 5, 8), "patch_embed.proj.weight": (8, 3, 4, 4)}
     for layer in range(2):
@@ -152,14 +152,14 @@ def words(text: bytes) -> Units:
 
 
 def safetensors_seed() -> Seed:
-    whole = save(state(), {"format": "pt", "a": "b"})
-    length = int.from_bytes(whole[:8], "little")
+    content = save(state(), {"format": "pt", "a": "b"})
+    length = int.from_bytes(content[:8], "little")
 
     def build(units: Units) -> bytes:
         header = b"".join(units)
-        return struct.pack("<Q", len(header)) + header + whole[8 + length :]
+        return struct.pack("<Q", len(header)) + header + content[8 + length :]
 
-    return Seed("x.safetensors", words(whole[8 : 8 + length]), build)
+    return Seed("x.safetensors", words(content[8 : 8 + length]), build)
 
 
 def npz_seed(method: int) -> Seed:
@@ -199,9 +199,9 @@ def checkpoints() -> list[Seed]:
     index = {"metadata": {"total_size": 36}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
     return [
         *map(torch_seed, (2, 4)),
-        Seed("raw.pth", pieces(saved({"w": torch.ones(4)}), 16)),
-        Seed("legacy.pth", pieces(legacy[:2000], 8), lambda units: b"".join(units) + legacy[2000:]),
-        Seed("bare.pth", pieces(pickle.dumps({"a": [1, 2.5, "b"]}, 0), 4)),
+        Seed("raw.pth", split_bytes(saved({"w": torch.ones(4)}), 16)),
+        Seed("legacy.pth", split_bytes(legacy[:2000], 8), lambda units: b"".join(units) + legacy[2000:]),
+        Seed("bare.pth", split_bytes(pickle.dumps({"a": [1, 2.5, "b"]}, 0), 4)),
         safetensors_seed(),
         npz_seed(zipfile.ZIP_STORED),
         npz_seed(zipfile.ZIP_DEFLATED),
@@ -217,7 +217,7 @@ TEXTS = ("", "a", "\0", "\ud800", "\u202e", "x" * 5000, "1e999", "../../etc/pass
 NUMBERS = (0, -1, 1, 2**31, 2**63, 10**400, 0.5, 1e308, -0.0, float("nan"), float("inf"), True, False, None)
 
 
-# Of texts that grow: what the patterns of the app know, and what they stop at.
+# Fragments of growing texts: what the patterns of the app match, and what ends a match.
 FRAGMENTS = (
     *'/.-_:@=,;&?#\\"()[{*aA10e \t\n\0İé\u202e\ud800',
     *("//", "..", "%2f", "http://", "https://", "https://x/", "/gradio_api/file=", "gradio_api/file=/", "://", "[::1]"),
@@ -227,17 +227,17 @@ FRAGMENTS = (
 
 
 def growing_texts(size: int, chance: random.Random) -> list[str]:
-    """A text of about a size, and of twice, four and eight times that: a few fragments that are repeated."""
+    """Texts of repeated fragments, of about a size and twice, four and eight times that."""
 
-    def some(most: int, least: int = 0) -> str:
-        return "".join(chance.choices(FRAGMENTS, k=chance.randint(least, most)))
+    def some(max_count: int, min_count: int = 0) -> str:
+        return "".join(chance.choices(FRAGMENTS, k=chance.randint(min_count, max_count)))
 
-    start, part, end = some(2), some(3, 1), some(2)
-    return [start + part * (size * factor // len(part)) + end for factor in (1, 2, 4, 8)]
+    start, middle, end = some(2), some(3, 1), some(2)
+    return [start + middle * (size * factor // len(middle)) + end for factor in (1, 2, 4, 8)]
 
 
 def json_value(chance: random.Random, depth: int = 4) -> object:
-    """Any value, deep or wide, of some thousand parts at most."""
+    """A random value, deep or wide, with some thousand elements at most."""
     kind = chance.random()
     if depth == 0 or kind < 0.5:
         return chance.choice(chance.choice((TEXTS, NUMBERS)))
@@ -247,7 +247,7 @@ def json_value(chance: random.Random, depth: int = 4) -> object:
             nested = [nested] if chance.random() < 0.5 else {"a": nested}
         return nested
     length = chance.choice((0, 1, 2, 5, 200))
-    # What is wide is flat.
+    # A wide value is flat.
     inner = 0 if length > 5 else depth - 1
     if kind < 0.75:
         return [json_value(chance, inner) for _ in range(length)]
@@ -255,7 +255,7 @@ def json_value(chance: random.Random, depth: int = 4) -> object:
     return {key: json_value(chance, inner) for key in keys}
 
 
-# What the app's endpoints know.
+# Names and values that the app's endpoints know.
 KEYS = (
     "method",
     "parameters",

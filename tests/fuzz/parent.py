@@ -1,4 +1,4 @@
-"""Runs cases in a process of its own, which may hang or die without harm."""
+"""Runs cases in a separate process, which may hang or die without harm."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
-# Without a line for so many seconds, a process hangs, however busy the machine; what computes for long ends by itself.
+# A process without output for so many seconds hangs, even on a busy machine; a long computation ends by itself.
 PATIENCE = 600.0
 DIED = "the process died, or took more than a minute of a processor"
 
 
 def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
-    """The numbers of the cases that are wrong, and what is."""
-    # Libraries in C write there what they think of damaged files.
+    """The numbers of the failing cases, and what is wrong with each."""
+    # C libraries write warnings about damaged files there.
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         yield from _findings(errors, target, seed, first, count)
 

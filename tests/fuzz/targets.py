@@ -1,4 +1,4 @@
-"""What is attacked: functions that take a file or a value, with what they may cost."""
+"""The targets of fuzzing: functions that take a file or a value, with limits of their cost."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 from tests.fuzz import formats
 from tests.fuzz.corpus import CORPUS, TEXT
 from tests.fuzz.formats import Seed
-from tests.fuzz.mutations import mutated, repeated
+from tests.fuzz.mutations import mutate, repeat_slice
 
 MEGABYTE = 1e6
-# Where growth is measured from, in bytes; the largest file is eight times as large. Small constants need large files.
+# The smallest size for growth, in bytes; the largest file has eight times the size. Small constants need large files.
 GROWN_FROM = (16_384, 16_384, 16_384, 262_144)
-# The largest is as large as a body of JSON may be.
+# The largest value is as large as a JSON body may be.
 TEXT_GROWN_FROM = 2**17
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is attacked.
+    """A target.
 
     Args:
-        seeds: whole files; None of a target that takes values of JSON.
+        seeds: valid files; None for a target that takes JSON values.
         run: takes the name and the content of a file, or no name and a value.
-        seconds, seconds_per_megabyte: of processor time that it may take.
-        bytes, bytes_per_byte: of memory, beside that of the file.
+        seconds, seconds_per_megabyte: limit of its processor time.
+        bytes, bytes_per_byte: limit of its memory, besides that of the file.
     """
 
     seeds: Callable[[], list[Seed]] | None
@@ -76,7 +76,7 @@ def small_app() -> Any:
     return blocks
 
 
-# What a page sends, of which every field in turn becomes something else.
+# A request of a page, whose fields are replaced one by one.
 BODIES: dict[str, dict[str, Any]] = {
     "queue/join": {"session_hash": "a", "fn_index": 0, "data": [None], "trigger_id": 1, "batched": False},
     "component_server": {"session_hash": "a", "component_id": 2, "fn_name": "ls", "data": []},
@@ -89,7 +89,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def check_body(value: Any) -> None:
-    """What the JSON of a request is held to, on every route that takes some."""
+    """Check the JSON of a request as every route that takes JSON does."""
     from vitviz import VitvizError
     from vitviz.ui.server.bodies import RequestError
     from vitviz.ui.server.calls import check_json
@@ -97,15 +97,15 @@ def check_body(value: Any) -> None:
 
     for path, body in BODIES.items():
         inside = [{**body, "data": [{"path": value}, value], "image": {"path": value}}] if "data" in body else []
-        for tried in (value, *({**body, name: value} for name in body), *inside):
+        for candidate in (value, *({**body, name: value} for name in body), *inside):
             try:
-                check_json(small_app(), f"{PREFIX}/{path}", b"{}", tried)
+                check_json(small_app(), f"{PREFIX}/{path}", b"{}", candidate)
             except (VitvizError, RequestError) as error:
                 check_message(error)
 
 
 def check_headers(value: Any) -> None:
-    """What a request says of itself."""
+    """Check the headers of a request."""
     from vitviz.ui.server.bodies import RequestError
     from vitviz.ui.server.hosts import HostRules
     from vitviz.ui.server.routes import find_route, is_local_file
@@ -132,17 +132,17 @@ def check_value(name: str, value: object) -> object:
     from vitviz.ui.server.bodies import RequestError
 
     for function in value_functions().values():
-        # A text may stand for a value, be the name of one, or stand where an upload says its path.
-        for tried in (value, {value: 1}, {"path": value}) if isinstance(value, str) else (value,):
+        # A text may be a value, the name of a field, or the path of an upload.
+        for candidate in (value, {value: 1}, {"path": value}) if isinstance(value, str) else (value,):
             try:
-                function(tried)
+                function(candidate)
             except (VitvizError, RequestError) as error:
                 check_message(error)
     return None
 
 
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
-    """Those of the app."""
+    """The functions of the app that take JSON values, by name."""
     from vitviz.attribution.methods import ClassTarget
     from vitviz.ui import arguments, links, state
     from vitviz.weights import parse_overrides
@@ -168,7 +168,7 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
 
 
 def open_hurt(name: str, content: bytes) -> object:
-    """A file of the corpus, of which more is known than that it costs little."""
+    """Open a file of the corpus, and check its expected outcome."""
     from vitviz import VitvizError
 
     hurt = CORPUS[name]
@@ -199,7 +199,7 @@ QUICK = {"corpus": len(CORPUS), "pictures": 25, "checkpoints": 25, "values": 80}
 
 
 def quick_case(number: int) -> tuple[str, int]:
-    """The target of a number among those of :data:`QUICK`, and the number of the case in it."""
+    """The target in :data:`QUICK` that a number belongs to, and the number of its case."""
     for target, count in QUICK.items():
         if number < count:
             return target, number
@@ -212,16 +212,16 @@ class Case:
     """An input, or four that grow.
 
     Args:
-        name: of the file.
-        inputs: one, or four of which each is about twice as large as the one before.
+        name: name of the file.
+        inputs: one, or four, each about twice as large as the previous.
     """
 
     name: str
     inputs: list[Any]
 
 
-def drawn(target: str, seed: int, number: int) -> Case:
-    """The case of a number; the same one every time."""
+def draw_case(target: str, seed: int, number: int) -> Case:
+    """The case of a number, always the same."""
     if target == "corpus":
         name, hurt = list(CORPUS.items())[number % len(CORPUS)]
         return Case(name, [hurt.make(hurt.size * factor) for factor in ((1, 2, 4, 8) if hurt.grows else (1,))])
@@ -234,8 +234,10 @@ def drawn(target: str, seed: int, number: int) -> Case:
     files = SEEDS.setdefault(target, seeds())
     file = files[number % len(files)]
     if chance.random() < 0.5:
-        return Case(file.name, [file.build(units) for units in repeated(file.units, chance.choice(GROWN_FROM), chance)])
-    return Case(file.name, [file.build(mutated(file.units, chance))])
+        return Case(
+            file.name, [file.build(units) for units in repeat_slice(file.units, chance.choice(GROWN_FROM), chance)]
+        )
+    return Case(file.name, [file.build(mutate(file.units, chance))])
 
 
 SEEDS: dict[str, list[Seed]] = {}

@@ -1,6 +1,6 @@
-"""What is hostile costs little: everything that ever hurt, and a hundred changes by chance; an hour of it by hand.
+"""Hostile input costs little: everything that once caused harm, and a hundred random changes.
 
-``make test-long`` takes the hour, ``python -m tests.fuzz`` any time; VITVIZ_SEED=7 draws others.
+``make test-long`` fuzzes for an hour, ``python -m tests.fuzz`` for any time; VITVIZ_SEED=7 draws other cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.fuzz import parent
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.formats import json_value
 from tests.fuzz.parent import findings
-from tests.fuzz.targets import QUICK, TARGETS, drawn, quick_case
+from tests.fuzz.targets import QUICK, TARGETS, draw_case, quick_case
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 
@@ -32,7 +32,7 @@ def sentences(target: str, found: list[tuple[int, str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[tuple[int, str]]]:
-    """What is wrong with a few cases of every target. One process runs them all: it imports for seconds."""
+    """The findings in a few cases of every target. One process runs them all, as its imports take seconds."""
     wrong: dict[str, list[tuple[int, str]]] = {target: [] for target in QUICK}
     for number, why in findings("quick", SEED, 0, sum(QUICK.values())):
         target, place = quick_case(number)
@@ -71,10 +71,10 @@ def test_an_hour_of_changes_costs_little(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_case_is_drawn_by_its_seed_and_number_alone(target: str) -> None:
     for number in (0, 7, 23):
-        assert repr(drawn(target, 3, number)) == repr(drawn(target, 3, number))
+        assert repr(draw_case(target, 3, number)) == repr(draw_case(target, 3, number))
     if target != "corpus":
-        assert len({repr(drawn(target, 3, number)) for number in range(40)}) > 20
-        assert repr(drawn(target, 4, 0)) != repr(drawn(target, 3, 0))
+        assert len({repr(draw_case(target, 3, number)) for number in range(40)}) > 20
+        assert repr(draw_case(target, 4, 0)) != repr(draw_case(target, 3, 0))
 
 
 def test_values_are_of_every_kind_of_json() -> None:
@@ -85,11 +85,11 @@ def test_values_are_of_every_kind_of_json() -> None:
     assert kinds == {dict, list, str, int, float, bool, type(None)}
 
 
-# The fuzzer itself: what it must not miss.
+# What the fuzzer must find.
 
 
 def test_slow_large_wrong_and_hanging_cases_are_findings() -> None:
-    from tests.fuzz.child import judged
+    from tests.fuzz.child import judge
     from tests.fuzz.targets import Case, Target
 
     def target(run: object) -> Target:
@@ -99,11 +99,11 @@ def test_slow_large_wrong_and_hanging_cases_are_findings() -> None:
         return sum(1 for _ in range((len(content) // 2000) ** 2 * 400_000))
 
     sizes = Case("x", [bytes(2000 * factor) for factor in (1, 2, 4, 8)])
-    assert judged(replace(target(quadratic), seconds=100), sizes).endswith(" s for 2,000 to 16,000 bytes")
-    assert judged(replace(target(quadratic), seconds=1e-5), sizes).endswith(" s for 2,000 bytes")
-    assert judged(target(lambda name, content: bytearray(10**8)), sizes).endswith("bytes of memory for 2,000 bytes")
-    assert judged(target(lambda name, content: {}["gone"]), sizes) == "KeyError: 'gone'"
-    assert judged(target(lambda name, content: len(content)), sizes) == ""
+    assert judge(replace(target(quadratic), seconds=100), sizes).endswith(" s for 2,000 to 16,000 bytes")
+    assert judge(replace(target(quadratic), seconds=1e-5), sizes).endswith(" s for 2,000 bytes")
+    assert judge(target(lambda name, content: bytearray(10**8)), sizes).endswith("bytes of memory for 2,000 bytes")
+    assert judge(target(lambda name, content: {}["gone"]), sizes) == "KeyError: 'gone'"
+    assert judge(target(lambda name, content: len(content)), sizes) == ""
 
 
 def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_case_runs(monkeypatch: pytest.MonkeyPatch) -> None:

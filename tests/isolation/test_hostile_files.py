@@ -1,4 +1,4 @@
-"""Bad input costs little, gives a picture or one message, and leaves nothing behind: in a process, and in the app."""
+"""Hostile files cost little, give a picture or one message, and leave nothing behind, in a process and in the app."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ pytestmark = [pytest.mark.hostile, pytest.mark.process]
 MOST_SECONDS = 2
 MOST_BYTES = 500_000_000
 GOOD = "good picture.png"
-# What starts a program or reaches for another machine.
+# Audit events that start a program or contact another machine.
 ELSEWHERE = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "socket.connect")
 
 
-# The process that opens all of them, one after the other.
+# The process that opens all files, one after the other.
 
 
 def small_model() -> Model:
@@ -50,7 +50,7 @@ def small_model() -> Model:
 
 
 def peak() -> int:
-    """Most bytes that this process held at a time, since :func:`forget_peak` where the system can forget."""
+    """The peak memory of this process in bytes, since :func:`forget_peak` if the system can reset it."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) * 1024
@@ -62,8 +62,8 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def found(path: Path, model: Model) -> dict[str, Any]:
-    """What becomes of a file."""
+def outcome_of(path: Path, model: Model) -> dict[str, Any]:
+    """The outcome of a file."""
     try:
         image = vitviz.analyze(path, model).prepared.image
     except ImageError as error:
@@ -73,7 +73,7 @@ def found(path: Path, model: Model) -> dict[str, Any]:
 
 
 def try_all(folder: str) -> None:
-    """Print as JSON what becomes of every file in a folder, what it costs, and what it does beside."""
+    """Print as JSON the outcome of every file in a folder, its cost, and its side effects."""
     torch.set_num_threads(1)
     model = small_model()
     good = Path(folder, GOOD)
@@ -85,8 +85,8 @@ def try_all(folder: str) -> None:
     beside: list[str] = []
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        written = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if event in ELSEWHERE or (written and arguments[0] != "/proc/self/clear_refs"):
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if event in ELSEWHERE or (is_write and arguments[0] != "/proc/self/clear_refs"):
             beside.append(f"{event} {arguments}")
 
     forget_peak()
@@ -96,9 +96,9 @@ def try_all(folder: str) -> None:
     for name in (*FILES, *PLACES):
         forget_peak()
         start = time.process_time()
-        outcome = found(Path(folder, name), model)
-        seconds, held = time.process_time() - start, peak() - idle
-        trials[name] = {"seconds": seconds, "bytes": held, "next is right": attention() == expected, **outcome}
+        outcome = outcome_of(Path(folder, name), model)
+        seconds, peak_bytes = time.process_time() - start, peak() - idle
+        trials[name] = {"seconds": seconds, "bytes": peak_bytes, "next is right": attention() == expected, **outcome}
     print(json.dumps({"trials": trials, "beside": list(beside)}))
 
 
@@ -112,17 +112,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the process printed, and what it left in the folder of temporary files."""
+    """The output of the process, and the temporary files that it left."""
     temporary = tmp_path_factory.mktemp("temporary")
     command = [sys.executable, "-c", f"from {__name__} import try_all; try_all({str(corpus)!r})"]
     environment = {**os.environ, "TMPDIR": str(temporary), "MPLCONFIGDIR": str(corpus.parent)}
-    # A pipe that is opened is waited for without end.
+    # Opening a pipe would wait forever.
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return {**json.loads(done.stdout), "left": [path.name for path in temporary.rglob("*")]}
 
 
-# Every file by itself.
+# Single files.
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -237,7 +237,7 @@ ESCAPING = (
 )
 
 
-def sent(address: str, name: str, content: bytes) -> tuple[int, bytes]:
+def post_upload(address: str, name: str, content: bytes) -> tuple[int, bytes]:
     """Upload a file as a page does, under a name that a browser might not let through."""
     head = f'--edge\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
     connection = http.client.HTTPConnection(address.removeprefix("http://"))
@@ -251,27 +251,27 @@ def sent(address: str, name: str, content: bytes) -> tuple[int, bytes]:
 
 def test_no_name_leads_out_of_the_folder_of_uploads(address: str) -> None:
     content = (ROOT / "assets" / "README.md").read_bytes()
-    _, answer = sent(address, "plain.png", content)
+    _, answer = post_upload(address, "plain.png", content)
     [plain] = json.loads(answer)
     folder = Path(plain).resolve().parents[1]
-    taken = 0
+    accepted = 0
     for name in ESCAPING:
-        status, answer = sent(address, name, content)
+        status, answer = post_upload(address, name, content)
         assert b"Traceback" not in answer
         if status != 200:
             continue
         for written in map(Path, json.loads(answer)):
-            taken += 1
+            accepted += 1
             assert written.resolve().parents[1] == folder
             assert not re.search(r"[\0-\x1f\x7f/\\<>]", written.name)
             assert written.read_bytes() == content
-    assert taken >= len(ESCAPING) // 2
+    assert accepted >= len(ESCAPING) // 2
     for place in (folder, *list(folder.parents)[:-1], ROOT, Path("/tmp")):
         assert not list(place.glob("*escaped*"))
 
 
 ODD = "\u202egpj <img src=x onerror=alert(1)> [a](b) *c* `d`.jpg"
-SHOWN = {ODD: "zero.jpg", "bomb.png": "bomb.png", "scans.jpg": "scans.jpg", "tags.tif": "tags.tif"}
+UPLOADS = {ODD: "zero.jpg", "bomb.png": "bomb.png", "scans.jpg": "scans.jpg", "tags.tif": "tags.tif"}
 
 
 def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
@@ -279,7 +279,7 @@ def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
 ) -> None:
     expect_map(page, example.attention())
     before = first_view(page)
-    for name, source in SHOWN.items():
+    for name, source in UPLOADS.items():
         content = {"name": name, "mimeType": "image/png", "buffer": (corpus / source).read_bytes()}
         upload(page, content)
         message = notice(page)
@@ -288,7 +288,7 @@ def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
         expect(message).not_to_contain_text(re.compile("Traceback|/tmp/|gradio|site-packages|\u202e"))
         expect(message.locator("img, a, em, code")).to_have_count(0)
         assert first_view(page) == before
-    # After all of them, what is below can be asked for still.
+    # After all of them, the controls below still work.
     choose_method(page, "rollout")
     expect_map(page, example.rollout())
     choose_method(page, "attention")

@@ -1,4 +1,4 @@
-"""What strangers sent is opened in a process of its own, with the library's numbers, or ended within its limits."""
+"""Files of strangers are opened in a separate process, with the library's numbers, or ended within its limits."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def photo(tmp_path: Path) -> Path:
 def test_a_picture_is_prepared_as_the_library_does(
     worker: Worker, make_model: Make, photo: Path, fit: str | None, backend: str
 ) -> None:
-    own = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
+    preprocessing = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
     with isolation.open_picture(worker, photo, "photo.png") as picture:
         assert (picture.width, picture.height) == (90, 61)
-        found = picture.prepare(own, 4, 4, fit, 120)
-    expected = own.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
+        found = picture.prepare(preprocessing, 4, 4, fit, 120)
+    expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
     assert torch.equal(found.pixels, expected.pixels)
     assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
 
@@ -67,8 +67,8 @@ def test_a_picture_is_prepared_as_the_library_does(
 def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_path: Path) -> None:
     with isolation.open_picture(worker, photo, "photo.png") as picture:
         (tmp_path / "again.png").write_bytes(picture.png())
-    with Image.open(tmp_path / "again.png") as again:
-        assert np.array_equal(again, vitviz.open_image(photo))
+    with Image.open(tmp_path / "again.png") as reopened:
+        assert np.array_equal(reopened, vitviz.open_image(photo))
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None
         isolation.open_checkpoint(worker, tmp_path / "page.png", 2**30)
 
 
-# Jobs that no file does, but that a file which took over the child could do. Imported there under their names.
+# Jobs that a file could do if it took over the child. The child imports them by name.
 
 
 class Stranger:
-    """What a child may turn into."""
+    """A child that misbehaves in each possible way."""
 
     def __init__(self) -> None:
         pass
@@ -163,7 +163,7 @@ def test_a_job_beyond_its_limits_is_one_sentence_and_leaves_nothing(
     ):
         job.call(method)
     assert time.process_time() - start < 1
-    # The next one is served.
+    # The next job is served.
     with worker.job("Stranger", {}, SMALL, ImageError, "file.png") as job:
         assert [job.call("work", number=number) for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
 
@@ -173,7 +173,7 @@ def test_the_end_of_a_job_ends_its_process(worker: Worker) -> None:
         job.call("work", number=1)
         fork_server = worker._fork_server
         assert fork_server is not None
-        # The child of the job before may not be gone yet.
+        # The child of the previous job may not have ended yet.
         _until(lambda: len(_children(fork_server[0].pid)) == 1)
     _until(lambda: _children(fork_server[0].pid) == [])
 
@@ -230,7 +230,7 @@ def test_a_malformed_answer_of_a_child_ends_it(content: bytes) -> None:
 
 
 class Liar:
-    """Answers as one that opens checkpoints, and with a folder that is not that of the file."""
+    """Answers like a child that opens checkpoints, with the folder of another file."""
 
     def __init__(self, path: Path) -> None:
         self.model = vitviz.load(path)

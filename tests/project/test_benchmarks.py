@@ -1,4 +1,4 @@
-"""The benchmark runs, finds every number, and says truly which bars are met."""
+"""The benchmark runs, has every number, and states correctly which bars are met."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from benchmarks.timing import interleave
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-# With facts, times, memory and the picture of the report; processes take seconds to start.
-TRIED = ("floor", "tokens")
+# These parts have facts, times, memory and the picture of the report; processes take seconds to start.
+SAMPLE_PARTS = ("floor", "tokens")
 
 
 def entry(contestant: str, ratio: float, case: str = "B/16 at 224 px", tokens: int = 197) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def memory(contestant: str, nbytes: int, case: str) -> dict[str, Any]:
     return {"case": case, "contestant": contestant, "kind": "memory", "bytes": nbytes}
 
 
-def part(*entries: dict[str, Any]) -> dict[str, Any]:
+def results_of(*entries: dict[str, Any]) -> dict[str, Any]:
     return {
         "machine": dict.fromkeys(("processor", "cores", "threads", "system", "versions", "date", "quick"), ""),
         "entries": list(entries),
@@ -59,8 +59,8 @@ def part(*entries: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of stand-ins for some of the parts."""
+def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of some parts, with fast substitutes for the measurements."""
     folder = tmp_path_factory.mktemp("performance")
 
     def run(job: Job) -> list[Entry]:
@@ -69,13 +69,13 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.__main__.run_in_process", run)
-        assert main(["--quick", "--threads", "1", "--output", str(folder), "--only", *TRIED]) == 0
+        assert main(["--quick", "--threads", "1", "--output", str(folder), "--only", *SAMPLE_PARTS]) == 0
     return folder
 
 
-def test_every_contestant_has_its_numbers(tried: Path) -> None:
-    results = json.loads((tried / "results.json").read_text())
-    assert set(results) == set(TRIED)
+def test_every_contestant_has_its_numbers(results_folder: Path) -> None:
+    results = json.loads((results_folder / "results.json").read_text())
+    assert set(results) == set(SAMPLE_PARTS)
     settings = Settings(Path(), 1, quick=True)
     for name, found in results.items():
         for case in BENCHMARKS[name].select_cases(settings):
@@ -92,7 +92,7 @@ def test_every_contestant_has_its_numbers(tried: Path) -> None:
 
 @pytest.mark.parametrize("name", ["analysis", "captured", "imports", "interaction"])
 def test_so_have_those_of_other_parts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Other lines take as long as an interpreter to start.
+    # Other cases take as long as an interpreter needs to start.
     monkeypatch.setattr(imports, "TORCH", "import json")
     monkeypatch.setattr(imports, "VITVIZ", "import csv")
     settings = Settings(tmp_path, torch.get_num_threads(), quick=True)
@@ -104,12 +104,17 @@ def test_so_have_those_of_other_parts(name: str, tmp_path: Path, monkeypatch: py
         assert all(each[of][which] > 0 for each in found for of in ("seconds", "ratio") for which in each[of])
 
 
-def test_the_report_names_every_contestant_and_shows_the_picture(tried: Path) -> None:
-    results, text = json.loads((tried / "results.json").read_text()), (tried / "results.md").read_text()
+def test_the_report_names_every_contestant_and_shows_the_picture(results_folder: Path) -> None:
+    results, text = (
+        json.loads((results_folder / "results.json").read_text()),
+        (results_folder / "results.md").read_text(),
+    )
     for found in results.values():
         assert all(f"| {each['contestant']} |" in text for each in found["entries"])
     assert "these numbers say nothing" in text and "(cost.svg)" in text
-    assert (tried / "cost.svg").stat().st_size > 0 and (tried / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert (results_folder / "cost.svg").stat().st_size > 0 and (results_folder / "cost.png").read_bytes().startswith(
+        b"\x89PNG"
+    )
 
 
 def test_the_contestants_find_the_same(tmp_path: Path) -> None:
@@ -133,7 +138,7 @@ def test_stand_ins_never_end_among_the_results(capsys: pytest.CaptureFixture[str
 def test_a_measurement_that_fails_says_why() -> None:
     (found,) = run_in_process(Job("nothing", "a case", "time", Settings(Path(), 1)))
     assert found == {"case": "a case", "contestant": "time", "kind": "failed", "error": "KeyError: 'nothing'"}
-    assert "- time: failed, KeyError: 'nothing'" in report({"analysis": part(found)})
+    assert "- time: failed, KeyError: 'nothing'" in report({"analysis": results_of(found)})
 
 
 def test_quartiles_are_those_of_numpy() -> None:
@@ -149,34 +154,34 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 def test_contestants_take_turns_and_slow_ones_fewer() -> None:
-    now, order = 0.0, []
+    clock_time, order = 0.0, []
 
     def runner(name: str, takes: float) -> Any:
         def run() -> None:
-            nonlocal now
-            now += takes
+            nonlocal clock_time
+            clock_time += takes
             order.append(name)
 
         return run
 
     runs = {"base": runner("base", 1.0), "near": runner("near", 5.0), "slow": runner("slow", 6.0)}
-    found = interleave(runs, 3, clock=lambda: now)
+    found = interleave(runs, 3, clock=lambda: clock_time)
     assert found == {"base": [1.0] * 3, "near": [5.0] * 3, "slow": [6.0] * 2}
     turn = ["base", "near", "slow"]
     assert order == ["base", *turn, *turn, *turn, "base", "near"]
     order.clear()
-    interleave({"base": runner("base", 1.0), "near": runner("near", 1.0)}, 3, clock=lambda: now, alternate=True)
+    interleave({"base": runner("base", 1.0), "near": runner("near", 1.0)}, 3, clock=lambda: clock_time, alternate=True)
     assert order == ["base", "base", "near", *("base", "near"), *("near", "base"), *("base", "near")]
 
 
 def test_an_interval_of_a_mean_is_students() -> None:
-    # By the table: t of two degrees of freedom is 4.303.
+    # From a table: t of two degrees of freedom is 4.303.
     assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / 3**0.5, rel=1e-3))
     assert interval([1.0, 2.0, 3.0]).holds(-0.48) and not interval([1.0, 2.0, 3.0]).holds(-0.49)
 
 
 def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
-    # By the table: the third lowest and highest of 13, the sixth of 21, the lowest and highest of six.
+    # From a table: the third lowest and highest of 13, the sixth of 21, the lowest and highest of six.
     for count, rank in ((6, 1), (13, 3), (21, 6), (41, 14)):
         values = [float(value) for value in range(count)]
         assert median_interval(values[::-1]) == (rank - 1, count - rank)
@@ -189,7 +194,7 @@ def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
 def test_a_bar_of_equality_is_met_where_the_interval_holds_one(ends: tuple[float, float] | None, mark: str) -> None:
     case = BENCHMARKS["probes"].cases[0].name
     found = {**entry(probes.WITH, 1.0, case), "interval": ends}
-    text = report({"probes": part(found)})
+    text = report({"probes": results_of(found)})
     assert text.count(mark) == 2 and "1.00 in the interval" in text
     assert ends is None or f"| {ends[0]:.4f} – {ends[1]:.4f} |" in text
 
@@ -198,9 +203,9 @@ def test_both_contestants_of_the_probes_find_the_same(tmp_path: Path) -> None:
     settings = Settings(tmp_path, 1, quick=True)
     (case,) = BENCHMARKS["probes"].select_cases(settings)
     runs = {name: make() for name, make in probes.contestants(case, settings).items()}
-    (without, rows, rollout), (asked, other_rows, other_rollout) = runs[probes.WITHOUT](), runs[probes.WITH]()
-    assert without.traces[0].norms is None and asked.traces[0].norms is not None
-    assert torch.equal(without.logits, asked.logits) and torch.equal(rows, other_rows)
+    (without, rows, rollout), (probed, other_rows, other_rollout) = runs[probes.WITHOUT](), runs[probes.WITH]()
+    assert without.traces[0].norms is None and probed.traces[0].norms is not None
+    assert torch.equal(without.logits, probed.logits) and torch.equal(rows, other_rows)
     assert torch.equal(rollout.values, other_rollout.values)
     (first, second) = measure(Job("probes", case.name, "time", settings), BENCHMARKS["probes"])
     assert first["baseline"] == probes.WITHOUT and second["interval"] is None
@@ -222,7 +227,7 @@ def test_a_bar_is_met_up_to_its_limit(ratio: float, mark: str) -> None:
     bar = next(bar for bar in BARS if (bar.benchmark, bar.case, bar.limit) == ("analysis", "B/16 at 224 px", 1.06))
     found = entry(bar.contestant, ratio)
     assert bars.bar_of("analysis", found) == bar and bar.is_met(found) == (mark == "✓")
-    text = report({"analysis": part(found)})
+    text = report({"analysis": results_of(found)})
     assert f"| {significant(ratio)} | 1.06 | {mark} |" in text
     assert text.count(mark) == 2
 
@@ -260,10 +265,10 @@ def test_the_shapes_have_the_tokens_of_the_papers() -> None:
 
 def test_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
     first, second = entry("timm forward pass", 1.0), entry("timm forward pass", 2.0)
-    write(tmp_path, {"tokens": part(first), "batch": part(first)})
-    write(tmp_path, {"batch": part(second)})
+    write(tmp_path, {"tokens": results_of(first), "batch": results_of(first)})
+    write(tmp_path, {"batch": results_of(second)})
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == {"tokens": part(first), "batch": part(second)}
+    assert results == {"tokens": results_of(first), "batch": results_of(second)}
 
 
 def test_a_job_survives_its_way_to_the_process() -> None:

@@ -1,6 +1,6 @@
-"""The commands of the documents run, as they stand there, on the bundled checkpoint and four photographs.
+"""The commands of the documents run as written, on the bundled checkpoint and four photographs.
 
-Those that cannot are listed with their reason and the tests that run them otherwise.
+Commands that cannot run here are listed with the reason and the tests that run them otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vitviz.cli import main
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-# The beginning of a command, or an option in it, and why it is not run here.
+# The beginning of a command, or an option of it, and the reason not to run it here.
 NOT_RUN = {
     "app": "serves until it is ended: tests/driver.py starts it",
     "train": "takes minutes: tests/training trains, tests/cli runs the command",
@@ -43,14 +43,14 @@ def runs(line: list[str]) -> bool:
     return not any(text.startswith(reason) or (reason.strip() in text and "--" in reason) for reason in NOT_RUN)
 
 
-# Explorers are run when the site is built; that their links are legal, test_site.py says.
-SHOWN = {block.arguments for text in DOCUMENTS.values() for block in explorers(text)}
+# Explorers run when the site is built; test_site.py checks their links.
+EXPLORER_ARGUMENTS = {block.arguments for text in DOCUMENTS.values() for block in explorers(text)}
 LINES = sorted(
     {
         shlex.join(line)
         for document in DOCUMENTS
         for line in commands(document, "vitviz")
-        if runs(line) and tuple(line) not in SHOWN
+        if runs(line) and tuple(line) not in EXPLORER_ARGUMENTS
     }
 )
 
@@ -72,6 +72,6 @@ def test_a_command_of_a_document_runs(line: str, tmp_path: Path, monkeypatch: py
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 0
-    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
-    # A list of models and tables of probes are printed.
-    assert written or line == "models" or (line.startswith("probe ") and "-o" not in line)
+    new_files = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    # Lists of models and tables of probes are only printed.
+    assert new_files or line == "models" or (line.startswith("probe ") and "-o" not in line)

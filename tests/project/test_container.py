@@ -19,7 +19,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
 def instructions(name: str) -> list[str]:
-    """What follows an instruction of the Dockerfile, each in one line."""
+    """The arguments of an instruction of the Dockerfile, one line each."""
     lines = DOCKERFILE.replace("\\\n", " ").splitlines()
     return [re.sub(r"\s+", " ", line).split(" ", 1)[1] for line in lines if line.strip().startswith(f"{name} ")]
 
@@ -40,8 +40,8 @@ def test_the_image_is_made_by_the_steps_of_make_app() -> None:
         ".venv/.app",
         ".venv/bin/vitviz",
     ]
-    made = [run for run in instructions("RUN") if " make " in f" {run} "][-1]
-    assert made.endswith("make .venv/.app PYTHON=python3")
+    command = [run for run in instructions("RUN") if " make " in f" {run} "][-1]
+    assert command.endswith("make .venv/.app PYTHON=python3")
     assert json.loads(instructions("CMD")[-1]) == [".venv/bin/vitviz", "app"]
     assert "\n    docker build --tag vitviz .\n" in PAGE
 
@@ -68,13 +68,13 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     files = [*(str(path.relative_to(ROOT)) for path in found), ".git/config", ".venv/bin/python"]
 
     def is_sent(path: str) -> bool:
-        """The last line that matches says."""
+        """Whether a file is sent to the builder: the last matching line decides."""
         sent = True
         for line in lines:
             pattern = line.removeprefix("!")
             anywhere = pattern.startswith("**/")
-            tried = Path(path).parts if anywhere else [path, *map(str, Path(path).parents)]
-            if any(fnmatch(each, pattern.removeprefix("**/")) for each in tried):
+            candidates = Path(path).parts if anywhere else [path, *map(str, Path(path).parents)]
+            if any(fnmatch(each, pattern.removeprefix("**/")) for each in candidates):
                 sent = line.startswith("!")
         return sent
 
@@ -85,7 +85,7 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     assert named is not None
     folders = set(re.findall(r'= "(\w+)"', named[1]))
     alone = {"LICENSE", "Makefile", "README.md", "app.py", "pyproject.toml", "requirements.txt", "vitviz"}
-    # Without its readme the package cannot be installed.
+    # The package cannot be installed without its readme.
     readme = re.search(r'^readme = "(.+)"$', project, re.MULTILINE)
     assert readme is not None and {path for path in sent if path.startswith("docs/")} == {readme[1]}
     assert places == alone | folders | {"docs"}

@@ -1,4 +1,4 @@
-"""The benchmark of rollouts with something left out measures what it says, and its tables say what was measured."""
+"""The benchmark of rollouts without some tokens measures what it states, and its tables have the numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_areas_are_those_of_the_maps_for_the_class_or_the_likeness(classes: int,
     for areas in found.areas.values():
         assert set(areas) == {RANDOM, *((label, name) for label in ROLLOUTS for name in EXCLUSION_OPTIONS)}
         for label in ROLLOUTS:
-            # What finds nothing makes no difference, not even by chance; what finds something does.
+            # A rule that finds no token changes nothing, not even by chance; one that finds a token does.
             assert areas[label, "outliers"] == areas[label, NOTHING]
     maps = {"mean": analysis.rollout(exclude="sinks")}
     curves = analysis.faithfulness(maps, target, metrics=["deletion"])
@@ -80,13 +80,13 @@ def test_pictures_without_anything_to_leave_out_can_be_left_aside(
     monkeypatch.setattr("benchmarks.exclusion.excluded_counts", lambda each: {"outliers": 0, "sinks": sinks[each]})
     monkeypatch.setattr("benchmarks.exclusion.measure", lambda each, seed: measured(0.5, 0.4 + seed, sinks[each]))
     main(["mine", str(tmp_path), "--count", "4", "--affected"])
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[:3] == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
         "0.png: 0 outliers, 1 sinks",
         "2.png: 0 outliers, 2 sinks",
         "2 of 4 pictures have something to leave out",
     ]
-    assert any(line.startswith(f"| {LABEL} | sinks | 2 of 2 |") for line in printed)
+    assert any(line.startswith(f"| {LABEL} | sinks | 2 of 2 |") for line in lines)
     with pytest.raises(SystemExit):
         main(["mine", str(tmp_path / "0.png")])
     assert "1 pictures to measure; expected at least two" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""As a Hugging Face Space: the front matter, what a start needs, threads within the quota."""
+"""Hosting: threads within the quota, and processes and folders at the end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class Groups(NamedTuple):
-    """Control groups: what a process is told of its own, the files, and how many of eight processors it may use."""
+    """Control groups: the process's own group, the files of groups, and how many of eight processors it may use."""
 
-    own: str | None
+    cgroup: str | None
     files: dict[str, str]
     expected: int
 
@@ -80,39 +80,39 @@ def test_without_affinity_all_processors_are_meant(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many threads were asked for between operations; the threads within them are as before after the test."""
-    asked: list[int] = []
+    """The numbers of threads set between operations. Threads within operations are restored after the test."""
+    counts: list[int] = []
 
-    def once(count: int) -> None:
-        if asked:
+    def set_threads(count: int) -> None:
+        if counts:
             raise RuntimeError("cannot set number of interop threads")
-        asked.append(count)
+        counts.append(count)
 
-    monkeypatch.setattr(torch, "set_num_interop_threads", once)
+    monkeypatch.setattr(torch, "set_num_interop_threads", set_threads)
     before = torch.get_num_threads()
-    yield asked
+    yield counts
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("before", "wanted", "expected"), [(4, None, 2), (1, None, 1), (1, 3, 3), (4, 2, 2)])
+@pytest.mark.parametrize(("before", "requested", "expected"), [(4, None, 2), (1, None, 1), (1, 3, 3), (4, 2, 2)])
 def test_threads_are_as_many_as_wanted_or_as_there_are_processors(
-    before: int, wanted: int | None, expected: int, between: list[int], monkeypatch: pytest.MonkeyPatch
+    before: int, requested: int | None, expected: int, between: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosting, "processors", lambda: 2)
     torch.set_num_threads(before)
     for _ in range(2):
-        assert limit_threads(wanted) == torch.get_num_threads() == expected
+        assert limit_threads(requested) == torch.get_num_threads() == expected
     assert between == [expected]
 
 
-@pytest.mark.parametrize("wanted", [0, -1])
-def test_no_threads_are_refused(wanted: int, between: list[int]) -> None:
-    with pytest.raises(ConfigError, match=f"threads = {wanted}: expected a whole number of at least 1"):
-        limit_threads(wanted)
+@pytest.mark.parametrize("requested", [0, -1])
+def test_no_threads_are_refused(requested: int, between: list[int]) -> None:
+    with pytest.raises(ConfigError, match=f"threads = {requested}: expected a whole number of at least 1"):
+        limit_threads(requested)
     assert between == []
 
 
-# How it ends.
+# The end of the process.
 
 ENDING = """
 import os, pathlib, signal, sys, time
@@ -146,7 +146,7 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
         [child] = found.keys() - {process.pid}
         os.kill(child, signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-        # The pipe ends with the last of them.
+        # The pipe closes when the last process ends.
         assert process.stdout.read() == ""
         process.wait(30)
     assert [list(each.iterdir()) for each in found.values()] == [[], []]
@@ -177,7 +177,7 @@ def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where temporary files lie; nobody knows of any that is there."""
+    """An empty folder for temporary files, with no folder registered."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(files, "WRITTEN", set())
     return tmp_path
@@ -185,7 +185,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_locked_folder_is_free_once_its_process_has_ended(temporary: Path) -> None:
     asks = multiprocessing.get_context("fork").Event()
-    held, folders = multiprocessing.Pipe()
+    receiver, folders = multiprocessing.Pipe()
 
     def hold() -> None:
         folder = files.own_folder()
@@ -194,15 +194,15 @@ def test_a_locked_folder_is_free_once_its_process_has_ended(temporary: Path) -> 
         folders.send(folder)
         asks.wait(60)
 
-    other = multiprocessing.get_context("fork").Process(target=hold)
-    other.start()
-    first, second = held.recv(), files.own_folder()
+    process = multiprocessing.get_context("fork").Process(target=hold)
+    process.start()
+    first, second = receiver.recv(), files.own_folder()
     assert first != second and first.parent == second.parent and set() == files.WRITTEN
     assert first.parent.stat().st_mode & 0o077 == 0
-    other.kill()
-    other.join()
+    process.kill()
+    process.join()
     assert files.own_folder() == first
-    # What one that was killed has left is known, and leaves when it is old.
+    # The folder of a killed process is recognised, and deleted when it is old.
     assert {str(first / "some" / "upload.png")} == files.WRITTEN
 
 
@@ -217,7 +217,7 @@ def test_a_folder_that_others_may_write_to_is_left_alone(temporary: Path) -> Non
 
 def test_a_folder_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setattr("signal.signal", lambda *said: None)
+    monkeypatch.setattr("signal.signal", lambda *arguments: None)
     monkeypatch.setattr("vitviz.ui.hosting.limit_threads", lambda threads: None)
     prepare()
     assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)

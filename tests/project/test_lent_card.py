@@ -1,4 +1,4 @@
-"""A card that is lent for a forward pass: asked for once, with the same numbers, and its faults told here."""
+"""A GPU that the host lends for a forward pass: requested once, with the same numbers, and errors raised here."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Host(ModuleType):
 
         def serve() -> None:
             while content := theirs.recv_bytes():
-                # In the thread that was forked, OpenMP would wait for others that were not.
+                # OpenMP would wait for threads that were not forked.
                 with ThreadPoolExecutor(1) as pool:
                     found = pool.submit(function, *pickle.loads(content)).result()
                 theirs.send_bytes(pickle.dumps((os.getpid(), found)))
@@ -71,7 +71,7 @@ class Host(ModuleType):
         self._workers.append((process, ours))
 
     def end(self) -> None:
-        """The process with the card is over; the next call starts another."""
+        """End the process with the GPU; the next call starts another."""
         for process, connection in self._workers:
             connection.send_bytes(b"")
             process.join()
@@ -80,7 +80,7 @@ class Host(ModuleType):
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """A host that lends cards, which are processors here; every forward pass is worth one."""
+    """A host that lends GPUs, which are processors here, for every forward pass."""
     found = Host()
     monkeypatch.setitem(sys.modules, "spaces", found)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
@@ -150,7 +150,7 @@ def test_results_from_the_gpu_host_equal_those_of_the_processor(
         assert torch.equal(found.rollout().values, expected.rollout().values)
         assert torch.equal(found.map("relevance").values, expected.map("relevance").values)
     assert reports == 2 * [Progress(0, 3), Progress(3, 3)]
-    # The process was forked with it.
+    # The forked process already has the network.
     assert [network for _, _, network in host.calls] == [None, None]
 
 
@@ -161,7 +161,7 @@ def test_a_network_that_was_opened_later_is_sent_once(host: Host, make_model: Ca
     for model in (second, second, first, second):
         assert_same(by(forward(), model), by(VisionTransformer.encode, model))
     sent = [network is not None for _, _, network in host.calls]
-    # Asked in vain first; and again when another network has been on the card since.
+    # It is sent after a first call without it, and again after another network was used.
     assert sent == [False, False, True, False, False, False, True]
     host.end()
     assert_same(by(forward(), second), by(VisionTransformer.encode, second))
@@ -177,7 +177,7 @@ def test_an_error_in_the_gpu_process_is_raised_here(host: Host, make_model: Call
             network.encode(pixels, storage)
         with pytest.raises(error, match=re.escape(str(expected.value))):
             forward()(network, pixels, storage)
-    # No card is asked for what is wrong with the request itself.
+    # A wrong request does not use the GPU.
     assert len(host.calls) == 1
 
 
@@ -190,9 +190,9 @@ def test_an_unavailable_gpu_is_reported_with_the_message_of_the_host(
 
 
 def test_a_visitor_who_left_requests_no_gpu(host: Host, make_model: Callable[..., Model]) -> None:
-    def gone(state: Progress) -> None:
-        raise QueryError("gone")
+    def stop(state: Progress) -> None:
+        raise QueryError("stop")
 
-    with pytest.raises(QueryError, match="gone"):
-        by(forward(), make_model(), report=gone)
+    with pytest.raises(QueryError, match="stop"):
+        by(forward(), make_model(), report=stop)
     assert host.calls == []

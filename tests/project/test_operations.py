@@ -1,4 +1,4 @@
-"""The page about running the app for others says what is so: its tables, the container, a sub-path, many visitors."""
+"""The page about operating the app is correct: its tables, the container, a sub-path, many visitors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def between(name: str) -> str:
     return found[1]
 
 
-# What the page says.
+# Statements of the page.
 
 
 def test_the_table_of_variables_is_that_of_the_code() -> None:
@@ -73,8 +73,8 @@ def test_the_table_of_memory_is_what_its_command_prints(capsys: pytest.CaptureFi
 def test_the_table_of_memory_has_the_models_of_the_papers() -> None:
     # Millions of parameters: Dosovitskiy et al. 2021, table 1; Touvron et al. 2021, table 1.
     published = {"ViT-Ti/16": 5.7, "ViT-S/16": 22, "ViT-B/16": 86, "ViT-L/16": 304}
-    counted = {f"ViT-{shape.name}": memory_table.weight_bytes(shape) / 4e6 for shape in memory_table.SHAPES}
-    assert {name: counted[name] for name in published} == pytest.approx(published, rel=0.01)
+    parameters = {f"ViT-{shape.name}": memory_table.weight_bytes(shape) / 4e6 for shape in memory_table.SHAPES}
+    assert {name: parameters[name] for name in published} == pytest.approx(published, rel=0.01)
     assert {memory_table.side(shape, 518) for shape in memory_table.SHAPES} == {512, 518}
 
 
@@ -111,11 +111,11 @@ class Served:
     """The app behind a proxy.
 
     Args:
-        address: at the proxy, with the sub-path.
-        direct: of the app itself.
+        address: address at the proxy, with the sub-path.
+        direct: address of the app itself.
         demo: the app.
-        others: what was asked for outside of the sub-path.
-        first: the files of the page before anybody came.
+        others: requests outside of the sub-path.
+        first: the files of the page before the first visit.
     """
 
     address: str
@@ -146,9 +146,9 @@ def kept_files() -> set[Path]:
 
 @contextmanager
 def proxy(target: str, others: list[str]) -> Iterator[str]:
-    """What the page says of nginx: the sub-path is taken off, three headers are set, nothing is held back.
+    """A proxy like the page's nginx: it removes the sub-path, sets three headers and does not buffer.
 
-    Connections to the app are kept for as long as Caddy keeps them.
+    It keeps connections to the app as long as Caddy does.
     """
     client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None, keepalive_expiry=120))
 
@@ -161,26 +161,26 @@ def proxy(target: str, others: list[str]) -> Iterator[str]:
         path, host = request.url.path, request.headers["host"]
         if not path.startswith(f"{SUB_PATH}/"):
             others.append(path)
-            # The site has an icon of its own.
+            # The site has its own icon.
             return Response(status_code=204 if path == "/favicon.ico" else 404)
         headers = {name: value for name, value in request.headers.items() if name != "connection"}
         headers |= {"host": host, "x-forwarded-host": host, "x-forwarded-proto": "http"}
         url = f"{target}{path.removeprefix(SUB_PATH)}?{request.url.query}"
-        sent = client.build_request(request.method, url, headers=headers, content=await request.body())
-        answer = await client.send(sent, stream=True)
+        forwarded = client.build_request(request.method, url, headers=headers, content=await request.body())
+        answer = await client.send(forwarded, stream=True)
 
         async def content() -> AsyncIterator[bytes]:
             try:
-                async for part in answer.aiter_raw():
-                    yield part
+                async for chunk in answer.aiter_raw():
+                    yield chunk
             finally:
                 await answer.aclose()
 
-        kept = {name: value for name, value in answer.headers.items() if name != "transfer-encoding"}
-        return StreamingResponse(content(), answer.status_code, kept)
+        reply_headers = {name: value for name, value in answer.headers.items() if name != "transfer-encoding"}
+        return StreamingResponse(content(), answer.status_code, reply_headers)
 
     app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "HEAD"])], lifespan=lifespan)
-    # Bound before the server starts, so that nobody has to wait until it does.
+    # The socket is bound first, so that clients need not wait for the server.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -197,7 +197,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
     noise = np.random.default_rng(0).integers(0, 255, (6, 8, 3), dtype=np.uint8)
     Image.fromarray(noise).resize((320, 240)).save(photo)
     example, own = (vitviz.analyze(path, bundled) for path in (EXAMPLE, photo))
-    # Whatever the page asks for outside of the sub-path fails the test.
+    # Any request of the page outside of the sub-path fails the test.
     with opened_page(browser, served.address) as page:
         expect_map(page, example.attention())
         click_patch(page, example, 5, 2)
@@ -238,25 +238,25 @@ def visitors() -> list[Guest]:
     return guests(2)
 
 
-def apart(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a thread of its own: the browser's event loop runs in this one."""
+def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in another thread, as the browser's event loop runs in this one."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
 
 
-def visited(served: Served, guest: Guest, number: int = 0, traffic: Traffic | None = None) -> Tally:
-    """What one visitor finds, at the proxy."""
+def tally_of(served: Served, guest: Guest, number: int = 0, traffic: Traffic | None = None) -> Tally:
+    """The tally of one visitor at the proxy."""
     tally = Tally()
     plan = Plan(think=0.0)
     traffic = traffic or Traffic(served.address, 500, 60)
-    apart(load._visit(traffic, guest, number, plan, random.Random(0), tally))
+    run_in_thread(load._visit(traffic, guest, number, plan, random.Random(0), tally))
     return tally
 
 
 @pytest.fixture(scope="module")
 def tally(served: Served, visitors: list[Guest]) -> Tally:
-    """Of a whole visit."""
-    return visited(served, visitors[0])
+    """The tally of a complete visit."""
+    return tally_of(served, visitors[0])
 
 
 def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
@@ -268,19 +268,19 @@ def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[
     one, other = visitors
     assert one.picture != other.picture
     with pytest.raises(WrongPictureError, match="times what the format allows"):
-        visited(served, replace(one, rows=other.rows))
+        tally_of(served, replace(one, rows=other.rows))
 
 
 def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
-    tally = visited(served, visitors[1], load.LEAVE_EVERY - 1)
+    tally = tally_of(served, visitors[1], load.LEAVE_EVERY - 1)
     assert tally.rows_checked == ROWS_PER_ANALYSIS and tally.open == 0
 
 
 def test_a_load_test_ends_at_its_limits(served: Served, visitors: list[Guest]) -> None:
     with pytest.raises(LimitReachedError, match="10 requests"):
-        visited(served, visitors[0], traffic=Traffic(served.address, 10, 60))
+        tally_of(served, visitors[0], traffic=Traffic(served.address, 10, 60))
     with pytest.raises(LimitReachedError, match="seconds"):
-        visited(served, visitors[0], traffic=Traffic(served.address, 500, 0))
+        tally_of(served, visitors[0], traffic=Traffic(served.address, 500, 0))
 
 
 def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
@@ -291,7 +291,7 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
             await visitor.analyze(upload={"path": "/etc/passwd"})
 
     with pytest.raises(VisitError, match="an event failed: File /etc/passwd is not in the cache"):
-        apart(ask())
+        run_in_thread(ask())
     with pytest.raises(VisitError, match="the page has no 'vv-explorer'"):
         _explorer({"components": []})
 
@@ -322,7 +322,7 @@ def test_errors_make_a_load_test_fail() -> None:
     assert "| alone | 3.00 | 2.00 |" in said and said.endswith("- guest-1.png: another's\n- ValueError: 1")
 
 
-# What visitors leave.
+# Files that visitors leave.
 
 
 def test_opening_the_page_copies_neither_models_nor_analyses(served: Served) -> None:

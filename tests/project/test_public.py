@@ -1,4 +1,4 @@
-"""What the package shows to the outside: its names, what importing it loads, and what it needs."""
+"""The public package: its names, the imports that it causes, and its requirements."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_every_error_is_a_vitviz_error() -> None:
     assert all(issubclass(error, vitviz.VitvizError) for error in errors)
 
 
-# What an import loads.
+# Modules that an import loads.
 
 STEPS = (
     "vitviz.attribution, vitviz.visualization.heatmaps",
@@ -106,7 +106,7 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
 # hide that vitviz does.
 ABSENT = ("tqdm", "tensorboard")
-# Imported when they are asked for.
+# Rooms that are imported on first use.
 LAZY = ("cli", "evaluation", "isolation", "training", "ui")
 ROOMS = sorted(
     {path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
@@ -120,7 +120,7 @@ class Imports:
     Args:
         early: rooms of :data:`LAZY` that are there once vitviz is.
         loaded: top-level names of all modules after each of :data:`STEPS`.
-        called: names of vitviz in the documents, each of which was there when it was asked for.
+        called: names of vitviz in the documents that could be imported.
         rooms: the names of all modules directly in vitviz, each as an attribute of it.
     """
 
@@ -162,7 +162,7 @@ def test_importing_the_methods_loads_nothing_heavy(imports: Imports) -> None:
 
 @pytest.mark.process
 def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(imports: Imports) -> None:
-    # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
+    # The process has neither tqdm nor tensorboard, so importing them would fail.
     assert not HEAVY.intersection(imports.loaded["vitviz, vitviz.cli.command"])
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> 
     assert not hasattr(vitviz, "_secret") and not hasattr(vitviz, "gone")
 
 
-# What it needs.
+# Requirements.
 
 
 def imported(path: Path) -> set[str]:
@@ -210,12 +210,12 @@ def third_party(paths: list[Path]) -> set[str]:
     return {"pillow" if name == "PIL" else name for name in names}
 
 
-def listed(lines: list[str]) -> set[str]:
+def distributions(lines: list[str]) -> set[str]:
     """Names of the distributions in requirement lines."""
     return {re.split(r"[<>=!~;\[ ]", line)[0].lower() for line in lines if line and not line.startswith("#")}
 
 
-REQUIREMENTS = listed((ROOT / "requirements.txt").read_text().splitlines())
+REQUIREMENTS = distributions((ROOT / "requirements.txt").read_text().splitlines())
 
 
 def in_pyproject(name: str) -> list[str]:
@@ -226,7 +226,7 @@ def in_pyproject(name: str) -> list[str]:
 
 
 def extra(name: str) -> set[str]:
-    return listed(in_pyproject(name))
+    return distributions(in_pyproject(name))
 
 
 def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
@@ -251,7 +251,7 @@ def test_training_needs_its_extra_only() -> None:
 
 @pytest.mark.parametrize("module", TABLES, ids=lambda path: path.stem)
 def test_tables_of_many_pictures_need_their_extra_only(module: Path) -> None:
-    """It is imported by one function, which says which extra is missing."""
+    """One function imports the package, and names the extra if it is missing."""
     name, package, packages = TABLES[module]
     assert extra(name) == packages
     assert third_party([module]) <= REQUIREMENTS | {package}
@@ -259,7 +259,7 @@ def test_tables_of_many_pictures_need_their_extra_only(module: Path) -> None:
 
 
 def test_texts_need_their_extra_only() -> None:
-    """What opens the text towers of others is loaded when a tower is opened, and not before."""
+    """Packages for text towers are imported when a tower is opened, and not before."""
     assert extra("text") == {"open_clip_torch", "transformers"}
     assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
     outside = {name for node in ast.parse(TEXT.read_text()).body for name in _names_of(node)}
@@ -279,7 +279,7 @@ def _names_of(node: ast.stmt) -> set[str]:
     return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
 
 
-# The packages that vitviz is compared with, by the names they are imported by.
+# The packages that vitviz is compared with, by their import names.
 COMPARED = {
     "open_clip": "open_clip_torch",
     "timm": "timm",

@@ -1,4 +1,4 @@
-"""The README and the other documents say what is so: their code runs, their tables and links are right."""
+"""The README and the other documents are correct: their code runs, their tables and links are right."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PICTURES_OF_README = {"attention.png", "rollout.png", "relevance.png"}
 
 
 def python_blocks(document: str) -> list[tuple[bool, str]]:
-    """Whether each block of Python in a document can be run, and its lines."""
+    """For each block of Python in a document, whether it can run, and its code."""
     found = [match.groups() for match in FENCE.finditer(DOCUMENTS[document])]
     return [(mark is None, code) for mark, language, code in found if language == "python"]
 
@@ -86,11 +86,11 @@ def test_the_python_of_a_document_runs(document: str, tmp_path: Path, monkeypatc
         assert written == PICTURES_OF_README
 
 
-def called(node: ast.expr, names: dict[str, Any]) -> Any:
-    """What a dotted name stands for, of those that a block has imported."""
+def resolve(node: ast.expr, names: dict[str, Any]) -> Any:
+    """The object of a dotted name, among those that a block imports."""
     if isinstance(node, ast.Name):
         return names.get(node.id)
-    parent = called(node.value, names) if isinstance(node, ast.Attribute) else None
+    parent = resolve(node.value, names) if isinstance(node, ast.Attribute) else None
     return None if parent is None or not isinstance(node, ast.Attribute) else getattr(parent, node.attr)
 
 
@@ -110,10 +110,10 @@ def check_calls(code: str) -> int:
             names |= {alias.name: getattr(module, alias.name) for alias in node.names}
     count = 0
     for node in ast.walk(tree):
-        function: Callable[..., Any] | None = called(node.func, names) if isinstance(node, ast.Call) else None
+        function: Callable[..., Any] | None = resolve(node.func, names) if isinstance(node, ast.Call) else None
         if function is not None and isinstance(node, ast.Call):
             keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg is not None}
-            # A compiled function says none; the block itself is run.
+            # A compiled function has no signature; the block itself runs.
             with suppress(ValueError):
                 inspect.signature(function).bind(*node.args, **keywords)
                 count += 1
@@ -168,7 +168,7 @@ def test_the_documents_with_commands_are_those_that_are_known() -> None:
 @every_document
 def test_every_command_of_the_page_parses(document: str) -> None:
     for line in commands(document, "vitviz"):
-        # What is wrong ends the process with the usage.
+        # A wrong command ends the process with the usage.
         _parser().parse_args(line)
 
 
@@ -200,7 +200,7 @@ def test_both_commands_and_their_parts_are_named() -> None:
 
 
 def table(text: str, name: str) -> list[list[str]]:
-    """The cells of the rows of a table between its marks, the two lines of its head aside."""
+    """The cells of the rows of a table between its marks, without the two lines of its head."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
     assert found is not None
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()[2:]]
@@ -250,8 +250,8 @@ def test_every_override_is_in_its_table() -> None:
 
 
 def test_the_readme_counts_the_families() -> None:
-    counted = re.search(r"each of (\d+) ways to write a checkpoint", README)
-    assert counted is not None and int(counted[1]) == len(table(DOCUMENTS["docs/families.md"], "families"))
+    count_text = re.search(r"each of (\d+) ways to write a checkpoint", README)
+    assert count_text is not None and int(count_text[1]) == len(table(DOCUMENTS["docs/families.md"], "families"))
 
 
 def test_every_dependency_is_named_with_a_reason() -> None:
@@ -344,7 +344,7 @@ def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -
             if "://" not in link and target.is_relative_to(ROOT):
                 name = target.relative_to(ROOT).as_posix()
                 waiting += [name] if name in DOCUMENTS else []
-    # What PyPI shows, alone: pyproject.toml names it.
+    # PyPI shows this page alone; pyproject.toml names it.
     assert reached == set(DOCUMENTS) - {"docs/site/pypi.md"}
 
 

@@ -1,4 +1,4 @@
-"""What a release needs: one version, a list of changes, a citation, workflows and hooks that run what `make` runs."""
+"""The needs of a release: one version, a changelog, a citation, and workflows and hooks that run the same as `make`."""
 
 from __future__ import annotations
 
@@ -109,8 +109,10 @@ def test_a_tag_publishes_the_tested_files_by_trusted_publishing() -> None:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
 def test_every_target_of_a_workflow_is_in_the_makefile(workflow: str) -> None:
-    called = re.findall(r"\bmake ((?:[a-z-]+ )*[a-z-]+)\b(?!\.)", " \n".join(s.get("run", "") for s in steps(workflow)))
-    named = {word for line in called for word in line.split()}
+    targets = re.findall(
+        r"\bmake ((?:[a-z-]+ )*[a-z-]+)\b(?!\.)", " \n".join(s.get("run", "") for s in steps(workflow))
+    )
+    named = {word for line in targets for word in line.split()}
     assert named and named <= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
 

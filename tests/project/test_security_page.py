@@ -1,4 +1,4 @@
-"""What docs/security.md promises is held by the tests that it names."""
+"""The tests that docs/security.md names for its promises exist."""
 
 from __future__ import annotations
 

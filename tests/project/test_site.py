@@ -63,9 +63,9 @@ def test_no_command_of_an_explorer_is_overlooked() -> None:
 def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block, example: Analysis) -> None:
     arguments = _parser().parse_args(block.arguments)
     assert (ROOT / arguments.image).is_file()
-    # Picture and fit may be others; layers, heads and classes are the same.
-    opened = opening(example, arguments.link, None, None)
-    assert len(opened.state.views) == (2 if "layout=two" in arguments.link else 1), page
+    # Picture and fit may differ; layers, heads and classes are the same.
+    page_state = opening(example, arguments.link, None, None)
+    assert len(page_state.state.views) == (2 if "layout=two" in arguments.link else 1), page
 
 
 def test_a_command_without_a_name_is_refused() -> None:
@@ -94,15 +94,15 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
 
 
 def test_no_property_says_a_colon_in_its_first_line() -> None:
-    """Sphinx reads what stands before it as the property's type."""
-    seen = 0
+    """Sphinx takes the text before a colon for the type of the property."""
+    count = 0
     for name in vitviz.__all__:
         for member in vars(getattr(vitviz, name)).values() if inspect.isclass(getattr(vitviz, name)) else ():
             getter = getattr(member, "fget", None) or getattr(member, "func", None)
             if getter is not None:
-                seen += 1
+                count += 1
                 assert ": " not in (inspect.getdoc(getter) or "").split("\n")[0], getter
-    assert seen > 20
+    assert count > 20
 
 
 # Tables and figures.
@@ -170,7 +170,7 @@ def test_every_example_link_of_a_space_shows_what_it_says(example: Analysis) -> 
         read = read_link(link)
         state, changes = normalize(read.state, [shown] * len(read.state.views))
         assert (read.notes, changes) == ((), []), link
-        # No part of it was overlooked.
+        # No part of the link was ignored.
         assert read_link(print_link(state, {})).state == state and len(print_link(state, {}).split("&")) >= link.count(
             "&"
         ), link

@@ -1,6 +1,6 @@
-"""What a newcomer types by mistake: taken for what is meant if only one thing can be, or answered by a sentence.
+"""Common mistakes of newcomers: accepted if unambiguous, or answered by a helpful sentence.
 
-The code of every row stands as it would in a notebook; :func:`names` says what its names are.
+The code of every row is written as in a notebook; :func:`names` defines its names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vitviz import (
     VitvizError,
 )
 
-# What can only mean one thing, and the same as one writes it who knows.
+# Unambiguous variants, and the same in correct form.
 ACCEPTED = [
     ('analysis.map("relevance", target=np.int64(3))', 'analysis.map("relevance", target=3)'),
     ('analysis.map("relevance", target=torch.tensor(3))', 'analysis.map("relevance", target=3)'),
@@ -62,15 +62,15 @@ ACCEPTED = [
 
 @pytest.fixture
 def names(make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the code of a row may name; it runs in the folder of the photo."""
+    """The names that the code of a row may use; it runs in the folder of the photo."""
     monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(PHOTO)
     model = replace(make_model(register_tokens=1), labels=LABELS)
     analysis = vitviz.analyze(PHOTO, model)
     modules = {"vitviz": vitviz, "np": np, "torch": torch, "io": io, "Image": Image, "Path": Path, "Style": Style}
-    given = {"model": model, "analysis": analysis, "heatmap": analysis.rollout(), "photo": PHOTO, "pixels": pixels}
-    return {**modules, **given}
+    values = {"model": model, "analysis": analysis, "heatmap": analysis.rollout(), "photo": PHOTO, "pixels": pixels}
+    return {**modules, **values}
 
 
 @pytest.mark.parametrize(("code", "error", "sentence"), SLIPS, ids=[code for code, _, _ in SLIPS])
@@ -81,7 +81,7 @@ def test_a_mistake_gets_one_helpful_sentence(
         eval(code, names)
     assert str(caught.value) == sentence
     assert type(caught.value) is error
-    # Nobody has to read what led to it.
+    # The error has no visible cause.
     assert caught.value.__cause__ is None
 
 

@@ -1,4 +1,4 @@
-"""As a Hugging Face Space: the front matter, and what a start needs."""
+"""The app as a Hugging Face Space: the front matter, and a start with the requirements alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def boolean(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def whole(value: Any) -> bool:
+def whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -72,11 +72,11 @@ DOCUMENTED: dict[str, Callable[[Any], bool]] = {
     "suggested_storage": one_of("small", "medium", "large"),
     "app_file": text,
     "app_build_command": text,
-    "app_port": whole,
+    "app_port": whole_number,
     "base_path": like("/.*"),
     "fullWidth": boolean,
     "header": one_of("mini", "default"),
-    # The hub shows no more of it.
+    # The hub cuts off longer texts.
     "short_description": like(".{1,60}"),
     "models": texts,
     "datasets": texts,
@@ -85,7 +85,7 @@ DOCUMENTED: dict[str, Callable[[Any], bool]] = {
     "pinned": boolean,
     "hf_oauth": boolean,
     "hf_oauth_scopes": texts,
-    "hf_oauth_expiration_minutes": whole,
+    "hf_oauth_expiration_minutes": whole_number,
     "hf_oauth_authorized_org": lambda value: text(value) or texts(value),
     "disable_embedding": boolean,
     "startup_duration_timeout": like(r"\d+[mh]"),
@@ -144,7 +144,7 @@ def test_the_front_matter_agrees_with_the_project(front_matter: dict[str, Any]) 
     assert licence is not None and front_matter["license"] == licence[1].lower()
     python = front_matter["python_version"]
     assert f'"Programming Language :: Python :: {".".join(python.split(".")[:2])}"' in PYPROJECT
-    # Nothing is fetched, by the host neither.
+    # Nothing is fetched, not even by the host.
     assert "preload_from_hub" not in front_matter
 
 
@@ -157,7 +157,7 @@ def test_the_versions_are_tested_ones_and_those_of_the_host_that_lends_cards(fro
     assert any(each in requirement("torch").specifier for each in LENDING_TORCHES)
 
 
-# A start as it is on a Space: with nothing but the requirements, and no way out.
+# A start as on a Space, with only the requirements and without a network.
 
 WATCHED = """
 import json, os, sys, threading
@@ -201,7 +201,7 @@ sys.addaudithook(watch)
 
 
 def installed() -> set[str]:
-    """The distributions that the requirements bring, with theirs, by name."""
+    """The names of the distributions that the requirements install, dependencies included."""
     found: set[tuple[str, frozenset[str]]] = set()
     waiting = list(REQUIRED)
     here = {canonicalize_name(name) for names in packages_distributions().values() for name in names}
@@ -219,7 +219,7 @@ def installed() -> set[str]:
 
 @dataclass(frozen=True)
 class Start:
-    """What `python app.py` said and did: what it loaded, where it wanted to go, and its cache afterwards."""
+    """The result of `python app.py`: its output, imports, connection attempts and cache."""
 
     config: dict[str, Any]
     health: int
@@ -246,7 +246,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     with running_app(environment) as address:
         config = json.load(urlopen(f"{address}/config", timeout=60))
         health = status(f"{address}/health")
-        # Written when the app asks itself for the first time, which on a busy machine may be later.
+        # The app writes this at its first request to itself, which may be late on a busy machine.
         last = time.monotonic() + 30
         while not (folder / "loaded").exists() and time.monotonic() < last:
             time.sleep(0.1)
@@ -264,7 +264,7 @@ def status(address: str) -> int:
 def test_the_app_starts_with_the_requirements_and_nothing_else(start: Start) -> None:
     assert start.config["title"] == "vitviz"
     assert {"vitviz", "gradio", "torch"} <= start.loaded
-    # Of what only the tests need.
+    # Packages that only the tests need.
     assert {"pytest", "timm", "captum"} <= start.hidden
     assert not start.loaded & start.hidden
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/training.md can be drawn of any run."""
+"""The figures of docs/training.md can be drawn from any run."""
 
 from __future__ import annotations
 
