@@ -60,7 +60,7 @@ def tensors(graph: Any) -> dict[str, np.ndarray]:
     makers = {output: node for node in graph.node for output in node.output}
     found = {name.removeprefix(BACKBONE): value for name, value in values.items() if name.startswith(BACKBONE)}
     for node in graph.node:
-        # The weights of linear layers have no names, but each stands, transposed, before the sum with its bias.
+        # Weights of linear layers have no names; each is transposed, and multiplied before its bias is added.
         bias = next((name for name in node.input if name.startswith(BACKBONE) and name.endswith(".bias")), None)
         product = next((makers[name] for name in node.input if name != bias and name in makers), None)
         if node.op_type == "Add" and bias and product is not None and product.op_type == "MatMul":

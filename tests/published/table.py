@@ -1,4 +1,4 @@
-"""Run every published checkpoint there is and write its row into ``docs/published.md``.
+"""Compare every published checkpoint in a folder, and write its row into ``docs/published.md``.
 
 VITVIZ_PUBLISHED=FOLDER python -m tests.published.table
 """
@@ -29,16 +29,20 @@ COLUMNS = ("pixels", "output", "attention", "rows", "kept numbers")
 NOT_RUN = "not run"
 
 
-def row(name: str, what: str, day: date, figures: Figures) -> str:
+def row(name: str, title: str, day: date, figures: Figures) -> str:
     """One line of the table."""
     cells = [_cell(figures.comparisons.get(column)) for column in COLUMNS]
-    return f"| {' | '.join((f'`{name}`', what, day.isoformat(), figures.reference, *cells))} |"
+    return f"| {' | '.join((f'`{name}`', title, day.isoformat(), figures.reference, *cells))} |"
 
 
-def _cell(found: Comparison | None) -> str:
-    if found is None:
+def _cell(comparison: Comparison | None) -> str:
+    if comparison is None:
         return "–"
-    return f"{found.difference:.1e}" if found.exact else f"**{found.difference:.1e}, allowed {found.bound:.1e}**"
+    return (
+        f"{comparison.difference:.1e}"
+        if comparison.exact
+        else f"**{comparison.difference:.1e}, allowed {comparison.bound:.1e}**"
+    )
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -47,25 +51,25 @@ def rows(text: str) -> dict[str, list[str]]:
     Raises:
         ValueError: it has no place for the table.
     """
-    found = SECTION.search(text)
-    if found is None:
+    section = SECTION.search(text)
+    if section is None:
         raise ValueError("the page has no place for the table: expected <!-- published --> and <!-- /published -->")
-    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[0].splitlines()[2:]]
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in section[0].splitlines()[2:]]
     return {cells[0].strip("`"): cells for cells in lines}
 
 
-def written(text: str, measured: Mapping[str, Figures], day: date) -> str:
-    """The text of a page with the rows of what was measured; all other rows stay as they are."""
-    known = rows(text)
+def updated(text: str, measured: Mapping[str, Figures], day: date) -> str:
+    """The text of a page with the rows of the measured checkpoints; all other rows stay."""
+    existing = rows(text)
     lines = []
-    for name in [*(name for name in {**known, **measured} if name not in NETWORKS), *NETWORKS]:
-        what = NETWORKS.get(name) or (known[name][1] if name in known else "")
+    for name in [*(name for name in {**existing, **measured} if name not in NETWORKS), *NETWORKS]:
+        title = NETWORKS.get(name) or (existing[name][1] if name in existing else "")
         if name in measured:
-            lines.append(row(name, what, day, measured[name]))
-        elif name in known:
-            lines.append(f"| {' | '.join(known[name])} |")
+            lines.append(row(name, title, day, measured[name]))
+        elif name in existing:
+            lines.append(f"| {' | '.join(existing[name])} |")
         else:
-            lines.append(f"| {' | '.join((f'`{name}`', what, NOT_RUN, *[''] * 6))} |")
+            lines.append(f"| {' | '.join((f'`{name}`', title, NOT_RUN, *[''] * 6))} |")
     return SECTION.sub(lambda _: "\n".join((*HEADER, *lines)), text)
 
 
@@ -79,7 +83,7 @@ def main() -> None:
         print(row(name, NETWORKS.get(name, ""), date.today(), measured[name]), flush=True)
         for sentence in measured[name].wrong:
             print(f"  {sentence}")
-    PAGE.write_text(written(PAGE.read_text(), measured, date.today()))
+    PAGE.write_text(updated(PAGE.read_text(), measured, date.today()))
 
 
 if __name__ == "__main__":

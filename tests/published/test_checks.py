@@ -1,4 +1,4 @@
-"""What the checks of published checkpoints find, shown on small ones with random weights; and the page about them."""
+"""The checks of published checkpoints, on small ones with random weights, and the page about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import vitviz
 from tests.published import checks
 from tests.published.checks import OUTPUTS, REFERENCE, VARIABLE, Figures, check, checkpoints
 from tests.published.networks import NETWORKS, download
-from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, written
+from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, updated
 from tests.support.package_checkpoints import EXACT, write
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.read import read_checkpoint
@@ -79,7 +79,7 @@ def test_checks_notice_another_crop_other_weights_and_rows_that_do_not_sum_to_on
     ):
         changes["change"] = change
         figures = check(folder, [PHOTO])
-        assert {what for what, each in figures.comparisons.items() if not each.exact} == wrong
+        assert {quantity for quantity, each in figures.comparisons.items() if not each.exact} == wrong
         assert len(figures.wrong) == len(wrong) and all("coffee.jpg" in sentence for sentence in figures.wrong)
 
 
@@ -184,13 +184,13 @@ def page(*lines: str) -> str:
 
 
 def test_a_row_is_written_and_all_others_stay() -> None:
-    first = written(page(), {"mine": EXACT_FIGURES, "openai/clip-vit-base-patch16": WRONG_FIGURES}, DAY)
+    first = updated(page(), {"mine": EXACT_FIGURES, "openai/clip-vit-base-patch16": WRONG_FIGURES}, DAY)
     found = rows(first)
     assert found["mine"] == ["`mine`", "", "2026-01-02", "Model of package 1", "0.0e+00", "–", "–", "–", "–"]
     assert found["openai/clip-vit-base-patch16"][5] == "**5.0e-01, allowed 1.0e-05**"
     assert first.startswith("before\n") and first.endswith("\nafter\n")
     assert list(found) == ["mine", *NETWORKS]
-    second = rows(written(first, {"facebook/dinov2-base": EXACT_FIGURES}, DAY))
+    second = rows(updated(first, {"facebook/dinov2-base": EXACT_FIGURES}, DAY))
     assert second["mine"] == found["mine"] and second["facebook/dinov2-base"][2] == "2026-01-02"
     assert [cells[2] for cells in second.values()].count(NOT_RUN) == len(NETWORKS) - 2
 
@@ -200,8 +200,8 @@ def test_the_page_has_every_network_with_its_command_and_says_what_was_not_run()
     assert "\n".join(HEADER) in text
     found = rows(text)
     assert len(NETWORKS) == 20 and set(found) > set(NETWORKS)
-    for name, what in NETWORKS.items():
-        assert found[name][1] == what and f"    {download(name)}\n" in text
+    for name, title in NETWORKS.items():
+        assert found[name][1] == title and f"    {download(name)}\n" in text
     for cells in found.values():
         if cells[2] == NOT_RUN:
             assert set(cells[3:]) == {""}

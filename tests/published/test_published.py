@@ -1,4 +1,4 @@
-"""Published checkpoints, where a folder of them is at hand, give the numbers of their packages on real photographs."""
+"""Published checkpoints, if a folder has some, give the numbers of their packages on real photographs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if VARIABLE not in os.environ:
 # Before a package is imported that needs it.
 import tests.reference_packages  # noqa: E402, F401
 
-FOUND = checkpoints(Path(os.environ[VARIABLE]))
+CHECKPOINTS = checkpoints(Path(os.environ[VARIABLE]))
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_published_checkpoint_has_the_numbers_of_its_package(name: str) -> None:
-    figures = check(FOUND[name])
+    figures = check(CHECKPOINTS[name])
     assert figures.wrong == []
     assert {"pixels", "output", "rows"} <= figures.comparisons.keys()

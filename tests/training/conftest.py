@@ -1,4 +1,4 @@
-"""Coloured squares and a whole run on them."""
+"""Coloured squares and a complete run on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    """A whole run, never interrupted. Read only."""
+    """A complete run without interruption. Read only."""
     output = tmp_path_factory.mktemp("runs") / "colours"
     return TrainedRun(output, *loop.train(folder, output, SMALL))
 

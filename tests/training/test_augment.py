@@ -1,4 +1,4 @@
-"""What augmentation does to a batch, and what it leaves alone."""
+"""The effects of augmentation on a batch, and what it does not change."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def ramps() -> torch.Tensor:
 
 
 def only(**settings: Any) -> Augmentation:
-    """Nothing but the settings given."""
+    """An augmentation with these settings alone."""
     return Augmentation(**{"smallest_crop": 1, "flip": False, "jitter": 0, "mix": 0, **settings})
 
 
 def test_without_crop_flip_and_jitter_an_image_moves_by_a_sixteenth_at_most() -> None:
     images = ramps()
-    seen = views(only(), images, SIZE, generator())
-    assert seen.shape == images.shape
-    moved = (seen - images).abs() * 32
-    assert moved.max() <= SIZE / 16 + 1e-3
-    # In the middle, where nothing is reflected, the picture is moved as a whole.
-    inside = (seen - images)[:, :2, 2:-2, 2:-2] * 32
+    augmented = views(only(), images, SIZE, generator())
+    assert augmented.shape == images.shape
+    shift = (augmented - images).abs() * 32
+    assert shift.max() <= SIZE / 16 + 1e-3
+    # In the middle, away from reflections, the whole picture is shifted.
+    inside = (augmented - images)[:, :2, 2:-2, 2:-2] * 32
     assert (inside.amax((2, 3)) - inside.amin((2, 3))).max() < 1e-3
     assert inside.mean((2, 3)).std() > 0.2
 
 
 @pytest.mark.parametrize("smallest", [0.1, 0.5, 0.8, 0.95, 1.0])
 def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> None:
-    seen = views(only(smallest_crop=smallest), ramps(), SIZE, generator())
-    across = seen[:, 0].diff(dim=-1).flatten(1).median(1).values * 32
-    down = seen[:, 1].diff(dim=-2).flatten(1).median(1).values * 32
+    augmented = views(only(smallest_crop=smallest), ramps(), SIZE, generator())
+    across = augmented[:, 0].diff(dim=-1).flatten(1).median(1).values * 32
+    down = augmented[:, 1].diff(dim=-2).flatten(1).median(1).values * 32
     area = across * down
     assert area.min() >= smallest - 1e-3
     assert area.max() <= 1 + 1e-3
@@ -58,15 +58,15 @@ def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> N
 
 
 def test_on_a_plain_ground_the_middle_is_the_image_and_the_edge_is_one_colour() -> None:
-    # Values that no ground has: light grounds are above 0.85, and a tint is the same over a whole picture.
+    # Values that no ground has: light grounds are above 0.85, and a tint is constant over a picture.
     noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
     assert spread(views(only(), noise, 64, generator())).min() > 0
-    seen = views(only(plain_ground=1.0), noise, 64, generator())
-    flat = (seen - seen[..., :1, :1]).abs().amax(1) < 1e-6
+    augmented = views(only(plain_ground=1.0), noise, 64, generator())
+    flat = (augmented - augmented[..., :1, :1]).abs().amax(1) < 1e-6
     share = flat.float().mean((1, 2))
     assert (share > 0.05).float().mean() > 0.7, "a corner of most pictures is ground"
     assert (share < 0.98).all(), "and no picture is ground alone"
-    corners = seen[:, :, 0, 0]
+    corners = augmented[:, :, 0, 0]
     assert 0.3 < (corners.mean(1) > 0.85).float().mean() < 0.75
     half = views(only(plain_ground=0.5), noise, 64, generator())
     grounded = ((half - half[..., :1, :1]).abs().amax(1) < 1e-6).float().mean((1, 2)) > 0.05
@@ -81,17 +81,17 @@ def spread(images: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("name", "kept"), [("detail", "colours"), ("colour_detail", "brightness")])
 def test_reducing_one_models_detail_leaves_the_other_unchanged(name: str, kept: str) -> None:
     noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
-    plain, seen = (views(only(**settings), noise, SIZE, generator()) for settings in ({}, {name: 0.1}))
+    plain, augmented = (views(only(**settings), noise, SIZE, generator()) for settings in ({}, {name: 0.1}))
     weights = torch.tensor([0.299, 0.587, 0.114])
 
-    def parts(images: torch.Tensor) -> dict[str, torch.Tensor]:
+    def split_colours(images: torch.Tensor) -> dict[str, torch.Tensor]:
         brightness = torch.einsum("ichw,c->ihw", images, weights)[:, None]
         return {"brightness": brightness, "colours": images - brightness}
 
-    before, after = parts(plain), parts(seen)
+    before, after = split_colours(plain), split_colours(augmented)
     changed = {"colours": "brightness", "brightness": "colours"}[kept]
     torch.testing.assert_close(after[kept], before[kept], atol=1e-5, rtol=0)
-    # Some are nearly as they were, some have next to no detail; the mean of a picture is what it was.
+    # Some pictures hardly change, some lose nearly all detail; the mean of a picture stays.
     share = spread(after[changed]) / spread(before[changed])
     assert share.min() < 0.2 and share.max() > 0.4
     torch.testing.assert_close(after[changed].mean((-2, -1)), before[changed].mean((-2, -1)), atol=0.02, rtol=0)
@@ -100,23 +100,26 @@ def test_reducing_one_models_detail_leaves_the_other_unchanged(name: str, kept: 
 def test_fine_detail_is_weakened_and_strengthened() -> None:
     noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
     plain = views(only(), noise, SIZE, generator())
-    seen = views(only(detail=0.1, colour_detail=0.1, sharpest=3.0), noise, SIZE, generator())
-    share = spread(seen) / spread(plain)
+    augmented = views(only(detail=0.1, colour_detail=0.1, sharpest=3.0), noise, SIZE, generator())
+    share = spread(augmented) / spread(plain)
     assert share.min() < 0.5 and 1.5 < share.max() < 3.01
-    torch.testing.assert_close(seen.mean((-2, -1)), plain.mean((-2, -1)), atol=0.03, rtol=0)
-    # Whoever multiplies by one keeps what there is.
+    torch.testing.assert_close(augmented.mean((-2, -1)), plain.mean((-2, -1)), atol=0.03, rtol=0)
+    # A factor of one changes nothing.
     assert (abs(share - 1) < 0.05).any()
 
 
 def test_a_crop_is_stretched_as_much_as_asked_for() -> None:
-    seen = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
-    ratio = seen[:, 0].diff(dim=-1).flatten(1).median(1).values / seen[:, 1].diff(dim=-2).flatten(1).median(1).values
+    augmented = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
+    ratio = (
+        augmented[:, 0].diff(dim=-1).flatten(1).median(1).values
+        / augmented[:, 1].diff(dim=-2).flatten(1).median(1).values
+    )
     assert 0.5 - 1e-3 <= ratio.min() < 0.6
     assert 1.7 < ratio.max() <= 2 + 1e-3
 
 
 def test_views_of_fine_stripes_are_grey_where_they_are_made_smaller() -> None:
-    """Sampled without halving first, a stripe of one pixel would be seen here and missed there."""
+    """Without halving first, sampling would hit some stripes of one pixel and miss others."""
     stripes = repeat(torch.tensor([0.0, 1.0]), "pair -> image 3 row (column pair)", image=20, row=32, column=16)
     small = views(only(), stripes, 8, generator())
     assert (small - 0.5).abs().max() < 0.05
@@ -125,7 +128,7 @@ def test_views_of_fine_stripes_are_grey_where_they_are_made_smaller() -> None:
 
 
 def test_views_of_all_reductions_look_at_the_same_places() -> None:
-    """Of a ramp, a view made smaller is the larger view's mean."""
+    """A reduced view of a ramp has the mean of the larger view."""
     settings = only(smallest_crop=0.05)
     images = torch.nn.functional.interpolate(ramps(), (64, 64), mode="bilinear", align_corners=False)
     large, small = (views(settings, images, size, generator()) for size in (32, 8))
@@ -134,10 +137,10 @@ def test_views_of_all_reductions_look_at_the_same_places() -> None:
 
 
 def test_a_crop_reaches_over_the_edge_by_a_sixteenth_of_its_side_at_most() -> None:
-    seen = views(only(smallest_crop=0.3), ramps(), SIZE, generator())
+    augmented = views(only(smallest_crop=0.3), ramps(), SIZE, generator())
     for channel, dim in ((0, -1), (1, -2)):
-        side = seen[:, channel].diff(dim=dim).flatten(1).median(1).values * 32 * SIZE
-        middle = seen[:, channel].narrow(dim, SIZE // 2 - 1, 2)
+        side = augmented[:, channel].diff(dim=dim).flatten(1).median(1).values * 32 * SIZE
+        middle = augmented[:, channel].narrow(dim, SIZE // 2 - 1, 2)
         centre = middle.mean((1, 2)) * 32 - 7.5
         start, end = centre - side / 2, centre + side / 2
         assert -1 / 16 - 0.02 <= (start / side).min() < -0.02
@@ -165,21 +168,21 @@ def test_jitter_changes_brightness_within_its_bounds() -> None:
 
 def test_jitter_changes_saturation_but_not_grey() -> None:
     colour = repeat(torch.tensor([0.6, 0.4, 0.5]), "channel -> image channel 4 4", image=COUNT)
-    seen = views(only(jitter=0.3), colour, 4, generator())[:, :, 0, 0]
-    spread = (seen[:, 0] - seen[:, 1]) / 0.2
+    augmented = views(only(jitter=0.3), colour, 4, generator())[:, :, 0, 0]
+    spread = (augmented[:, 0] - augmented[:, 1]) / 0.2
     assert 0.7**2 - 1e-3 <= spread.min() < 0.8
     assert 1.2 < spread.max() <= 1.3**2 + 1e-3
-    torch.testing.assert_close(seen[:, 2], seen.mean(1))
+    torch.testing.assert_close(augmented[:, 2], augmented.mean(1))
 
 
 @pytest.mark.parametrize("size", [8, SIZE, 24])
 def test_views_have_the_size_asked_for_and_values_in_range(size: int) -> None:
     images = torch.rand(20, 3, SIZE, SIZE, generator=generator(1)).round()
     before = images.clone()
-    seen = views(Augmentation(smallest_crop=0.2, jitter=1), images, size, generator())
-    assert seen.shape == (20, 3, size, size)
-    assert seen.min() >= 0
-    assert seen.max() <= 1
+    augmented = views(Augmentation(smallest_crop=0.2, jitter=1), images, size, generator())
+    assert augmented.shape == (20, 3, size, size)
+    assert augmented.min() >= 0
+    assert augmented.max() <= 1
     assert torch.equal(images, before)
 
 

@@ -71,9 +71,9 @@ def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tupl
 
 
 def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
-    seen = batches(0, Augmentation(jitter=0, mix=0))
-    assert [len(pixels) for pixels, _ in seen] == [4, 4]
-    pixels, targets = (torch.cat(part) for part in zip(*seen, strict=True))
+    drawn_batches = batches(0, Augmentation(jitter=0, mix=0))
+    assert [len(pixels) for pixels, _ in drawn_batches] == [4, 4]
+    pixels, targets = (torch.cat(tensors) for tensors in zip(*drawn_batches, strict=True))
     indices = (pixels * 25.5 - 1).mean((1, 2, 3)).round().long()
     torch.testing.assert_close(pixels, repeat((indices + 1) / 25.5, "image -> image 3 8 8"))
     assert len(set(indices.tolist())) == 8
@@ -102,13 +102,13 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
     arguments = (Augmentation(), 4, (8,), 0.3, 0)
     plain, _ = next(training_batches(grey_images(4), PLAIN, *arguments))
     pixels, _ = next(training_batches(grey_images(4), standard, *arguments))
-    mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (standard.mean, standard.std))
     torch.testing.assert_close(pixels * std + mean, plain)
 
 
 def test_a_given_order_decides_which_images_an_epoch_sees() -> None:
     order = torch.tensor([7, 7, 2, 0, 5, 1, 9, 9, 3])
     plain = Augmentation(jitter=0, mix=0)
-    seen = training_batches(grey_images(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
-    indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in seen])
+    drawn_batches = training_batches(grey_images(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
+    indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in drawn_batches])
     assert indices.tolist() == order[:8].tolist()

@@ -31,7 +31,7 @@ def test_evaluation_is_what_numpy_computes(make_network: Callable[..., VisionTra
     data = LabelledImages(images, torch.arange(13) % 5, ("a", "b", "c", "d", "e"))
     found = evaluate(network, preprocessing, data, batch_size=batch_size)
 
-    mean, std = (np.array(part)[:, None, None] for part in (preprocessing.mean, preprocessing.std))
+    mean, std = (np.array(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
     pixels = (images.numpy() / 255 - mean) / std
     logits = network(torch.from_numpy(pixels).float()).double().numpy()
     targets = data.targets.numpy()
@@ -50,12 +50,12 @@ def test_evaluation_is_what_numpy_computes(make_network: Callable[..., VisionTra
 
 def binned(probabilities: np.ndarray, targets: np.ndarray) -> float:
     """The expected calibration error, bin by bin."""
-    most, right = probabilities.max(1), probabilities.argmax(1) == targets
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == targets
     edges, error = np.linspace(0, 1, 16), 0.0
     for low, high in pairwise(edges):
-        inside = (most > low) & (most <= high)
+        inside = (confidence > low) & (confidence <= high)
         if inside.any():
-            error += inside.mean() * abs(most[inside].mean() - right[inside].mean())
+            error += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
     return error
 
 
@@ -79,16 +79,16 @@ def test_classes_are_measured_together(make_network: Callable[..., VisionTransfo
     network = make_network(classes=8)
     images = torch.randint(0, 256, (40, 3, 16, 24), dtype=torch.uint8)
     best = logits_of(network, PLAIN, images).topk(6).indices
-    # Of six images, one is right and five are among the five.
+    # One of six images is correct, and five have their class among the top five.
     data = LabelledImages(images, best[range(40), torch.arange(40) % 6], tuple("abcdefgh"))
     logits = classify(network, PLAIN, data).numpy()
     found = evaluate(network, PLAIN, data)
     targets = data.targets.numpy()
     together = [data.labels[index] for index in np.unique(targets)[:2]]
-    chosen = np.isin(targets, np.unique(targets)[:2])
+    in_subset = np.isin(targets, np.unique(targets)[:2])
     share, count = found.of(together)
-    assert count == chosen.sum()
-    assert share == pytest.approx((logits.argmax(1) == targets)[chosen].mean())
+    assert count == in_subset.sum()
+    assert share == pytest.approx((logits.argmax(1) == targets)[in_subset].mean())
     assert found.interval(*together)[0] < share < found.interval(*together)[1]
     among = np.argsort(-logits, axis=1)[:, :5]
     assert found.top5 == pytest.approx((among == targets[:, None]).any(1).mean())

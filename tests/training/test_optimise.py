@@ -1,4 +1,4 @@
-"""Starting weights, optimisers, schedule and averaged weights."""
+"""Initial weights, optimisers, schedule and averaged weights."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def likeness(matrix: torch.Tensor) -> float:
 
 
 def attention_products(network: VisionTransformer) -> tuple[list[float], list[float]]:
-    """Likeness to the identity: of queries' and keys' product in every head, of values' and projection's in a layer."""
+    """Likeness to the identity, of the product of queries and keys per head, and of values and projection per layer."""
     scores, outputs = [], []
     for layer in network.encoder:
         queries, keys, values = rearrange(
@@ -93,7 +93,7 @@ def attention_products(network: VisionTransformer) -> tuple[list[float], list[fl
 
 @pytest.mark.parametrize(("heads", "head_width"), [(4, 16), (2, 16), (4, 32)])
 def test_starting_weights_look_like_those_of_a_trained_network(heads: int, head_width: int) -> None:
-    """Trockman & Kolter 2023: queries agree with keys, values and projection are near a negative identity."""
+    """Trockman & Kolter 2023: queries agree with keys; values times projection is near a negative identity."""
     config = ViTConfig(16, 16, 4, 4, width=64, depth=2, heads=heads, head_width=head_width, mlp_width=64, classes=3)
     network = VisionTransformer(config)
     scores, outputs = attention_products(network)

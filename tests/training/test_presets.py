@@ -1,4 +1,4 @@
-"""What each preset learns, and how large its network is."""
+"""The accuracy of each preset, and the size of its network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
     digits = write_digits(tmp_path / "digits", train=24, test=10)
     config = replace(PRESETS["grey"], batch_size=16, epochs=8, evaluate_every=8)
     model, accuracy = loop.train(digits, tmp_path / "run", config)
-    # By chance it would be a tenth, with a standard deviation of 0.03.
+    # Chance is a tenth, with a standard deviation of 0.03.
     assert accuracy.images == 100 and accuracy.top1 > 0.25
     assert model.labels == tuple("0123456789") and model.network.config.layout(28, 28).grid_width == 7
 

@@ -19,7 +19,7 @@ from vitviz.training import loop
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 
-# What cannot be trained.
+# Refusals.
 
 FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no train": (lambda root: shutil.rmtree(root / "train"), r"no folder train/ in it; expected train/CLASS/IMAGE"),

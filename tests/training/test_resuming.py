@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on as if it had not been, or from its compact state."""
+"""An interrupted run resumes as if it had not been interrupted, or from its compact state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the second epoch, before its state is written."""
+    """Interrupt after the second epoch, before its state is written."""
 
     def stop(*_: object) -> Accuracy:
         raise KeyboardInterrupt
@@ -38,12 +38,12 @@ def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With half of the third epoch's state on the disk."""
+    """Interrupt with half of the third epoch's state on the disk."""
     save_whole, calls = torch.save, itertools.count(1)
 
     def save(state: dict[str, Any], stream: BinaryIO) -> None:
         save_whole(state, stream)
-        # Each epoch writes its state, and then the compact one.
+        # Each epoch writes its state, then its compact state.
         if next(calls) == 5:
             stream.truncate(1000)
             raise KeyboardInterrupt
@@ -68,7 +68,7 @@ def test_an_interrupted_run_resumes_as_if_it_had_not_been(
     assert torch.load(tmp_path / loop.STATE, weights_only=True)["epoch"] == whole_epochs
     assert not (tmp_path / loop.CHECKPOINT).exists()
 
-    # TensorBoard reads the files of one second in the order of their names.
+    # TensorBoard reads files of the same second in the order of their names.
     second = int(time.time())
     while int(time.time()) == second:
         time.sleep(0.05)
@@ -110,13 +110,13 @@ def test_resuming_with_another_configuration_is_refused_with_the_difference(
 def test_other_images_are_not_resumed(
     finished: TrainedRun, tmp_path: Path, classes: tuple[str, ...], count: int, message: str
 ) -> None:
-    other = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
+    other_folder = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
     shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
     with pytest.raises(CheckpointError, match=message):
-        loop.train(other, tmp_path, SMALL)
+        loop.train(other_folder, tmp_path, SMALL)
 
 
-# Going on elsewhere, from the compact state.
+# Resuming from the compact state.
 
 
 def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
@@ -126,16 +126,16 @@ def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
     state = torch.load(compact, weights_only=True)
     assert state["epoch"] == 6 and {tensor.dtype for tensor in state["averaged"].values()} == {torch.bfloat16}
     assert compact.stat().st_size < (finished.output / loop.STATE).stat().st_size / 2
-    # Of a finished run no epoch is left, so that its weights can be seen.
+    # A finished run has no epoch left, so its weights do not change.
     model, _ = loop.train(folder, tmp_path, SMALL, resume_from=compact)
-    kept = {key: value.bfloat16().float() for key, value in finished.model.network.state_dict().items()}
-    assert all(torch.equal(value, kept[key]) for key, value in model.network.state_dict().items())
+    rounded = {key: value.bfloat16().float() for key, value in finished.model.network.state_dict().items()}
+    assert all(torch.equal(value, rounded[key]) for key, value in model.network.state_dict().items())
 
 
 def test_a_compact_state_may_go_on_longer_and_with_other_settings(
     finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output folder's own state counts once there is one."""
+    """A state in the output folder takes precedence."""
     longer = replace(SMALL, epochs=9, muon_rate=0.01, seed=3)
     steps = []
 
@@ -177,19 +177,21 @@ def test_a_compact_state_that_does_not_fit_is_refused(
 
 
 def test_a_compact_state_of_other_classes_is_refused(finished: TrainedRun, tmp_path: Path) -> None:
-    other = write_folder(tmp_path / "images", dict.fromkeys(("blue", "green", "yellow"), (9, 9, 9)), train=12, test=1)
+    other_folder = write_folder(
+        tmp_path / "images", dict.fromkeys(("blue", "green", "yellow"), (9, 9, 9)), train=12, test=1
+    )
     with pytest.raises(CheckpointError, match=r"other images \(classes was \['blue', 'green', 'red'\]"):
-        loop.train(other, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)
+        loop.train(other_folder, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)
 
 
 def test_an_epoch_may_be_a_share_of_the_images(folder: Path, tmp_path: Path) -> None:
-    """Interrupted, the run goes on with the images whose turn it is."""
+    """An interrupted run resumes with the next images of the order."""
     config = replace(SMALL, images_per_epoch=24, class_balance=0.5)
-    whole, _ = loop.train(folder, tmp_path / "whole", config)
-    assert steps_of(curves(tmp_path / "whole"), "test/accuracy") == [4, 8, 12]
+    uninterrupted, _ = loop.train(folder, tmp_path / "uninterrupted", config)
+    assert steps_of(curves(tmp_path / "uninterrupted"), "test/accuracy") == [4, 8, 12]
     with pytest.MonkeyPatch.context() as patch:
         interrupt_step(patch, epoch=2)
         with pytest.raises(KeyboardInterrupt):
             loop.train(folder, tmp_path / "resumed", config)
     resumed, _ = loop.train(folder, tmp_path / "resumed", config)
-    assert same_weights(whole.network, resumed.network)
+    assert same_weights(uninterrupted.network, resumed.network)

@@ -26,21 +26,21 @@ def test_classes_get_their_shares_over_the_epochs(balance: float, count: int) ->
 
 
 def test_every_image_is_seen_before_any_is_repeated() -> None:
-    seen: Counter[int] = Counter()
+    image_counts: Counter[int] = Counter()
     for epoch in range(30):
-        seen.update(balanced_order(TARGETS, 100, 0.5, seed=0, epoch=epoch).tolist())
+        image_counts.update(balanced_order(TARGETS, 100, 0.5, seed=0, epoch=epoch).tolist())
         for index in range(4):
-            often = [seen[int(image)] for image in (index == TARGETS).nonzero()]
+            often = [image_counts[int(image)] for image in (index == TARGETS).nonzero()]
             assert max(often) - min(often) <= 1
-    assert seen[497] > 80 and seen[0] < 10
+    assert image_counts[497] > 80 and image_counts[0] < 10
 
 
 def test_an_epoch_follows_from_seed_and_number_and_is_in_random_order() -> None:
-    one, same = (balanced_order(TARGETS, 100, 0.5, 0, 3) for _ in range(2))
-    assert torch.equal(one, same)
-    for other in (balanced_order(TARGETS, 100, 0.5, 1, 3), balanced_order(TARGETS, 100, 0.5, 0, 4)):
-        assert not torch.equal(one, other)
-    classes = TARGETS[one]
+    order, repeated = (balanced_order(TARGETS, 100, 0.5, 0, 3) for _ in range(2))
+    assert torch.equal(order, repeated)
+    for other_order in (balanced_order(TARGETS, 100, 0.5, 1, 3), balanced_order(TARGETS, 100, 0.5, 0, 4)):
+        assert not torch.equal(order, other_order)
+    classes = TARGETS[order]
     assert len(classes) == 100 and not torch.equal(classes, classes.sort().values)
 
 

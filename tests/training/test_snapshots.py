@@ -1,4 +1,4 @@
-"""Snapshots: kept by a run, opened as one model, and chosen in the app."""
+"""Snapshots: written by a run, opened as one model, and chosen in the app."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = (0, 20, 1000)
 
 @pytest.fixture
 def run(make_model: Make, tmp_path: Path) -> Path:
-    """Three states of a network, beside the notes that somebody made."""
+    """A folder with three states of a network, and a file of notes."""
     folder = tmp_path / "mine" / "snapshots"
     folder.mkdir(parents=True)
     for step in STEPS:
@@ -41,7 +41,7 @@ def run(make_model: Make, tmp_path: Path) -> Path:
     return folder
 
 
-# Kept by a run.
+# Written by a run.
 
 
 @pytest.mark.parametrize(("total", "count"), [(6240, 12), (18, 5), (3, 12), (1, 2), (10**6, 100)])
@@ -68,7 +68,7 @@ def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "kept" / "snapshots"
     last = vitviz.load(folder)
     assert last.snapshots is not None and last.snapshots.steps == (0, 2, 8, 18) and last.name == "kept"
-    # So few test images that nothing was calibrated.
+    # There are too few test images for calibration.
     rounded = {key: tensor.half().float() for key, tensor in model.network.state_dict().items()}
     assert all(torch.equal(tensor, rounded[key]) for key, tensor in last.network.state_dict().items())
     first = vitviz.open_snapshot(last, 0)
@@ -81,9 +81,11 @@ def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
             loop.train(images, tmp_path / "resumed", SMALL, snapshots=5)
     loop.train(images, tmp_path / "resumed", SMALL, snapshots=5)
     for step in last.snapshots.steps:
-        mine, others = (vitviz.load(snapshot_path(tmp_path / name / "snapshots", step)) for name in ("kept", "resumed"))
-        assert same_weights(mine.network, others.network)
-    # In the first epoch, too, before there is a state of a whole one.
+        expected, resumed = (
+            vitviz.load(snapshot_path(tmp_path / name / "snapshots", step)) for name in ("kept", "resumed")
+        )
+        assert same_weights(expected.network, resumed.network)
+    # The same in the first epoch, before any complete epoch has a state.
     with pytest.MonkeyPatch.context() as patch:
         interrupt_step(patch, epoch=0)
         with pytest.raises(KeyboardInterrupt):
@@ -150,7 +152,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
     assert model.name == "snapshots"
     bench = AnalysisService(model, ServerSettings(model_bytes=model.nbytes + 1))
     for step in (*STEPS[:2], *STEPS[:2]):
-        # Of the cache, only the newest is left; the files are linked once more.
+        # Only the newest state is in the cache, so the files are linked again.
         assert bench.model(choice._replace(step=step)).step == step
     with pytest.raises(CheckpointError, match="no snapshot of training step 7"):
         bench.model(choice._replace(step=7))
@@ -163,18 +165,18 @@ def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
 
 @pytest.fixture
 def handlers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    """Of an app that starts with the last state."""
+    """The handlers of an app that starts with the last state."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
     return Handlers(AnalysisService(replace(vitviz.load(run), name=str(run))))
 
 
 def test_a_link_contains_the_step(handlers: Handlers) -> None:
-    opened = handlers.open({"link": "?step=20"}, lambda state: None)
-    assert opened["state"]["views"][0]["step"] == opened["views"][0]["step"] == 20 and opened["notes"] == []
-    assert opened["models"][""]["steps"] == list(STEPS)
-    uid = opened["views"][0]["uid"]
-    assert handlers.describe({"state": opened["state"], "uids": [uid]})["link"] == "?step=20"
-    # The last is what opens without a step.
+    page_state = handlers.open({"link": "?step=20"}, lambda state: None)
+    assert page_state["state"]["views"][0]["step"] == page_state["views"][0]["step"] == 20 and page_state["notes"] == []
+    assert page_state["models"][""]["steps"] == list(STEPS)
+    uid = page_state["views"][0]["uid"]
+    assert handlers.describe({"state": page_state["state"], "uids": [uid]})["link"] == "?step=20"
+    # Without a step the last state opens.
     last = handlers.open({"link": f"?step={STEPS[-1]}"}, lambda state: None)
     assert last["state"]["views"][0]["step"] is None and last["notes"] == []
     other = handlers.open({"link": "?step=7"}, lambda state: None)
@@ -183,9 +185,9 @@ def test_a_link_contains_the_step(handlers: Handlers) -> None:
 
 
 def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> None:
-    opened = handlers.open({"link": "?step=20"}, lambda state: None)
-    uid = opened["views"][0]["uid"]
-    lines = handlers.describe({"state": opened["state"], "uids": [uid]})["python"]
-    made: dict[str, Any] = {}
-    exec("\n".join(line for line in lines.splitlines() if line.startswith(("import", "from", "model"))), made)
-    assert same_weights(made["model"].network, open_snapshot(vitviz.load(run), 20).network)
+    page_state = handlers.open({"link": "?step=20"}, lambda state: None)
+    uid = page_state["views"][0]["uid"]
+    lines = handlers.describe({"state": page_state["state"], "uids": [uid]})["python"]
+    answers: dict[str, Any] = {}
+    exec("\n".join(line for line in lines.splitlines() if line.startswith(("import", "from", "model"))), answers)
+    assert same_weights(answers["model"].network, open_snapshot(vitviz.load(run), 20).network)

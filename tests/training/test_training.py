@@ -1,4 +1,4 @@
-"""A tiny folder of coloured squares is learnt and watched."""
+"""Training on a tiny folder of coloured squares, with its logs and progress."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from vitviz.training.watch import SIDE
 
 pytestmark = pytest.mark.slow
 
-# A whole run.
+# A complete run.
 
 
 def test_a_small_folder_is_learnt(finished: TrainedRun) -> None:
@@ -68,9 +68,9 @@ def test_the_checkpoint_is_the_model_that_train_returns(finished: TrainedRun) ->
 
 def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: TrainedRun, folder: Path) -> None:
     test = read_image_folder(folder, "test", finished.model.preprocessing, 2, 2)
-    again = evaluate(finished.model.network, finished.model.preprocessing, test)
-    assert (again.top1, again.per_class) == (finished.accuracy.top1, finished.accuracy.per_class)
-    assert again.loss == pytest.approx(finished.accuracy.loss, rel=1e-5)
+    repeated = evaluate(finished.model.network, finished.model.preprocessing, test)
+    assert (repeated.top1, repeated.per_class) == (finished.accuracy.top1, finished.accuracy.per_class)
+    assert repeated.loss == pytest.approx(finished.accuracy.loss, rel=1e-5)
 
 
 def test_the_preprocessing_standardises_by_the_training_images(finished: TrainedRun, folder: Path) -> None:
@@ -122,18 +122,18 @@ def test_the_seed_determines_the_weights_and_nothing_else_does(
 ) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    again, _ = loop.train(folder, tmp_path / "again", SMALL)
+    repeated, _ = loop.train(folder, tmp_path / "repeated", SMALL)
     assert torch.equal(torch.get_rng_state(), before), "the caller's own random numbers have changed"
-    assert same_weights(again.network, finished.model.network)
-    other, _ = loop.train(folder, tmp_path / "other", replace(SMALL, seed=1))
-    assert not same_weights(other.network, finished.model.network)
+    assert same_weights(repeated.network, finished.model.network)
+    other_seed, _ = loop.train(folder, tmp_path / "other_seed", replace(SMALL, seed=1))
+    assert not same_weights(other_seed.network, finished.model.network)
 
 
 def test_the_progress_bar_does_not_decide_what_is_learnt(
     finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Hidden(tqdm):
-        """What TQDM_DISABLE=1 makes of every bar."""
+        """A bar as with TQDM_DISABLE=1."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options, disable=True)
@@ -147,34 +147,34 @@ def test_the_progress_bar_does_not_decide_what_is_learnt(
 def test_the_first_epochs_are_seen_at_low_resolution(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    batches = []
 
-    def watched(*arguments: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def spy(*arguments: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for pixels, targets in training_batches(*arguments):
-            seen.append(pixels)
+            batches.append(pixels)
             yield pixels, targets
 
-    monkeypatch.setattr(loop, "training_batches", watched)
+    monkeypatch.setattr(loop, "training_batches", spy)
     loop.train(folder, tmp_path, replace(SMALL, epochs=4, low_resolution=0.5, evaluate_every=4))
-    assert [tuple(pixels.shape) for pixels in seen] == [(12, 3, 6, 6)] * 6 + [(12, 3, 8, 8)] * 6
-    assert len({pixels.numpy().tobytes() for pixels in seen}) == 12, "an epoch repeats another"
+    assert [tuple(pixels.shape) for pixels in batches] == [(12, 3, 6, 6)] * 6 + [(12, 3, 8, 8)] * 6
+    assert len({pixels.numpy().tobytes() for pixels in batches}) == 12, "an epoch repeats another"
 
 
 def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path: Path) -> None:
-    """Interrupted among batches of several sizes, it ends as if it had not been."""
+    """A run interrupted among batches of several sizes ends as if it had not been."""
     config = replace(SMALL, low_resolution=0.25, low_scale=0.5, smallest_scale=0.5, evaluate_every=3)
-    whole, _ = loop.train(folder, tmp_path / "whole", config)
+    uninterrupted, _ = loop.train(folder, tmp_path / "uninterrupted", config)
     with pytest.MonkeyPatch.context() as patch:
         interrupt_step(patch)
         with pytest.raises(KeyboardInterrupt):
             loop.train(folder, tmp_path / "resumed", config)
     resumed, accuracy = loop.train(folder, tmp_path / "resumed", config)
-    assert same_weights(whole.network, resumed.network)
+    assert same_weights(uninterrupted.network, resumed.network)
     test = read_image_folder(folder, "test", resumed.preprocessing, 2, 2)
     small = evaluate(resumed.network, resumed.preprocessing, test.at(4))
     card = resumed.card["top-1 accuracy"]
     assert card.startswith(f"{small.top1:.2%} at 4 pixels, ") and f"{accuracy.top1:.2%} at 8 pixels of 12" in card
-    assert steps_of(curves(tmp_path / "whole"), "test/accuracy at 4 px") == [9, 18]
+    assert steps_of(curves(tmp_path / "uninterrupted"), "test/accuracy at 4 px") == [9, 18]
 
 
 def test_every_batch_has_one_of_the_sides() -> None:
@@ -183,8 +183,8 @@ def test_every_batch_has_one_of_the_sides() -> None:
         for pixels, _ in training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
     ]
     assert set(found) == {4, 6, 8} and found != sorted(found)
-    again = training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
-    assert [pixels.shape[-1] for pixels, _ in again] == found
+    repeated = training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
+    assert [pixels.shape[-1] for pixels, _ in repeated] == found
 
 
 def test_images_are_made_smaller_by_their_means() -> None:
@@ -202,8 +202,8 @@ def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> No
         torch.manual_seed(SMALL.seed)
         start = VisionTransformer(config.model_config(3))
         initialise(start)
-    moved = (model.network.prefix_tokens - start.prefix_tokens).abs().amax(1)
-    assert (moved > 1e-4).all()
+    change = (model.network.prefix_tokens - start.prefix_tokens).abs().amax(1)
+    assert (change > 1e-4).all()
 
 
 def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Pat
 
 def test_a_run_of_little_detail_leaves_a_model_that_reduces_every_picture(folder: Path, tmp_path: Path) -> None:
     model, accuracy = loop.train(folder, tmp_path / "run", replace(SMALL, epochs=1, picture_detail=4))
-    again = load(tmp_path / "run" / loop.CHECKPOINT)
-    assert again.preprocessing == model.preprocessing
-    assert again.preprocessing.detail == 4
-    # The run tested what it leaves.
-    test = read_image_folder(folder, "test", again.preprocessing, SMALL.patch_size, SMALL.patch_size)
-    assert evaluate(again.network, again.preprocessing, test).top1 == accuracy.top1
-    full = evaluate(again.network, replace(again.preprocessing, detail=None), test)
+    repeated = load(tmp_path / "run" / loop.CHECKPOINT)
+    assert repeated.preprocessing == model.preprocessing
+    assert repeated.preprocessing.detail == 4
+    # The run evaluated the model that it saved.
+    test = read_image_folder(folder, "test", repeated.preprocessing, SMALL.patch_size, SMALL.patch_size)
+    assert evaluate(repeated.network, repeated.preprocessing, test).top1 == accuracy.top1
+    full = evaluate(repeated.network, replace(repeated.preprocessing, detail=None), test)
     assert full.loss != pytest.approx(accuracy.loss, rel=1e-4)
