@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.training import PLAIN, SMALL, Finished, counted, interrupt_step, same_weights
+from tests.support.training import PLAIN, SMALL, TrainedRun, grey_images, interrupt_step, same_weights
 from vitviz import CheckpointError, DataError
 from vitviz.training import loop
 from vitviz.training.config import Augmentation
@@ -113,7 +113,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_targets_are_the_label_and_the_teacher_by_their_weights(weight: float) -> None:
     soft = torch.from_numpy(arrays()["probability"][:12]).half()
     plain = Augmentation(jitter=0, mix=0)
-    arguments = (counted(12), PLAIN, plain, 4, (8,), 0.3, 5)
+    arguments = (grey_images(12), PLAIN, plain, 4, (8,), 0.3, 5)
     order = torch.arange(12)
     with_soft = training_batches(*arguments, order=order, soft_labels=soft, soft_label_weight=weight)
     without = training_batches(*arguments, order=order)
@@ -126,7 +126,7 @@ def test_targets_are_the_label_and_the_teacher_by_their_weights(weight: float) -
 def test_mixed_images_have_mixed_soft_labels() -> None:
     """Mixing is linear: what is mixed of one-hot labels is mixed of the teacher's in the same proportion."""
     soft = torch.from_numpy(arrays()["probability"]).half()
-    arguments = (counted(24), PLAIN, Augmentation(mix=1.0), 12, (8,), 0.0, 3)
+    arguments = (grey_images(24), PLAIN, Augmentation(mix=1.0), 12, (8,), 0.0, 3)
     order = torch.arange(24)
     taught = list(training_batches(*arguments, order=order, soft_labels=soft[:24], soft_label_weight=1.0))
     plain = list(training_batches(*arguments, order=order))
@@ -151,7 +151,7 @@ def test_a_run_learns_what_its_teacher_says(folder: Path, tmp_path: Path) -> Non
 
 
 def test_a_run_without_soft_labels_does_not_depend_on_their_weight(
-    finished: Finished, folder: Path, tmp_path: Path
+    finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
     model, _ = loop.train(folder, tmp_path, replace(SMALL, soft_label_weight=0.9))
     assert same_weights(model.network, finished.model.network)
@@ -177,7 +177,7 @@ def test_a_run_resumes_with_the_same_soft_labels_only(
 
 
 def test_another_run_goes_on_from_a_compact_state_with_soft_labels(
-    finished: Finished, folder: Path, tmp_path: Path
+    finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
     path = written(tmp_path, arrays())
     longer = replace(SMALL, epochs=7)
