@@ -15,7 +15,14 @@ import torch.nn.functional as F
 import vitviz
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
-from vitviz.training.calibrate import HIGHEST, LOWEST, calibrate, calibration_error, divide, temperature
+from vitviz.training.calibrate import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    calibrate,
+    calibration_error,
+    divide,
+    temperature,
+)
 from vitviz.ui import build_demo
 from vitviz.ui.explorer import Explorer
 from vitviz.weights import load_checkpoint, save_checkpoint
@@ -45,8 +52,8 @@ def test_no_other_temperature_has_a_lower_cross_entropy() -> None:
 def test_the_temperature_stays_within_its_bounds() -> None:
     targets = torch.arange(12) % 3
     right = 0.5 * F.one_hot(targets, 3).float()
-    assert temperature(right, targets) == pytest.approx(LOWEST, rel=1e-3)
-    assert temperature(-right, targets) == pytest.approx(HIGHEST, rel=1e-3)
+    assert temperature(right, targets) == pytest.approx(MIN_TEMPERATURE, rel=1e-3)
+    assert temperature(-right, targets) == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
 
 
 def test_the_calibration_error_is_the_distance_of_confidence_and_accuracy() -> None:

@@ -8,26 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# Bins of equal width in which probabilities are compared with how often they are right.
+# Number of equal-width bins in which probabilities are compared with accuracy.
 BINS = 15
-# Share of held-out images below the out-of-distribution threshold.
-MISTAKEN = 0.1
+# Fraction of held-out images below the out-of-distribution threshold.
+BELOW_THRESHOLD = 0.1
 # With fewer images the fitted temperature is mostly noise.
 MIN_IMAGES = 200
-# Bounds of the temperature.
-LOWEST, HIGHEST = 0.05, 20.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What held-out images say of a model's probabilities.
+    """Temperature, calibration error and out-of-distribution threshold, measured on held-out images.
 
     Args:
-        temperature: by which the logits are to be divided.
-        error_before, error_after: expected calibration error without and with it, in [0, 1]; the second is measured on
-            images that its temperature was not fitted to.
-        ood_threshold: the energy score that all but a tenth of the images exceed, of logits divided by the
-            temperature; :attr:`vitviz.Analysis.energy_score` defines it.
+        temperature: divisor of the logits.
+        error_before, error_after: expected calibration error without and with the temperature, in [0, 1]. The second is
+            measured on images that its temperature was not fitted to.
+        ood_threshold: energy score that all but a tenth of the images exceed, computed from logits divided by the
+            temperature; :attr:`vitviz.Analysis.energy_score` defines the score.
     """
 
     temperature: float
@@ -43,33 +42,33 @@ class Calibration:
 
 
 def calibrate(logits: torch.Tensor, targets: torch.Tensor) -> Calibration | None:
-    """Fit a temperature to held-out images; None where they are fewer than 200, or hardly one is mistaken.
+    """Fit a temperature to held-out images; None for fewer than 200 images, or where half of them have no mistake.
 
-    The error with it is measured crosswise: each half of the images, every second one, with the temperature of the
-    other half.
+    The error with the temperature is cross-validated. The images with even and odd indices form two halves, and each
+    half is scaled by the temperature fitted to the other.
 
     Args:
         logits: ``"image class"``.
         targets: ``"image"``, class indices.
     """
     halves = [(logits[start::2], targets[start::2]) for start in (0, 1)]
-    if len(targets) < MIN_IMAGES or any(bool((each.argmax(-1) == known).all()) for each, known in halves):
+    if len(targets) < MIN_IMAGES or any(bool((half.argmax(-1) == classes).all()) for half, classes in halves):
         return None
     scaled = torch.empty_like(logits)
-    for start, (fitted, known) in enumerate(reversed(halves)):
-        scaled[start::2] = logits[start::2] / temperature(fitted, known)
-    found = temperature(logits, targets)
-    energy_score = (logits / found).logsumexp(-1)
-    least = float(energy_score.double().quantile(MISTAKEN))
-    return Calibration(found, calibration_error(logits, targets), calibration_error(scaled, targets), least)
+    for start, (half, classes) in enumerate(reversed(halves)):
+        scaled[start::2] = logits[start::2] / temperature(half, classes)
+    fitted = temperature(logits, targets)
+    energy_score = (logits / fitted).logsumexp(-1)
+    ood_threshold = float(energy_score.double().quantile(BELOW_THRESHOLD))
+    return Calibration(fitted, calibration_error(logits, targets), calibration_error(scaled, targets), ood_threshold)
 
 
 def temperature(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """The number by which logits are divided for the least cross-entropy, between 0.05 and 20.
+    """The divisor of the logits that minimises the cross-entropy, between 0.05 and 20.
 
     Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
     """
-    low, high = torch.tensor([LOWEST, HIGHEST], dtype=torch.float64).log().tolist()
+    low, high = torch.tensor([MIN_TEMPERATURE, MAX_TEMPERATURE], dtype=torch.float64).log().tolist()
     logits = logits.double()
 
     def loss(exponent: float) -> float:
@@ -77,34 +76,34 @@ def temperature(logits: torch.Tensor, targets: torch.Tensor) -> float:
 
     # The cross-entropy has a single minimum in the temperature.
     while high - low > 1e-4:
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        if loss(left) < loss(right):
-            high = right
+        lower, upper = low + (high - low) / 3, high - (high - low) / 3
+        if loss(lower) < loss(upper):
+            high = upper
         else:
-            low = left
+            low = lower
     return float(torch.tensor((low + high) / 2).exp())
 
 
 def calibration_error(logits: torch.Tensor, targets: torch.Tensor, bins: int = BINS) -> float:
     """Expected calibration error, in [0, 1].
 
-    The mean distance between how probable the most probable class is said to be and how often it is right, over bins
-    of that probability. Guo et al. 2017, equation 3.
+    The predictions are binned by the probability of the most probable class. The error is the mean distance between
+    that probability and the accuracy, over the bins. Guo et al. 2017, equation 3.
 
     Args:
         logits: ``"image class"``.
         targets: ``"image"``, class indices.
-        bins: of equal width.
+        bins: number of bins of equal width.
     """
-    probability, chosen = logits.double().softmax(-1).max(-1)
-    right = (chosen == targets).double()
-    places = (probability * bins).ceil().long().clamp(1, bins) - 1
-    distances = torch.zeros(bins, dtype=torch.float64).index_add_(0, places, right - probability)
+    probability, predicted = logits.double().softmax(-1).max(-1)
+    correct = (predicted == targets).double()
+    bin_indices = (probability * bins).ceil().long().clamp(1, bins) - 1
+    distances = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_indices, correct - probability)
     return float(distances.abs().sum() / len(targets))
 
 
-def divide(classifier: nn.Linear, by: float) -> None:
-    """Have a classifier give its logits divided by a temperature."""
+def divide(classifier: nn.Linear, divisor: float) -> None:
+    """Divide the weights and bias of a classifier, and so its logits, divisor a number."""
     with torch.no_grad():
         for parameter in classifier.parameters():
-            parameter.div_(by)
+            parameter.div_(divisor)
