@@ -1,4 +1,4 @@
-"""What determines a training run. Imports nothing that only a run needs."""
+"""The configuration of a training run and its presets. Imports nothing that only a run needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def setting(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to a training image, drawn anew for every image and epoch.
+    """Random changes of a training image, new for every image and epoch.
 
-    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field says what it is.
+    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field describes it.
     """
 
     smallest_crop: float = setting(0.5, "least part of the area that a random crop keeps")
@@ -48,7 +48,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Everything that determines a run, together with its images. The metadata of each field says what it is.
+    """The settings that determine a run, together with its images. The metadata of each field describes it.
 
     Raises:
         ConfigError: a value is out of range.
@@ -94,8 +94,8 @@ class TrainingConfig:
             raise ConfigError(
                 f"images_per_epoch = {self.images_per_epoch}: expected 0 or at least batch_size = {self.batch_size}"
             )
-        shares = "warmup", "cooldown", "class_balance", "label_smoothing", "soft_label_weight", "low_resolution"
-        for name in (*shares, "average_decay"):
+        fractions = "warmup", "cooldown", "class_balance", "label_smoothing", "soft_label_weight", "low_resolution"
+        for name in (*fractions, "average_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
         for name in ("low_scale", "smallest_scale"):
@@ -114,7 +114,7 @@ class TrainingConfig:
         self.model_config(classes=1)
 
     def model_config(self, classes: int) -> ViTConfig:
-        """The network of this run for so many classes."""
+        """The configuration of this run's network with the given number of classes."""
         return ViTConfig(
             image_height=self.image_size,
             image_width=self.image_size,
@@ -130,24 +130,24 @@ class TrainingConfig:
         )
 
     def sides(self, epoch: int) -> tuple[int, ...]:
-        """Sides of the images in an epoch, in pixels; that of each batch is drawn from them.
+        """Sides in pixels from which each batch of an epoch draws one.
 
-        A network that has seen several grids can be asked on each: Beyer et al. 2023, "FlexiViT: One Model for All
-        Patch Sizes"; here the image changes and the patch stays.
+        A network trained on several grids works on each of them: Beyer et al. 2023, "FlexiViT: One Model for All Patch
+        Sizes". There the patch size changes; here the image size does.
         """
         if epoch < self.low_resolution * self.epochs:
             return (self._side(self.low_scale),)
         return tuple(
-            sorted({self._side(self.smallest_scale + (1 - self.smallest_scale) * part) for part in (0, 0.5, 1)})
+            sorted({self._side(self.smallest_scale + (1 - self.smallest_scale) * step) for step in (0, 0.5, 1)})
         )
 
     def _side(self, scale: float) -> int:
-        """A part of the whole side, in whole patches."""
+        """The scaled side of the image in pixels, rounded to whole patches."""
         return max(1, round(self.image_size / self.patch_size * scale)) * self.patch_size
 
 
 PRESETS: dict[str, TrainingConfig] = {
-    # The checkpoint that ships: a network of several grids.
+    # A network for several grids.
     "cifar10": TrainingConfig(
         image_size=64,
         register_tokens=4,
@@ -156,8 +156,8 @@ PRESETS: dict[str, TrainingConfig] = {
         smallest_scale=0.5,
         evaluate_every=4,
     ),
-    # Photographs of many things, some of which fill the picture while others are small in it. Half of some 70,000 make
-    # an epoch, so that an interrupt costs little. How sharp colours are tells their source, and is not to be seen.
+    # Photographs whose subject may fill the picture or be small in it. Half of some 70,000 make an epoch, so that an
+    # interrupt costs little. The network must not see how sharp colours are, which would reveal a picture's source.
     "photos": TrainingConfig(
         image_size=112,
         patch_size=8,
@@ -177,7 +177,8 @@ PRESETS: dict[str, TrainingConfig] = {
             smallest_crop=0.2, aspect=1.6, plain_ground=0.25, detail=0.6, colour_detail=0.2, sharpest=2.0
         ),
     ),
-    # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
+    # Digits and clothes such as MNIST and Fashion-MNIST. A mirrored digit is no digit, and a small crop may cut off the
+    # stroke that tells two digits apart.
     "grey": TrainingConfig(
         image_size=28,
         width=96,
@@ -190,4 +191,4 @@ PRESETS: dict[str, TrainingConfig] = {
         augmentation=Augmentation(smallest_crop=0.7, flip=False, jitter=0.1, mix=0.0),
     ),
 }
-"""Runs that are worth repeating, by name."""
+"""Configurations of runs that are worth repeating, by name."""
