@@ -55,9 +55,9 @@ def test_a_folder_that_cannot_be_trained_on_is_refused(
 def test_more_images_than_memory_are_refused_before_they_are_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_module, "MEMORY_LIMIT", 36 * 3 * 8 * 8)
+    monkeypatch.setattr(data_module, "MAX_IMAGE_BYTES", 36 * 3 * 8 * 8)
     assert len(read_image_folder(folder, "train", PLAIN, 2, 2)) == 36
-    monkeypatch.setattr(data_module, "MEMORY_LIMIT", 36 * 3 * 8 * 8 - 1)
+    monkeypatch.setattr(data_module, "MAX_IMAGE_BYTES", 36 * 3 * 8 * 8 - 1)
     monkeypatch.setattr(data_module, "open_image", None)
     with pytest.raises(DataError, match=r"train: 36 decoded images take .* GiB; at most .* GiB"):
         read_image_folder(folder, "train", PLAIN, 2, 2)

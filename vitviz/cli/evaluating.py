@@ -52,7 +52,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     if unknown:
         known_labels = several(model.labels, 10)
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
-    data = data.among(model.labels)
+    data = data.with_labels(model.labels)
     stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
     logits = classify(network, preprocessing, data, network.device)

@@ -42,7 +42,7 @@ class Calibration:
 
 
 def calibrate(logits: torch.Tensor, targets: torch.Tensor) -> Calibration | None:
-    """Fit a temperature to held-out images; None for fewer than 200 images, or where half of them have no mistake.
+    """Fit a temperature to held-out images; None for fewer than 200 images, or where one half of them has no mistake.
 
     The error with the temperature is cross-validated. The images with even and odd indices form two halves, and each
     half is scaled by the temperature fitted to the other.
@@ -87,8 +87,9 @@ def temperature(logits: torch.Tensor, targets: torch.Tensor) -> float:
 def calibration_error(logits: torch.Tensor, targets: torch.Tensor, bins: int = BINS) -> float:
     """Expected calibration error, in [0, 1].
 
-    The predictions are binned by the probability of the most probable class. The error is the mean distance between
-    that probability and the accuracy, over the bins. Guo et al. 2017, equation 3.
+    The predictions are binned by the probability of the most probable class. The error is the distance between
+    the mean of that probability and the accuracy, averaged over the bins by their number of images. Guo et al. 2017,
+    equation 3.
 
     Args:
         logits: ``"image class"``.

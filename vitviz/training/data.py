@@ -1,4 +1,4 @@
-"""A labelled image folder, decoded once and kept in memory, and its batches."""
+"""Labelled image folders, decoded once and kept in memory, and their training batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
-MEMORY_LIMIT = 8 * 2**30
+MAX_IMAGE_BYTES = 8 * 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class LabelledImages:
     Args:
         images: ``"image channel height width"``, uint8.
         targets: ``"image"``, class indices.
-        labels: names of the classes, in the order of the indices. There may be classes without an image.
-        paths: of the files, relative to the folder of the split, with ``/``; empty where there are no files.
+        labels: names of the classes, in the order of the indices. A class may have no image.
+        paths: paths of the files, relative to the folder of the split, with ``/``; empty for images without files.
     """
 
     images: torch.Tensor
@@ -42,76 +42,76 @@ class LabelledImages:
     def __len__(self) -> int:
         return len(self.images)
 
-    def among(self, labels: Sequence[str]) -> LabelledImages:
-        """The same images, with the numbers that their classes have among these, of which all of them are."""
-        places = torch.tensor([labels.index(label) for label in self.labels])
-        return replace(self, targets=places[self.targets], labels=tuple(labels))
+    def with_labels(self, labels: Sequence[str]) -> LabelledImages:
+        """The same images, with class indices that refer to ``labels``, which must contain all of their classes."""
+        new_indices = torch.tensor([labels.index(label) for label in self.labels])
+        return replace(self, targets=new_indices[self.targets], labels=tuple(labels))
 
     def at(self, side: int) -> LabelledImages:
-        """The same images made smaller, to squares of so many pixels."""
+        """The same images, reduced to squares of ``side`` pixels."""
         if self.images.shape[-2:] == (side, side):
             return self
-        smaller = [F.interpolate(part.float(), (side, side), mode="area") for part in self.images.split(5000)]
-        return replace(self, images=torch.cat([part.round().to(torch.uint8) for part in smaller]))
+        reduced = [F.interpolate(images.float(), (side, side), mode="area") for images in self.images.split(5000)]
+        return replace(self, images=torch.cat([images.round().to(torch.uint8) for images in reduced]))
 
 
 def read_image_folder(
     folder: Path, split: str, preprocessing: Preprocessing, patch_height: int, patch_width: int
 ) -> LabelledImages:
-    """Read ``folder/split/class/*``, each image brought to the model's input size.
+    """Read ``folder/split/class/*``, each image brought to the model's input image_bytes.
 
     Args:
         folder: the folder that holds ``train`` and ``test`` (or ``val``).
         split: ``"train"`` or ``"test"``.
         preprocessing: how images become the model's input.
-        patch_height, patch_width: of the model, in pixels.
+        patch_height, patch_width: image_bytes of the model's patches in pixels.
 
     Raises:
         DataError: the folder, its classes or their images are missing, or the images would not fit in memory.
-        ImageError: an image cannot be opened; named in the message.
+        ImageError: an image cannot be opened; the message names it.
     """
     root = next((folder / name for name in SPLITS[split] if (folder / name).is_dir()), None)
     if root is None:
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
         raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
     labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-    found_in = [_images(root / label) for label in labels]
-    files = [(path, index) for index, paths in enumerate(found_in) for path in paths]
-    empty = [label for label, paths in zip(labels, found_in, strict=True) if not paths]
-    if not files or empty:
-        found = f"no image in {', '.join(empty)}" if empty else "no class folder in it"
-        raise DataError(f"{root}: {found}; expected CLASS/IMAGE with {', '.join(FILE_SUFFIXES)}")
+    paths_by_class = [_image_paths(root / label) for label in labels]
+    files = [(path, index) for index, paths in enumerate(paths_by_class) for path in paths]
+    empty_labels = [label for label, paths in zip(labels, paths_by_class, strict=True) if not paths]
+    if not files or empty_labels:
+        problem = f"no image in {', '.join(empty_labels)}" if empty_labels else "no class folder in it"
+        raise DataError(f"{root}: {problem}; expected CLASS/IMAGE with {', '.join(FILE_SUFFIXES)}")
     channels = len(preprocessing.mean)
     height, width = preprocessing.whole_patches(patch_height, patch_width)
-    size = len(files) * channels * height * width
-    if size > MEMORY_LIMIT:
-        limit = MEMORY_LIMIT >> 30
+    image_bytes = len(files) * channels * height * width
+    if image_bytes > MAX_IMAGE_BYTES:
+        max_gib = MAX_IMAGE_BYTES >> 30
         raise DataError(
-            f"{root}: {len(files):,} decoded images take {size / 2**30:.1f} GiB; at most {limit} GiB are kept"
+            f"{root}: {len(files):,} decoded images take {image_bytes / 2**30:.1f} GiB; at most {max_gib} GiB are kept"
         )
 
-    # A folder is one size of input; a shape of its own for every image would not stack.
+    # All images of a folder share one input image_bytes, so that they can be stacked.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
 
-    # Filled image by image: a list of images would double the memory.
+    # The array is filled image by image, since a list of images would double the memory.
     images = torch.empty(len(files), channels, height, width, dtype=torch.uint8)
 
-    def read(index: int) -> None:
+    def read_into(index: int) -> None:
         path, _ = files[index]
-        # The whole path, since class folders often share file names.
+        # Messages name the whole path, since class folders often share file names.
         image, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
         values = torch.from_numpy(np.array(image)).view(height, width, channels)
         images[index] = rearrange(values, "height width channel -> channel height width")
 
     with ThreadPoolExecutor() as pool:
-        for _ in tqdm(pool.map(read, range(len(files))), f"reading {root.name}", len(files), leave=False):
+        for _ in tqdm(pool.map(read_into, range(len(files))), f"reading {root.name}", len(files), leave=False):
             pass
     paths = tuple(path.relative_to(root).as_posix() for path, _ in files)
     return LabelledImages(images, torch.tensor([index for _, index in files]), labels, paths)
 
 
-def _images(folder: Path) -> list[Path]:
-    # macOS puts a "._name.jpg" beside "name.jpg" where the disk cannot hold its attributes.
+def _image_paths(folder: Path) -> list[Path]:
+    # macOS adds a "._name.jpg" beside "name.jpg" on disks that cannot hold its file attributes.
     return sorted(
         path for path in folder.iterdir() if path.suffix.lower() in FILE_SUFFIXES and not path.name.startswith(".")
     )
@@ -130,26 +130,26 @@ def training_batches(
     soft_labels: torch.Tensor | None = None,
     soft_label_weight: float = 0.0,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One epoch: normalised pixels and class probabilities, on the device.
+    """Yield the batches of one epoch: normalised pixels and class probabilities, on the device.
 
     The images come in the given order (:func:`vitviz.training.sampling.balanced_order`), or all in random order. Each
-    batch has one of the sides, in pixels. The last, smaller batch is left out. With soft labels, ``"image class"``,
-    the probabilities are these by their weight, and the smoothed label by what is left of 1.
+    batch draws one of the sides, in pixels. The last batch is dropped if it is smaller. With soft labels,
+    ``"image class"``, the probabilities are a mean of these, with their weight, and of the smoothed labels.
 
-    Everything random follows from the seed, so that an epoch can be repeated after an interrupt.
+    All random numbers follow from the seed, so that an epoch can be repeated after an interrupt.
     """
     random = torch.Generator().manual_seed(seed)
     if order is None:
         order = torch.randperm(len(data), generator=random)
     classes = len(data.labels)
-    for chosen in order.split(batch_size):
-        if len(chosen) < batch_size:
+    for indices in order.split(batch_size):
+        if len(indices) < batch_size:
             return
         side = sides[int(torch.randint(len(sides), (), generator=random))] if len(sides) > 1 else sides[0]
-        pixels = views(augmentation, data.images[chosen].to(device).float() / 255, side, random)
-        right = F.one_hot(data.targets[chosen].to(device), classes).float()
-        targets = right * (1 - label_smoothing) + label_smoothing / classes
+        pixels = views(augmentation, data.images[indices].to(device).float() / 255, side, random)
+        one_hot = F.one_hot(data.targets[indices].to(device), classes).float()
+        targets = one_hot * (1 - label_smoothing) + label_smoothing / classes
         if soft_labels is not None:
-            targets = torch.lerp(targets, soft_labels[chosen].to(targets), soft_label_weight)
+            targets = torch.lerp(targets, soft_labels[indices].to(targets), soft_label_weight)
         pixels, targets = mix_batch(augmentation, pixels, targets, random)
         yield preprocessing.standardise(pixels), targets

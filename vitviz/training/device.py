@@ -1,4 +1,4 @@
-"""What the device of a run can do."""
+"""Capabilities of a device."""
 
 from __future__ import annotations
 

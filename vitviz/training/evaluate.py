@@ -1,4 +1,4 @@
-"""How often a model is right, and how far its probabilities can be believed."""
+"""Accuracy, loss and calibration error of a model on labelled images."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 
-# Standard deviations to either side of the mean between which a normal variable is with a probability of 95 %.
-NORMAL_95 = 1.959964
+# A normal variable lies within this many standard deviations of its mean with a probability of 95 %.
+Z_95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Accuracy:
     """Result of an evaluation.
 
     Args:
-        top1: part of the images whose most probable class is right, in [0, 1].
+        top1: fraction of the images whose most probable class is right, in [0, 1].
         loss: mean cross-entropy in nats.
-        images: how many were evaluated.
-        per_class: the part that is right among the images of each class that has some, by label.
-        counts: the images of each of these classes.
+        images: number of evaluated images.
+        per_class: accuracy on each class that has images, in [0, 1], by label.
+        counts: number of images of each of these classes, by label.
         calibration_error: expected calibration error, in [0, 1].
-        top5: part of the images whose class is among the five most probable ones, in [0, 1].
+        top5: fraction of the images whose class is among the five most probable ones, in [0, 1].
     """
 
     top1: float
@@ -44,10 +44,10 @@ class Accuracy:
     top5: float
 
     def of(self, labels: Sequence[str]) -> tuple[float, int]:
-        """The part that is right among the images of some classes taken together, and how many they are.
+        """The accuracy on all images of the given classes together, in [0, 1], and the number of these images.
 
         Raises:
-            DataError: a class is none of them.
+            DataError: a class has no evaluated images.
         """
         for label in labels:
             if label not in self.counts:
@@ -56,15 +56,15 @@ class Accuracy:
         return sum(self.per_class[label] * self.counts[label] for label in labels) / count, count
 
     def interval(self, *labels: str) -> tuple[float, float]:
-        """Between which the accuracy on all images of some classes lies, or of all classes, with a confidence of 95 %.
+        """The 95 % confidence interval of the accuracy on the given classes, or on all: lower and upper bound.
 
         Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
         """
-        share, count = self.of(labels or tuple(self.counts))
-        squared = NORMAL_95**2 / count
-        middle = (share + squared / 2) / (1 + squared)
-        half = NORMAL_95 / (1 + squared) * math.sqrt(share * (1 - share) / count + squared / (4 * count))
-        return middle - half, middle + half
+        accuracy, count = self.of(labels or tuple(self.counts))
+        shrinkage = Z_95**2 / count
+        centre = (accuracy + shrinkage / 2) / (1 + shrinkage)
+        half_width = Z_95 / (1 + shrinkage) * math.sqrt(accuracy * (1 - accuracy) / count + shrinkage / (4 * count))
+        return centre - half_width, centre + half_width
 
 
 def evaluate(
@@ -75,7 +75,7 @@ def evaluate(
     bfloat16: bool = False,
     batch_size: int = 250,
 ) -> Accuracy:
-    """Classify every image of a set.
+    """Classify every image of a set and measure the accuracy.
 
     Raises:
         DataError: the model's classes are not those of the set.
@@ -110,26 +110,26 @@ def logits_of(
     bfloat16: bool = False,
     batch_size: int = 250,
 ) -> torch.Tensor:
-    """The logits ``"image class"`` of images ``"image channel height width"``, uint8 of the model's input size."""
+    """The logits ``"image class"`` of images of the model's input size, ``"image channel height width"``, uint8."""
     device = device or torch.device("cpu")
     logits = []
     with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-        for some in images.split(batch_size):
-            pixels = preprocessing.standardise(some.float() / 255)
+        for batch in images.split(batch_size):
+            pixels = preprocessing.standardise(batch.float() / 255)
             logits.append(network(pixels.to(device)).float().cpu())
     return torch.cat(logits)
 
 
 def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:
-    """How often logits are right: ``"image class"``, of the images of a set in their order."""
-    right = (logits.argmax(-1) == data.targets).float()
-    of_class = {data.labels[index]: data.targets == index for index in data.targets.unique().tolist()}
+    """The accuracy of logits, ``"image class"``, of the images of a set in their order."""
+    correct = (logits.argmax(-1) == data.targets).float()
+    masks = {data.labels[index]: data.targets == index for index in data.targets.unique().tolist()}
     return Accuracy(
-        float(right.mean()),
+        float(correct.mean()),
         float(F.cross_entropy(logits, data.targets)),
         len(data),
-        {label: float(right[those].mean()) for label, those in of_class.items()},
-        {label: int(those.sum()) for label, those in of_class.items()},
+        {label: float(correct[mask].mean()) for label, mask in masks.items()},
+        {label: int(mask.sum()) for label, mask in masks.items()},
         calibration_error(logits, data.targets),
         float((logits.topk(min(5, logits.shape[-1])).indices == data.targets[:, None]).any(-1).float().mean()),
     )
