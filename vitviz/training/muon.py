@@ -1,4 +1,4 @@
-"""The Muon optimiser, in the precision that the device multiplies fast."""
+"""The Muon optimiser, in the precision that is fast on the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from vitviz.training.device import has_bfloat16
 
-# The polynomial that brings singular values near 1, and how often it is applied.
+# Coefficients of the polynomial that brings singular values near 1, and the number of its iterations.
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
@@ -19,15 +19,15 @@ ITERATIONS = 5
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is the nearest orthogonal matrix: Jordan et al. 2024, "Muon".
 
-    The update is scaled to the size of one of AdamW (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that
-    both have one scale of learning rates. ``torch.optim.Muon`` multiplies in bfloat16 everywhere, which takes ten
-    times as long as float32 on processors that emulate it.
+    The update is scaled to the size of an AdamW update (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that
+    learning rates of both are comparable. ``torch.optim.Muon`` always multiplies in bfloat16, which takes ten times as
+    long as float32 on processors that emulate it.
 
     Args:
         matrices: parameters of two dimensions.
         lr: learning rate.
-        weight_decay: decoupled, multiplied with the learning rate.
-        momentum: part of the mean of the gradients that is kept from step to step.
+        weight_decay: decoupled weight decay, multiplied by the learning rate.
+        momentum: decay of the running mean of the gradients, per step.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
-            # Matrices of one shape are multiplied together, the tall ones turned on their side.
+            # Matrices of one shape are multiplied as a batch, tall ones transposed.
             updates: defaultdict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
             for matrix in group["params"]:
                 if matrix.grad is None:
@@ -59,16 +59,16 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
-    """About the nearest orthogonal matrices, ``"matrix row column"`` with at most as many rows as columns.
+    """Approximate the nearest orthogonal matrices by five Newton-Schulz steps; singular values end between 0.7 and 1.2.
 
-    Singular values come out between 0.7 and 1.2: five steps of Newton and Schulz.
+    Input and result are ``"matrix row column"``, with at most as many rows as columns.
     """
     linear, cubic, quintic = COEFFICIENTS
-    found = matrices.bfloat16() if has_bfloat16(matrices.device) else matrices
-    found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    iterate = matrices.bfloat16() if has_bfloat16(matrices.device) else matrices
+    iterate = iterate / iterate.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(ITERATIONS):
-        gram = found @ found.mT
-        # Sums and products in one, so that bfloat16 is rounded to once.
+        gram = iterate @ iterate.mT
+        # A fused product and sum rounds to bfloat16 only once.
         polynomial = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
-        found = torch.baddbmm(found, polynomial, found, beta=linear)
-    return found.to(matrices.dtype)
+        iterate = torch.baddbmm(iterate, polynomial, iterate, beta=linear)
+    return iterate.to(matrices.dtype)
