@@ -16,7 +16,7 @@ from tests.support.training import SMALL, interrupt_step, same_weights, write_fo
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
-from vitviz.training.snapshots import MOST, snapshot_steps
+from vitviz.training.snapshots import MAX_SNAPSHOTS, snapshot_steps
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
@@ -53,7 +53,7 @@ def test_first_and_last_are_kept_and_the_first_ones_are_dense(total: int, count:
     assert snapshot_steps(total, 0) == frozenset() and snapshot_steps(total, 1) == {total}
 
 
-@pytest.mark.parametrize("count", [-1, MOST + 1])
+@pytest.mark.parametrize("count", [-1, MAX_SNAPSHOTS + 1])
 def test_a_number_of_snapshots_out_of_range_is_refused(count: int) -> None:
     with pytest.raises(ConfigError, match=rf"snapshots = {count}: expected a number from 0 to 100"):
         snapshot_steps(10, count)

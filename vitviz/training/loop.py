@@ -32,7 +32,7 @@ from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
-# On a CPU, a batch is computed in pieces of this many tokens, whose activations stay in the cache.
+# On a CPU, a batch is computed in chunks of this many tokens, so that activations stay in the cache.
 TOKENS_AT_ONCE = 4096
 
 
@@ -82,22 +82,24 @@ def train(
     steps_per_epoch = (config.images_per_epoch or len(data)) // config.batch_size
     if steps_per_epoch < 1:
         raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
-    taught = None if soft_labels is None else read_soft_labels(soft_labels, data.paths, data.labels)
+    teacher = None if soft_labels is None else read_soft_labels(soft_labels, data.paths, data.labels)
     mean, std = _statistics(data)
     preprocessing = replace(plain, mean=mean, std=std, detail=config.picture_detail or None)
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bfloat16 = has_bfloat16(device)
-    run = _new_run(config, data, taught, device)
+    run = _new_run(config, data, teacher, device)
     output.mkdir(parents=True, exist_ok=True)
-    taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
+    snapshotter = Snapshotter(
+        output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots
+    )
     if (output / STATE).exists():
         run.resume(output / STATE)
     else:
         if resume_from is not None:
             run.start_from(resume_from)
-        if taken.steps:
-            taken.refuse_others()
+        if snapshotter.steps:
+            snapshotter.refuse_others()
             # Before the first snapshot, so that a resumed run recognises its own.
             run.save(output / STATE)
     limit = None
@@ -106,7 +108,7 @@ def train(
         _limit(run.network, limit)
         _limit(run.averaged, limit)
     if run.epoch == 0:
-        taken.take(run.averaged, 0)
+        snapshotter.take(run.averaged, 0)
     done = run.epoch * steps_per_epoch
     name = output.resolve().name
     with (
@@ -115,7 +117,7 @@ def train(
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
         while run.epoch < config.epochs:
-            _epoch(run, data, taught, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken, limit)
+            _epoch(run, data, teacher, preprocessing, device, bfloat16, steps_per_epoch, bar, log, snapshotter, limit)
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
                 done = run.epoch * steps_per_epoch
@@ -129,31 +131,31 @@ def train(
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
             run.save(output / STATE)
             run.save_compact(output / COMPACT)
-    model, accuracy = _finished(run, name, preprocessing, test, device, f"{len(data):,}")
+    model, accuracy = _finished_model(run, name, preprocessing, test, device, f"{len(data):,}")
     if terms:
         model = replace(model, card={**model.card, "terms": terms})
     save_checkpoint(output / CHECKPOINT, model)
     return model, accuracy
 
 
-def _finished(
+def _finished_model(
     run: Run, name: str, preprocessing: Preprocessing, test: LabelledImages, device: torch.device, images: str
 ) -> tuple[Model, Accuracy]:
-    """The averaged network as a model that knows how far it can be believed.
+    """The averaged network as a calibrated model, and its accuracy on the test images.
 
     Args:
-        run, name, preprocessing: of the model.
-        test: the images that it is tested and calibrated on.
-        device: to test it on.
-        images: how many it was trained on, in words.
+        run, name, preprocessing: the run, and name and preprocessing of the model.
+        test: images for testing and calibration.
+        device: device for testing.
+        images: number of training images, as text.
     """
     config, network = run.config, run.averaged
     logits = {side: classify(network, preprocessing, test.at(side), device) for side in config.sides(config.epochs)}
-    found = calibrate(logits[config.image_size], test.targets)
-    if found is not None:
+    calibration = calibrate(logits[config.image_size], test.targets)
+    if calibration is not None:
         assert isinstance(network.classifier, torch.nn.Linear)
-        divide(network.classifier, found.temperature)
-        logits = {side: each / found.temperature for side, each in logits.items()}
+        divide(network.classifier, calibration.temperature)
+        logits = {side: each / calibration.temperature for side, each in logits.items()}
     accuracies = {side: accuracy_of(each, test) for side, each in logits.items()}
     accuracy = accuracies[config.image_size]
     top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in accuracies.items())
@@ -161,10 +163,14 @@ def _finished(
         "data": f"{images} training and {len(test):,} test images of {len(test.labels)} classes",
         "epochs": str(config.epochs),
         "top-1 accuracy": f"{top1 if len(logits) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
-        "calibration": "none: too few test images or mistakes to learn from" if found is None else found.summary,
+        "calibration": "none: too few test images or mistakes to learn from"
+        if calibration is None
+        else calibration.summary,
     }
-    least = None if found is None else found.ood_threshold
-    return Model(name, network.to("cpu").eval(), preprocessing, test.labels, card, ood_threshold=least), accuracy
+    ood_threshold = None if calibration is None else calibration.ood_threshold
+    return Model(
+        name, network.to("cpu").eval(), preprocessing, test.labels, card, ood_threshold=ood_threshold
+    ), accuracy
 
 
 def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -180,14 +186,14 @@ def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(round(value, 4) for value in mean.tolist()), tuple(round(value, 4) for value in std.tolist())
 
 
-def _new_run(config: TrainingConfig, data: LabelledImages, taught: SoftLabels | None, device: torch.device) -> Run:
+def _new_run(config: TrainingConfig, data: LabelledImages, teacher: SoftLabels | None, device: torch.device) -> Run:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         network = VisionTransformer(config.model_config(len(data.labels)))
         initialise(network)
     network.to(device)
     averaged = copy.deepcopy(network).requires_grad_(False).eval()
-    # On a processor the backward pass of the fused kernel is slower than two matrix products at this size.
+    # On a CPU the backward pass of the fused kernel is slower than two matrix products at this size.
     for layer in network.encoder:
         layer.attention.fused = device.type != "cpu"
     rates = optimisers(network, config.muon_rate, config.adam_rate, config.weight_decay)
@@ -195,20 +201,20 @@ def _new_run(config: TrainingConfig, data: LabelledImages, taught: SoftLabels | 
         for group in optimiser.param_groups:
             group["highest_rate"] = group["lr"]
     images = {"classes": list(data.labels), "training images": len(data)}
-    return Run(config, images, network, averaged, rates, None if taught is None else taught.digest)
+    return Run(config, images, network, averaged, rates, None if teacher is None else teacher.digest)
 
 
 def _epoch(
     run: Run,
     data: LabelledImages,
-    taught: SoftLabels | None,
+    teacher: SoftLabels | None,
     preprocessing: Preprocessing,
     device: torch.device,
     bfloat16: bool,
     steps_per_epoch: int,
     bar: tqdm,
     log: SummaryWriter,
-    taken: Snapshotter,
+    snapshotter: Snapshotter,
     limit: torch.Tensor | None,
 ) -> None:
     config, sides = run.config, run.config.sides(run.epoch)
@@ -227,7 +233,7 @@ def _epoch(
         seed,
         device,
         order,
-        None if taught is None else taught.probabilities,
+        None if teacher is None else teacher.probabilities,
         config.soft_label_weight,
     )
     run.network.train()
@@ -246,7 +252,7 @@ def _epoch(
         average_into(run.averaged, run.network, step, config.average_decay)
         bar.update()
         done = step + 1
-        taken.take(run.averaged, done)
+        snapshotter.take(run.averaged, done)
         if done % min(20, steps_per_epoch) == 0:
             mistake = float(loss)
             if not math.isfinite(mistake):
@@ -263,7 +269,7 @@ def _epoch(
 
 
 def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
-    """Keep the patch embedding to what it is to see."""
+    """Project the patch embedding, so that it cannot see high colour frequencies."""
     weight = network.patch_embedding.weight
     with torch.no_grad():
         weight.copy_(weight @ limit)
@@ -272,17 +278,17 @@ def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
 def _backward(
     network: VisionTransformer, pixels: torch.Tensor, targets: torch.Tensor, device: torch.device, bfloat16: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add the gradients of a batch; its mean loss, and the part of it that is right."""
+    """Accumulate the gradients of a batch. Returns its mean loss and its accuracy, in [0, 1]."""
     count = len(pixels)
     if device.type == "cpu":
         layout = network.config.layout(*pixels.shape[-2:])
         count = max(1, TOKENS_AT_ONCE // layout.token_count)
     loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
-    for some, labels in zip(pixels.split(count), targets.split(count), strict=True):
+    for chunk, labels in zip(pixels.split(count), targets.split(count), strict=True):
         with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-            logits = network(some)
-        part = F.cross_entropy(logits.float(), labels, reduction="sum") / len(pixels)
-        part.backward()
-        loss += part.detach()
+            logits = network(chunk)
+        chunk_loss = F.cross_entropy(logits.float(), labels, reduction="sum") / len(pixels)
+        chunk_loss.backward()
+        loss += chunk_loss.detach()
         right += (logits.argmax(-1) == labels.argmax(-1)).sum() / len(pixels)
     return loss, right

@@ -14,7 +14,7 @@ from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import files_by_step, snapshot_path
 
-MOST = 100
+MAX_SNAPSHOTS = 100
 
 
 def snapshot_steps(total: int, count: int) -> frozenset[int]:
@@ -27,8 +27,8 @@ def snapshot_steps(total: int, count: int) -> frozenset[int]:
     Raises:
         ConfigError: the count is out of range.
     """
-    if not 0 <= count <= MOST:
-        raise ConfigError(f"snapshots = {count}: expected a number from 0 to {MOST}")
+    if not 0 <= count <= MAX_SNAPSHOTS:
+        raise ConfigError(f"snapshots = {count}: expected a number from 0 to {MAX_SNAPSHOTS}")
     if count == 1:
         return frozenset({total})
     return frozenset(round(total * (index / (count - 1)) ** 3) for index in range(count))

@@ -53,16 +53,18 @@ def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) ->
             missing = [name for name in ARRAYS if name not in archive.files]
             if missing:
                 raise DataError(f"{file}: no array {missing[0]!r} in it; expected {', '.join(ARRAYS)}")
-            found, path, probability = (archive[name] for name in ARRAYS)
+            file_labels, path, probability = (archive[name] for name in ARRAYS)
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; expected soft labels as an .npz file") from None
     # NumPy raises several kinds of error for damaged files, and takes an .npy file for an array.
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, TypeError, AttributeError) as error:
         raise DataError(f"{file}: damaged, or no .npz file of soft labels ({type(error).__name__})") from error
-    if found.ndim != 1 or found.dtype.kind != "U" or tuple(found) != tuple(labels):
-        odd = sorted(set(found.ravel().astype(str)) ^ set(labels))
+    if file_labels.ndim != 1 or file_labels.dtype.kind != "U" or tuple(file_labels) != tuple(labels):
+        odd = sorted(set(file_labels.ravel().astype(str)) ^ set(labels))
         difference = f"; only one of them has {several(odd, 5)}" if odd else ", in this order"
-        raise DataError(f"{file}: {describe(found)} as labels; expected the {len(labels)} training classes{difference}")
+        raise DataError(
+            f"{file}: {describe(file_labels)} as labels; expected the {len(labels)} training classes{difference}"
+        )
     if path.ndim != 1 or path.dtype.kind != "U":
         raise DataError(f"{file}: path is {describe(path)} of {path.dtype}; expected a list of text")
     if probability.shape != (len(path), len(labels)) or probability.dtype.kind != "f":
@@ -77,14 +79,14 @@ def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) ->
             f"{file}: no soft label of {len(lacking):,} training images, such as {quote(lacking[0])}; expected one of "
             "each, by its path in the folder train"
         )
-    chosen = probability[[rows[name] for name in paths]]
-    sums = chosen.sum(1, dtype=np.float64)
-    wrong = ~(np.isfinite(sums) & (chosen >= 0).all(1) & (np.abs(sums - 1) <= SUM_TOLERANCE))
+    probabilities = probability[[rows[name] for name in paths]]
+    sums = probabilities.sum(1, dtype=np.float64)
+    wrong = ~(np.isfinite(sums) & (probabilities >= 0).all(1) & (np.abs(sums - 1) <= SUM_TOLERANCE))
     if wrong.any():
         first = int(wrong.argmax())
         raise DataError(
             f"{file}: the row of {quote(paths[first])} sums to {sums[first]:.4g}, its least number is "
-            f"{chosen[first].min():.4g}; expected probabilities, of 0 or more and with sum 1"
+            f"{probabilities[first].min():.4g}; expected probabilities, of 0 or more and with sum 1"
         )
-    kept = np.ascontiguousarray(chosen, dtype=np.float16)
-    return SoftLabels(torch.from_numpy(kept), hashlib.sha256(kept.tobytes()).hexdigest()[:16])
+    rounded = np.ascontiguousarray(probabilities, dtype=np.float16)
+    return SoftLabels(torch.from_numpy(rounded), hashlib.sha256(rounded.tobytes()).hexdigest()[:16])

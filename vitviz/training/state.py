@@ -31,11 +31,11 @@ class Run:
     epoch: int = 0
 
     def save(self, path: Path) -> None:
-        """Write everything that a resume needs, whole or not at all."""
+        """Write everything that a resume needs, atomically."""
         _write(
             path,
             {
-                **self._what(),
+                **self._header(),
                 "network": self.network.state_dict(),
                 "averaged": self.averaged.state_dict(),
                 "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
@@ -44,9 +44,9 @@ class Run:
 
     def save_compact(self, path: Path) -> None:
         """Write the averaged weights in bfloat16, a tenth of :meth:`save`, for :meth:`start_from`."""
-        _write(path, {**self._what(), "averaged": _rounded(self.averaged)})
+        _write(path, {**self._header(), "averaged": _rounded(self.averaged)})
 
-    def _what(self) -> dict[str, Any]:
+    def _header(self) -> dict[str, Any]:
         taught = {"soft labels": self.soft_labels}
         return {"config": asdict(self.config), "images": self.images, **taught, "epoch": self.epoch}
 
