@@ -99,10 +99,10 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) ->
 
 
 def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
-    assert state.keys() == {"config", "images", "epoch", "network", "averaged", "optimisers"}
+    assert state.keys() == {"config", "images", "soft labels", "epoch", "network", "averaged", "optimisers"}
     assert state["config"] == asdict(SMALL)
     assert state["images"] == {"classes": ["blue", "green", "red"], "training images": 36}
-    assert state["epoch"] == 6
+    assert state["soft labels"] is None and state["epoch"] == 6
 
 
 def test_a_finished_run_is_not_trained_further(
