@@ -151,7 +151,7 @@ def test_equal_entries_are_discarded_in_reading_order(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("cut", [Threshold(0.5), Threshold(0.5, 1), Threshold(0.5, 4), Threshold(1.0)], ids=str)
+@pytest.mark.parametrize("threshold", [Threshold(0.5), Threshold(0.5, 1), Threshold(0.5, 4), Threshold(1.0)], ids=str)
 def test_the_first_entry_alone_can_be_spared(rows: int, threshold: Threshold) -> None:
     matrix = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.75, 0.25], [1.0, 0.25, 0.5]])
     expected = joined(threshold.apply(split(matrix, rows)), 3)

@@ -63,7 +63,7 @@ GROUPS = {
 def test_processors_are_those_of_the_quota(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     files = {f"sys/fs/cgroup/{path}": content for path, content in GROUPS[name].files.items()}
-    files |= {} if GROUPS[name].own is None else {"proc/self/cgroup": GROUPS[name].own or ""}
+    files |= {} if GROUPS[name].cgroup is None else {"proc/self/cgroup": GROUPS[name].cgroup or ""}
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(f"{content}\n")

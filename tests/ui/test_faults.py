@@ -108,7 +108,7 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     path.unlink()
     _, analysis = bench.analyze(bench.model(choice), picture, InputSettings("squash"))
     assert analysis.map("relevance").values.isfinite().all()
-    bench.models = type(bench.models)(1, leaving=bench.cache.drop)
+    bench.models = type(bench.models)(1, on_evict=bench.cache.drop)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
         bench.model(choice)
     assert model.labels == analysis.model.labels
