@@ -201,7 +201,7 @@ def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, libr
     before, busy = caption(page).inner_text(), page.locator(".vx-busy")
     expect(busy).not_to_be_visible()
     written = open_settings(page).locator(".vx-pixels")
-    written.fill("448")
+    written.fill("640")
     written.press("Enter")
     expect(busy).to_contain_text("Analysing, layer by layer")
     page.locator(".vx-stop").click()
@@ -209,7 +209,7 @@ def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, libr
     check_page(page, library)
     expect(caption(page)).to_have_text(before)
     # What was asked for in between is not wanted any more once the page is back at what it shows.
-    written.fill("440")
+    written.fill("632")
     written.press("Enter")
     expect(busy).to_contain_text("Analysing, layer by layer")
     page.locator(".vx-resolution").select_option("null")
