@@ -32,7 +32,7 @@ app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
 # In the order of tests/conftest.py, not by the number of tests in a file.
-WORKERS := --numprocesses auto --dist loadfile --no-loadscope-reorder
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.test
 	$(BIN)/python -m tests.browser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,12 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
     config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
     items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than processors, as tests wait for pages. A worker and its browser take 3 GiB at most."""
-    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min((os.cpu_count() or 1) + 1, int(gigabytes / 3)))
 
 
 def pytest_collection_finish() -> None:
