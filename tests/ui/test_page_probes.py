@@ -16,6 +16,7 @@ from tests.driver import (
     ARTEFACTS,
     EXAMPLE,
     EXPLORER,
+    NEXT_FRAMES,
     canvas,
     caption,
     choose_example,
@@ -133,6 +134,19 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         page.locator(".vx-figure canvas").click(position={"x": 5, "y": edges["height"] - 5})
         settle(page)
         assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
+
+
+def test_points_stay_while_they_are_clicked(browser: Browser, app: SmallApp) -> None:
+    with opened_page(browser, app.address, "panel=probes&probe=attention_distance") as page:
+        first = page.locator(".vx-figure .vx-point").first.element_handle()
+        page.locator(".vx-found").evaluate("(figures) => { figures.style.paddingBottom = '40px'; }")
+        page.evaluate(NEXT_FRAMES)
+        assert first.evaluate("(point) => point.isConnected")
+        # In another width it is drawn anew.
+        page.locator(".vx-figure").first.evaluate("(figure) => { figure.style.width = '300px'; }")
+        page.locator(".vx-found").evaluate("(figures) => { figures.style.paddingBottom = '0'; }")
+        page.wait_for_function("(point) => !point.isConnected", arg=first)
+        assert page.locator(".vx-figure svg").first.get_attribute("viewBox") == "0 0 300 250"
 
 
 def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp) -> None:

@@ -65,6 +65,17 @@ def like(page: Page, name: str) -> None:
     page.locator(f'.vx-like button[data-like="example:{name}"]').click()
 
 
+def test_a_prediction_keeps_the_focus(browser: Browser, classes: SmallApp) -> None:
+    with opened_page(browser, classes.address, "method=relevance") as page:
+        prediction = page.locator(".vx-predictions button").nth(1)
+        prediction.focus()
+        page.keyboard.press("Enter")
+        assert target(page) == int(prediction.get_attribute("data-index") or "")
+        expect(prediction).to_be_focused()
+        expect(page.locator('.vx-predictions [aria-pressed="true"]')).to_have_count(1)
+        expect(prediction).to_have_attribute("aria-pressed", "true")
+
+
 def test_a_class_against_another(browser: Browser, classes: SmallApp) -> None:
     library = Library(classes.model)
     with opened_page(browser, classes.address, "method=relevance") as page:

@@ -152,13 +152,15 @@ class Probes {
     return getComputedStyle(find("found")).color;
   }
 
-  /** Draw the figures in the available width. */
+  /** Draw the figures whose width or colour of text has changed: a click is lost if its element is replaced meanwhile. */
   draw() {
+    const { ink } = this, isOtherInk = this.drawnInk !== ink;
     for (const figure of this.figures) {
       const width = figure.parts[0].parentElement?.clientWidth;
-      if (width) figure.draw(width, this.ink);
+      if (width && (isOtherInk || figure.width !== width)) figure.draw(width, ink);
+      figure.width = width;
     }
-    this.drawnInk = this.ink;
+    this.drawnInk = ink;
   }
 
   followWith(figure, token) {

@@ -167,13 +167,18 @@ class Source {
     find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
   }
 
+  /** Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus. */
   showPredictions(view, facts, model) {
-    const holder = find("predictions");
-    holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
-      const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
-      const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index }, "aria-pressed": view.parameters.target === index };
-      return createButton(properties, bar, labelOf(model, index), output);
-    }));
+    const holder = find("predictions"), { target } = view.parameters;
+    if (this.predictedFacts !== facts) {
+      this.predictedFacts = facts;
+      holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
+        const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
+        const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index } };
+        return createButton(properties, bar, labelOf(model, index), output);
+      }));
+    }
+    for (const button of holder.children) button.setAttribute("aria-pressed", Number(button.dataset.index) === target);
   }
 }
 
