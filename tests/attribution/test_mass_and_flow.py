@@ -135,7 +135,7 @@ def test_many_patches_are_pooled_into_cells(most_patches: int, cells: tuple[int,
     assert (f"patches in {rows}×{columns} cells" in found.description) == (most_patches < 24)
     if most_patches >= 24:
         torch.testing.assert_close(found.values, attention_flow(trace, 24).values)
-    # In one_layer layer the flow into a cell is the attention to all of its patches.
+    # In one layer the flow into a cell is the attention to all of its patches.
     one_layer = attention_flow(random_trace(layout, 1), most_patches)
     row = tokens_of(attention_flow(random_trace(layout, 1), 24))
     assert one_layer.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)

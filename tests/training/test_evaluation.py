@@ -15,10 +15,10 @@ from vitviz import (
     Preprocessing,
     VisionTransformer,
 )
+from vitviz.training.attention_log import SIDE, attention_picture
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy, classify, evaluate, logits_of
-from vitviz.training.strangers import area_under_curve
-from vitviz.training.watch import SIDE, attention_picture
+from vitviz.training.out_of_distribution import area_under_curve
 
 # Evaluation.
 

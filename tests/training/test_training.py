@@ -31,11 +31,11 @@ from vitviz import (
     load,
 )
 from vitviz.training import loop
+from vitviz.training.attention_log import SIDE
 from vitviz.training.config import Augmentation
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
 from vitviz.training.optimise import colour_limit, initialise, schedule
-from vitviz.training.watch import SIDE
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from vitviz.models.gradients import GradientTrace
 
 
 def relevance(gradients: GradientTrace, query: Query | None = None, start_layer: int = 0) -> TokenMap:
-    """The relevance of per_head patch for a class, from attention and its gradient.
+    """The relevance of every patch for a class, from attention and its gradient.
 
     From the lowest layer up, ``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R``, starting with the identity. The map is the
     token's row of R, computed as a chain of row-vector products from the top layer down.

@@ -41,7 +41,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     with extra("train"):
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import accuracy_of, classify, logits_of
-        from vitviz.training.strangers import SCORES, area_under_curve, read_pictures
+        from vitviz.training.out_of_distribution import SCORES, area_under_curve, read_pictures
     model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")

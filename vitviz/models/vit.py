@@ -137,7 +137,7 @@ class VisionTransformer(nn.Module):
         Returns:
             Logits ``"batch class"`` (the pooled features ``"batch feature"`` without a classifier); with
             ``need_weights`` a pair of these and one tensor per encoder layer, ``"batch head query key"``, whose rows
-            sum to 1, or to the head's mask. The logits are the same module_if way.
+            sum to 1, or to the head's mask. The logits are the same either way.
 
         Raises:
             ImageError: the pixels have another number of dimensions or channels, a size that the patch does not

@@ -1,4 +1,4 @@
-"""The configuration of a training run and its presets. Imports nothing that only a run needs."""
+"""Configuration and presets of training runs. Imports nothing that only a run needs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from vitviz.models.config import ViTConfig
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field of a run's configuration; the command offers it as an option with this help."""
+    """A field of a configuration; the command has an option of its name with this help."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of a training image, new for every image and epoch.
+    """Random changes of the training images, drawn anew for every image and epoch.
 
-    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field describes it.
+    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field hold its description.
     """
 
-    smallest_crop: float = setting(0.5, "least part of the area that a random crop keeps")
-    aspect: float = setting(4 / 3, "most by which a random crop is stretched, across or down")
+    smallest_crop: float = setting(0.5, "smallest area of a random crop, as a fraction of the image")
+    aspect: float = setting(4 / 3, "largest aspect ratio of a random crop, in either direction")
     flip: bool = setting(True, "mirror half of the images")
-    plain_ground: float = setting(0.0, "part of the images that end before the picture does, on a plain ground")
-    jitter: float = setting(0.3, "largest change of brightness, contrast and saturation")
-    mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
-    detail: float = setting(1.0, "least part of the side in pixels that detail is kept of; 1 keeps all")
-    colour_detail: float = setting(1.0, "the same of colours, which compressed files keep less of")
-    sharpest: float = setting(0.0, "most that finer detail is multiplied by, from 0: above 1 sharpens; 0 takes it out")
+    plain_ground: float = setting(0.0, "fraction of the images that are shrunk onto a plain background")
+    jitter: float = setting(0.3, "largest change of brightness, contrast and saturation, as a fraction")
+    mix: float = setting(0.5, "fraction of the batches that mixup or CutMix mixes")
+    detail: float = setting(1.0, "smallest side that an image is reduced to before it is enlarged, as a fraction")
+    colour_detail: float = setting(1.0, "the same for colours alone, as in compressed files")
+    sharpest: float = setting(0.0, "largest factor of the finer detail, drawn from 0; above 1 sharpens")
 
     def __post_init__(self) -> None:
         if not 0 < self.smallest_crop <= 1:
@@ -48,7 +48,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The settings that determine a run, together with its images. The metadata of each field describes it.
+    """The settings of a run, which determine its result together with the images; each field's metadata describe it.
 
     Raises:
         ConfigError: a value is out of range.
@@ -61,27 +61,27 @@ class TrainingConfig:
     heads: int = setting(6, "attention heads of a layer")
     mlp_ratio: float = setting(4.0, "hidden features of the MLP, as a multiple of the width")
     register_tokens: int = setting(0, "register tokens beside the CLS token")
-    colour_frequencies: int = setting(0, "of a patch's colours along a side that are seen, the lowest; 0 for all")
+    colour_frequencies: int = setting(0, "lowest frequencies of colour in a patch that the model sees; 0 for all")
     picture_detail: int = setting(
-        0, "side in pixels that every picture is reduced to before it is enlarged; 0 for none"
+        0, "side in pixels to which every picture is reduced before it is enlarged; 0 reduces none"
     )
-    epochs: int = setting(32, "times that every training image is seen, or so many as make an epoch")
-    images_per_epoch: int = setting(0, "training images of an epoch, or 0 for all of them; the next epoch goes on")
-    class_balance: float = setting(0.0, "from 0, images as often as they are there, to 1, all classes equally often")
-    batch_size: int = setting(256, "images a step")
-    muon_rate: float = setting(3e-3, "highest learning rate of the encoder's matrices")
-    adam_rate: float = setting(2e-3, "highest learning rate of everything else")
-    weight_decay: float = setting(0.05, "of both optimisers")
-    warmup: float = setting(0.05, "part of the steps in which the rates rise")
-    cooldown: float = setting(1.0, "part of the steps, the last, in which the rates fall; before, they are highest")
+    epochs: int = setting(32, "number of epochs")
+    images_per_epoch: int = setting(0, "images of an epoch, 0 for all; the next epoch continues where it ends")
+    class_balance: float = setting(0.0, "0 draws every image equally often, 1 every class; values between interpolate")
+    batch_size: int = setting(256, "images of a step")
+    muon_rate: float = setting(3e-3, "highest learning rate of the encoder's matrices (Muon)")
+    adam_rate: float = setting(2e-3, "highest learning rate of all other parameters (Adam)")
+    weight_decay: float = setting(0.05, "weight decay of both optimisers")
+    warmup: float = setting(0.05, "fraction of the steps, the first, in which the learning rates rise")
+    cooldown: float = setting(1.0, "fraction of the steps, the last, in which the learning rates fall")
     label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
-    soft_label_weight: float = setting(0.5, "part of the target that is the teacher's, where there are soft labels")
-    low_resolution: float = setting(0.625, "part of the epochs, the first, with smaller images, to save time")
-    low_scale: float = setting(0.75, "side of these smaller images, as a part of the whole")
-    smallest_scale: float = setting(1.0, "later, the sides of the batches are drawn from this part to the whole")
-    average_decay: float = setting(0.999, "of the averaged weights, which are the ones that are evaluated and kept")
-    evaluate_every: int = setting(2, "epochs from one evaluation on the test images to the next")
-    seed: int = setting(0, "of starting weights, order and augmentation")
+    soft_label_weight: float = setting(0.5, "weight of the teacher's probabilities in the targets")
+    low_resolution: float = setting(0.625, "fraction of the epochs, the first, with smaller images")
+    low_scale: float = setting(0.75, "side of these smaller images, as a fraction of the image size")
+    smallest_scale: float = setting(1.0, "smallest side of the later batches, as a fraction of the image size")
+    average_decay: float = setting(0.999, "decay of the averaged weights, which are evaluated and saved")
+    evaluate_every: int = setting(2, "epochs between two evaluations on the test images")
+    seed: int = setting(0, "seed of the initial weights, the order of the images and the augmentation")
     augmentation: Augmentation = field(default_factory=Augmentation)
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class TrainingConfig:
         )
 
     def sides(self, epoch: int) -> tuple[int, ...]:
-        """Sides in pixels from which each batch of an epoch draws one.
+        """The sides in pixels from which each batch of an epoch draws one.
 
         A network trained on several grids works on each of them: Beyer et al. 2023, "FlexiViT: One Model for All Patch
         Sizes". There the patch size changes; here the image size does.
@@ -156,8 +156,8 @@ PRESETS: dict[str, TrainingConfig] = {
         smallest_scale=0.5,
         evaluate_every=4,
     ),
-    # Photographs whose subject may fill the picture or be small in it. Half of some 70,000 make an epoch, so that an
-    # interrupt costs little. The network must not see how sharp colours are, which would reveal a picture's source.
+    # Photographs whose subject is large or small. An epoch is half of some 70,000 images, so that an interrupt loses
+    # little. The network must not see the sharpness of colours, which would reveal the source of a photograph.
     "photos": TrainingConfig(
         image_size=112,
         patch_size=8,
@@ -177,8 +177,8 @@ PRESETS: dict[str, TrainingConfig] = {
             smallest_crop=0.2, aspect=1.6, plain_ground=0.25, detail=0.6, colour_detail=0.2, sharpest=2.0
         ),
     ),
-    # Digits and clothes such as MNIST and Fashion-MNIST. A mirrored digit is no digit, and a small crop may cut off the
-    # stroke that tells two digits apart.
+    # Digits and clothes, such as MNIST and Fashion-MNIST. A mirrored digit is not a digit, and a small crop may cut off
+    # the stroke that distinguishes two digits.
     "grey": TrainingConfig(
         image_size=28,
         width=96,
@@ -191,4 +191,4 @@ PRESETS: dict[str, TrainingConfig] = {
         augmentation=Augmentation(smallest_crop=0.7, flip=False, jitter=0.1, mix=0.0),
     ),
 }
-"""Configurations of runs that are worth repeating, by name."""
+"""Recommended configurations, by name."""

@@ -58,13 +58,13 @@ class LabelledImages:
 def read_image_folder(
     folder: Path, split: str, preprocessing: Preprocessing, patch_height: int, patch_width: int
 ) -> LabelledImages:
-    """Read ``folder/split/class/*``, each image brought to the model's input image_bytes.
+    """Read ``folder/split/class/*``, each image brought to the model's input size.
 
     Args:
         folder: the folder that holds ``train`` and ``test`` (or ``val``).
         split: ``"train"`` or ``"test"``.
         preprocessing: how images become the model's input.
-        patch_height, patch_width: image_bytes of the model's patches in pixels.
+        patch_height, patch_width: size of the model's patches in pixels.
 
     Raises:
         DataError: the folder, its classes or their images are missing, or the images would not fit in memory.
@@ -90,7 +90,7 @@ def read_image_folder(
             f"{root}: {len(files):,} decoded images take {image_bytes / 2**30:.1f} GiB; at most {max_gib} GiB are kept"
         )
 
-    # All images of a folder share one input image_bytes, so that they can be stacked.
+    # All images of a folder share one input size, so that they can be stacked.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
 
     # The array is filled image by image, since a list of images would double the memory.

@@ -1,4 +1,4 @@
-"""Trains a Vision Transformer from an image folder: interruptible, resumable, seeded, and watched in TensorBoard."""
+"""Training of a Vision Transformer from an image folder: interruptible, resumable, seeded, logged for TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tqdm import tqdm
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
+from vitviz.training.attention_log import attention_picture
 from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
@@ -26,7 +27,6 @@ from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
 from vitviz.training.soft_labels import SoftLabels, read_soft_labels
 from vitviz.training.state import COMPACT, STATE, Run
-from vitviz.training.watch import attention_picture
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
@@ -45,27 +45,28 @@ def train(
     terms: str = "",
     soft_labels: Path | None = None,
 ) -> tuple[Model, Accuracy]:
-    """Train on ``images/train``, test on ``images/test``, and leave a checkpoint in ``output``.
+    """Train on ``images/train``, test on ``images/test``, and write a checkpoint into ``output``.
 
-    A run that was interrupted continues from its last whole epoch, with the same result as if it had not been.
+    An interrupted run continues after the last epoch that it completed, with the same result as without the interrupt.
 
     Args:
         images: a folder with ``train/CLASS/IMAGE`` and ``test/CLASS/IMAGE``.
-        output: holds the state, the TensorBoard logs, the snapshots and the checkpoint.
-        config: of the run.
-        snapshots: how many states are kept on the way, from the first step to the last.
-        resume_from: the compact state of a run of the same network on the same images, to go on from where the output
+        output: folder for the state, the TensorBoard logs, the snapshots and the checkpoint.
+        config: settings of the run.
+        snapshots: number of intermediate states to keep, from the first step to the last.
+        resume_from: compact state of a run of the same network on the same images; the run starts from it if the output
             folder has no state yet.
-        terms: under which the weights are given, as the checkpoint's card is to say it.
-        soft_labels: a teacher's probabilities of every training image, as
-            :func:`vitviz.training.soft_labels.read_soft_labels` describes the file.
+        terms: terms of use of the weights, for the checkpoint's card.
+        soft_labels: file with a teacher's probabilities of every training image, as
+            :func:`vitviz.training.soft_labels.read_soft_labels` describes it.
 
     Raises:
-        DataError: the images cannot be trained on, or the soft labels are not theirs.
-        ImageError: one of them cannot be opened.
-        ConfigError: the number of snapshots is out of range, or the loss has left the finite numbers.
-        CheckpointError: the output folder holds a run with another configuration or other images, a damaged one, or
-            the snapshots of one that is not there; or the compact state is missing, damaged or another network's.
+        DataError: the classes of the splits differ, there are fewer images than in one batch, or the soft labels
+            belong to other images.
+        ImageError: an image cannot be opened.
+        ConfigError: the number of snapshots is out of range, or the loss is no longer finite.
+        CheckpointError: the output folder holds a damaged run, a run with another configuration or other images, or
+            snapshots without their run; or the compact state is missing, damaged or of another network.
     """
     side, patch = config.image_size, config.patch_size
     plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
@@ -112,7 +113,7 @@ def train(
     done = run.epoch * steps_per_epoch
     name = output.resolve().name
     with (
-        # What an interrupted epoch logged is purged; the last whole epoch's evaluation, at the step `done`, stays.
+        # Purges the log of an interrupted epoch; the evaluation of the last complete one, at step `done`, stays.
         SummaryWriter(str(output / LOGS), purge_step=done + 1) as log,
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
@@ -144,7 +145,8 @@ def _finished_model(
     """The averaged network as a calibrated model, and its accuracy on the test images.
 
     Args:
-        run, name, preprocessing: the run, and name and preprocessing of the model.
+        run: the completed run.
+        name, preprocessing: of the model.
         test: images for testing and calibration.
         device: device for testing.
         images: number of training images, as text.
@@ -269,7 +271,7 @@ def _epoch(
 
 
 def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
-    """Project the patch embedding, so that it cannot see high colour frequencies."""
+    """Project the patch embedding, in place, so that it ignores high colour frequencies."""
     weight = network.patch_embedding.weight
     with torch.no_grad():
         weight.copy_(weight @ limit)

@@ -1,4 +1,4 @@
-"""States of a run that are kept on the way, so that its attention can be watched from the first step to the last."""
+"""Snapshots: intermediate states of a run, whose attention the app shows step by step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_SNAPSHOTS = 100
 
 
 def snapshot_steps(total: int, count: int) -> frozenset[int]:
-    """After which steps a state is kept: first and last among them, dense at first, where most changes.
+    """The steps after which a snapshot is taken: the first, the last, and most between them early, where most changes.
 
     Args:
-        total: steps of the run.
-        count: how many are wanted; of a short run fewer are kept.
+        total: number of steps of the run.
+        count: number of snapshots; a short run has fewer.
 
     Raises:
         ConfigError: the count is out of range.
@@ -35,13 +35,13 @@ def snapshot_steps(total: int, count: int) -> frozenset[int]:
 
 
 class Snapshotter:
-    """Writes the snapshots of a run, each half as large as its checkpoint.
+    """Writes the snapshots of a run in float16, each half as large as its checkpoint.
 
     Args:
-        folder: for their files.
+        folder: folder for their files.
         preprocessing, labels: of the model.
-        total: steps of the run.
-        count: how many are wanted.
+        total: number of steps of the run.
+        count: number of snapshots.
 
     Raises:
         ConfigError: the count is out of range.
@@ -54,16 +54,16 @@ class Snapshotter:
         self.total, self.steps = total, snapshot_steps(total, count)
 
     def refuse_others(self) -> None:
-        """To be called by a run that is new.
+        """Refuse a folder in which a new run's snapshots would be mixed with those of another run.
 
         Raises:
-            CheckpointError: the folder has snapshots already, which would be mixed with its own.
+            CheckpointError: the folder already holds snapshots.
         """
         if files_by_step(self.folder):
             raise CheckpointError(f"{self.folder}: snapshots of another run; remove them, or choose another folder")
 
     def take(self, network: VisionTransformer, step: int) -> None:
-        """Keep the state after a step, if that step has a snapshot."""
+        """Write a snapshot of the network, if the schedule has one after this step."""
         if step not in self.steps:
             return
         self.folder.mkdir(exist_ok=True)

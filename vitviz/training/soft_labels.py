@@ -21,14 +21,14 @@ SUM_TOLERANCE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class SoftLabels:
-    """A teacher's probabilities.
+    """A teacher's class probabilities of the training images.
 
-    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network"; kept in a file once for all epochs as in
+    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network". They are computed once for all epochs, as in
     Shen & Xing 2022, "A Fast Knowledge Distillation Framework for Visual Recognition".
 
     Args:
         probabilities: ``"image class"``, float16, in the order of the training images.
-        digest: tells whether a resumed run has the same ones.
+        digest: hash by which a resumed run recognises them.
     """
 
     probabilities: torch.Tensor
@@ -40,15 +40,17 @@ def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) ->
 
     Args:
         file: holds ``labels`` (``"class"``, text), ``path`` (``"image"``, text, relative to the folder ``train`` with
-            ``/``) and ``probability`` (``"image class"``, floats). Images of other paths are passed over.
-        paths: of the training images, in their order.
-        labels: of the training images' classes, in the order of their numbers.
+            ``/``) and ``probability`` (``"image class"``, floats in [0, 1], each row with sum 1). Rows of other paths
+            are ignored.
+        paths: paths of the training images, in their order.
+        labels: names of the classes, in the order of their indices.
 
     Raises:
-        DataError: the file is missing or damaged, has other classes, lacks an image, or a row is no probabilities.
+        DataError: the file is missing or damaged, its classes differ, an image has no row, or a row holds no
+            probabilities.
     """
     try:
-        # NumPy leaves a file open that it opened and could not read.
+        # Opened here, since NumPy does not close a file that it cannot read.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             missing = [name for name in ARRAYS if name not in archive.files]
             if missing:
@@ -56,7 +58,7 @@ def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) ->
             file_labels, path, probability = (archive[name] for name in ARRAYS)
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; expected soft labels as an .npz file") from None
-    # NumPy raises several kinds of error for damaged files, and takes an .npy file for an array.
+    # NumPy raises several kinds of error for damaged files, and returns an array for an .npy file.
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, TypeError, AttributeError) as error:
         raise DataError(f"{file}: damaged, or no .npz file of soft labels ({type(error).__name__})") from error
     if file_labels.ndim != 1 or file_labels.dtype.kind != "U" or tuple(file_labels) != tuple(labels):

@@ -1,4 +1,4 @@
-"""The state of a run: what an interrupt must not lose, and what another machine needs to go on."""
+"""The state of a run on disk: one file resumes it exactly, and a compact one carries its weights to another run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORK = "image_size", "patch_size", "width", "depth", "heads", "mlp_ratio", "r
 
 @dataclass
 class Run:
-    """The state of a run: what an interrupt must not lose."""
+    """A training run between two epochs."""
 
     config: TrainingConfig
     images: dict[str, Any]
@@ -43,12 +43,16 @@ class Run:
         )
 
     def save_compact(self, path: Path) -> None:
-        """Write the averaged weights in bfloat16, a tenth of :meth:`save`, for :meth:`start_from`."""
+        """Write the averaged weights in bfloat16, a tenth of the size of :meth:`save`, for :meth:`start_from`."""
         _write(path, {**self._header(), "averaged": _rounded(self.averaged)})
 
     def _header(self) -> dict[str, Any]:
-        taught = {"soft labels": self.soft_labels}
-        return {"config": asdict(self.config), "images": self.images, **taught, "epoch": self.epoch}
+        return {
+            "config": asdict(self.config),
+            "images": self.images,
+            "soft labels": self.soft_labels,
+            "epoch": self.epoch,
+        }
 
     def resume(self, path: Path) -> None:
         """Continue from what :meth:`save` wrote.
@@ -79,13 +83,13 @@ class Run:
             ) from error
 
     def start_from(self, path: Path) -> None:
-        """Continue from what :meth:`save_compact` wrote, at its epoch; the optimisers begin anew.
+        """Continue from the weights and the epoch that :meth:`save_compact` wrote, with new states of the optimisers.
 
-        The network and the images have to be the same. All else may differ, such as the number of epochs.
+        The network and the images must be the same; other settings, such as the number of epochs, may differ.
 
         Raises:
-            CheckpointError: the file is missing or damaged, belongs to another network or other images, or has more
-                epochs behind it than the run is to have.
+            CheckpointError: the file is missing or damaged, belongs to another network or other images, or its epoch is
+                beyond the last one of this run.
         """
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")

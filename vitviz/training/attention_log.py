@@ -1,4 +1,4 @@
-"""The attention of a few fixed images, to be watched while a model learns."""
+"""A picture of the attention to a few fixed test images, for the log of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIDE = 96
 
 @torch.inference_mode()
 def attention_picture(network: VisionTransformer, preprocessing: Preprocessing, data: LabelledImages) -> np.ndarray:
-    """The first image of the first classes, and below each its attention rollout: ``"channel height width"``, uint8."""
+    """The first image of each of the first classes above its attention rollout: ``"channel height width"``, uint8."""
     first = [int((data.targets == target).nonzero()[0]) for target in range(min(MAX_CLASSES, len(data.labels)))]
     images = data.images[first]
     pixels = preprocessing.standardise(images.float() / 255)

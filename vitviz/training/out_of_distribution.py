@@ -1,4 +1,4 @@
-"""How well a model tells pictures of things that it knows from strangers, pictures of anything else."""
+"""Out-of-distribution scores, which tell pictures of a model's classes from strangers, pictures of other things."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
 
 SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, its negative: the one of the app.
+    # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated; the app uses this score.
     "energy": lambda logits: logits.logsumexp(-1),
     # Hendrycks et al. 2022, "Scaling Out-of-Distribution Detection for Real-World Settings".
     "highest logit": lambda logits: logits.amax(-1),
     # Hendrycks & Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples".
     "highest probability": lambda logits: logits.softmax(-1).amax(-1),
 }
-"""Scores of logits ``"image class"`` that are meant to be higher for what a model knows: ``"image"``."""
+"""Scores ``"image"`` of logits ``"image class"``, by name; each should be higher for pictures of known classes."""
 
 
 def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
-    """How often a known picture scores above a stranger, ties counted half: the area under the ROC curve, in [0, 1].
+    """The area under the ROC curve, in [0, 1]: how often a known picture scores above a stranger; a tie counts half.
 
     Mann & Whitney 1947, from the ranks of all scores.
 
     Args:
-        known, strangers: ``"image"``, the scores of each.
+        known, strangers: scores of both kinds of pictures, each ``"image"``.
     """
     from scipy.stats import rankdata
 
@@ -43,8 +43,8 @@ def read_pictures(folder: Path, preprocessing: Preprocessing, patch_height: int,
     """Every picture below a folder, brought to the model's input size: ``"image channel height width"``, uint8.
 
     Raises:
-        DataError: there is none.
-        ImageError: one cannot be opened.
+        DataError: the folder holds no picture.
+        ImageError: a picture cannot be opened.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILE_SUFFIXES and path.is_file())
     if not paths:
