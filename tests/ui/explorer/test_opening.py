@@ -94,7 +94,7 @@ def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis,
     page = browser.new_page()
     page.goto(file.as_uri())
     # The analysis whose map is drawn; empty where a map is missing.
-    expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page", timeout=5000)
+    expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
     page.close()
 
 
