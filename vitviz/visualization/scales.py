@@ -29,11 +29,11 @@ HELD_SHARE = 0.5
 LOG_FLOOR = 1e-4
 
 AUTOMATIC = (
-    "Linear, unless the median lies in the lowest tenth because a few patches take all colours from others that differ "
-    "among themselves. If the highest value is more than 3 times the 99th percentile, and the 98th more than 3 times "
-    "the 2nd: robust where that puts the median between 10 and 60 %, else logarithmic. If the highest value is more "
-    "than 4 times the 95th percentile, the 95th more than 3 times the 5th, and the patches up to the 95th hold more "
-    "than half of the sum: robust."
+    "Linear, unless the median would lie in the lowest tenth of that scale. Then a few patches may take the colours "
+    "of all others, which two rules decide. If the highest value is more than 3 times the 99th percentile, and the "
+    "98th more than 3 times the 2nd: robust if its median lies between 10 and 60 %, otherwise logarithmic. If the "
+    "highest value is more than 4 times the 95th percentile, the 95th more than 3 times the 5th, and the patches up "
+    "to the 95th hold more than half of the sum: robust."
 )
 
 Ends = Callable[[np.ndarray, tuple[float, float], bool], tuple[float, float]]
