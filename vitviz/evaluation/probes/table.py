@@ -105,7 +105,7 @@ PROBES = {
             sink_tokens,
             "Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks; Gu et al. 2025, When "
             "Attention Sink Emerges in Language Models",
-            "How much attention each token receives; what takes many even shares outshines the rest of a map.",
+            "How many even shares of attention each token receives; a sink outshines the rest of a map.",
         ),
         Probe(
             "sink_mass",
@@ -113,7 +113,7 @@ PROBES = {
             "trace",
             sink_mass,
             "Gu et al. 2025, When Attention Sink Emerges in Language Models",
-            "How much of a head's attention its sinks take: near 1, the head does next to nothing for this picture.",
+            "How much of a head's attention its sinks take: near 1, the head adds next to nothing for this picture.",
         ),
         Probe(
             "logit_lens",
@@ -130,7 +130,7 @@ PROBES = {
             "tokens",
             patch_components,
             "Oquab et al. 2024, DINOv2: Learning Robust Visual Features without Supervision",
-            "Patches of one colour have like tokens; the colour itself means nothing.",
+            "Patches of one colour have similar tokens; the colour itself means nothing.",
             (_LAYER,),
         ),
         Probe(
@@ -192,7 +192,7 @@ PROBES = {
             "trace",
             head_similarity,
             _CLARK,
-            "How far apart what two heads of a layer attend to is: 0 for the same, 1 for nothing in common.",
+            "How different the attention of two heads of a layer is: 0 for the same, 1 for nothing in common.",
             unsupported_reason=lambda config: None if config.heads > 1 else ONE_HEAD,
         ),
         Probe(
@@ -201,7 +201,7 @@ PROBES = {
             "model",
             position_similarity,
             _DOSOVITSKIY,
-            "How alike the embeddings of two places are: near ones should be, and those of one row or column.",
+            "How similar the embeddings of two places are: those of near places, rows and columns should be.",
             unsupported_reason=lambda config: NO_POSITIONS if isinstance(config, ViTConfig) and config.rotary else None,
         ),
         Probe(
@@ -210,7 +210,7 @@ PROBES = {
             "model",
             patch_filters,
             _DOSOVITSKIY,
-            "The patterns by which patches become tokens; smooth ones were trained on much data.",
+            "The patterns that the patch embedding detects; smooth ones are a sign of much training data.",
         ),
     )
 }
