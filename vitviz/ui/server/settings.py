@@ -91,7 +91,7 @@ def setting(default: Any, read: Callable[[str], Any], purpose: str, show: Callab
 class ServerSettings:
     """Limits and rules of the app; the metadata of each field has its purpose."""
 
-    analysis_bytes: int = setting(MAX_BYTES, size, "most memory that one analysis may need", size_text)
+    analysis_bytes: int = setting(MAX_BYTES, size, "the most memory that one analysis may need", size_text)
     cache_bytes: int = setting(
         512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text
     )
@@ -114,32 +114,32 @@ class ServerSettings:
     )
     pages: int = setting(200, count(), "open pages that are remembered; older ones have to be reloaded")
     threads: int | None = setting(
-        None, count(), "processors that torch computes with; as many as the container may use where it is not set"
+        None, count(), "processors that torch computes with; as many as the container may use if unset"
     )
     memory_bytes: int | None = setting(
         None,
         size,
-        "memory of the app, with all that it opens and computes; three quarters of what the machine or the container "
-        "has where it is not set",
+        "memory of the app, with all that it opens and computes; three quarters of the memory of the machine or the "
+        "container if unset",
         size_text,
     )
     models: str = setting("all", models, f"models that may be opened: {_models_text()}")
     hosts: tuple[str, ...] | None = setting(
         None,
         names(host_pattern),
-        "names by which the app is asked, besides `localhost`, this machine's own and all addresses, such as "
+        "host names that the app answers, besides `localhost`, this machine's own and all addresses, such as "
         "`vit.example.org`; `*` for any",
     )
     trusted_proxies: tuple[str, ...] | None = setting(
         None,
         names(proxy_name),
-        "addresses and networks of proxies whose forwarded headers are believed, or the words `loopback` and "
-        "`private`; `loopback` where it is not set, both on a Space",
+        "addresses and networks of proxies whose forwarded headers are trusted, or the words `loopback` and "
+        "`private`; `loopback` if unset, both on a Space",
     )
     frames: tuple[str, ...] | None = setting(
         None,
         names(frame_source),
-        "origins whose pages may show the app in a frame, such as `https://example.org`; none where it is not set, "
+        "origins whose pages may show the app in a frame, such as `https://example.org`; none if unset, "
         "those of Hugging Face on a Space",
     )
 
