@@ -21,7 +21,7 @@ EXCLUSIVE_OPTIONS = {"--against", "--margin"}
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options for targets other than a single class."""
-    against = "a class that the map's own is compared with: what speaks for the one and not as much for the other"
+    against = "another class: the map shows what raises the score of its own class above the score of this one"
     parser.add_argument("--against", type=class_choice, default=None, metavar="CLASS", help=against)
     margin = "compare the map's class with the best of all others"
     parser.add_argument("--margin", action="store_true", help=margin)

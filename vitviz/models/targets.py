@@ -147,10 +147,10 @@ other target."""
 
 
 def contrast(first: int | str | None, second: int | str) -> ClassDifference:
-    """One class against another: what speaks for the first and not as much for the second, ``y_first - y_second``.
+    """One class against another: what raises the first logit above the second, ``y_first - y_second``.
 
     ``y`` are the logits, whose difference is the logarithm of the ratio of the two probabilities. The map of a single
-    class also shows what speaks for both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural Networks",
+    class also shows what raises both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural Networks",
     ask the same question, "why P, rather than Q".
 
     Args:
