@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
 from tests.support.commands import Capture, command_of
 from vitviz import METHODS
 from vitviz.attention.precision import PRECISIONS
+from vitviz.cli.batching import map_request
 from vitviz.cli.command import _parser, main
 from vitviz.weights import BUNDLED, FAMILIES
 
@@ -74,6 +76,15 @@ def test_every_option_is_explained(command: str, capsys: Capture) -> None:
     assert shown.startswith(f"usage: vitviz {command}".rstrip())
     for action in parsers()[command]._actions:
         assert all(option in shown for option in action.option_strings)
+
+
+@pytest.mark.parametrize("command", ["batch", "video"])
+def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
+    action = next(action for action in parsers()[command]._actions if action.dest in ("maps", "map"))
+    examples = re.findall(r"\w+:\w+=[\w.,=]+", str(action.help))
+    assert examples
+    for example in examples:
+        assert map_request(example).parameters
 
 
 def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:

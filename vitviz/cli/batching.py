@@ -53,7 +53,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``vitviz batch``."""
     parser.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
     parser.add_argument("output", type=Path, help="folder for the results; the same command resumes an interrupted run")
-    maps = "a map of every picture, such as rollout or relevance:target=dog,residual_weight=0.3; may be repeated"
+    maps = "a map of every picture, such as rollout or relevance:target=dog,start_layer=2; may be repeated"
     parser.add_argument(
         "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps
     )
@@ -62,7 +62,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
     parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
     parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
-    column = "of a Parquet file or data set, with the pictures (default: %(default)s)"
+    column = "the column of a Parquet file or data set with the pictures (default: %(default)s)"
     parser.add_argument("--column", default=COLUMN, help=column)
     parser.add_argument(
         "--explorers", action="store_true", help="also write the explorer of every picture, one HTML file each"
@@ -75,18 +75,20 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
     threads = "threads that open pictures while the model runs (default: %(default)s)"
     parser.add_argument("--workers", type=int, default=WORKERS, help=threads)
-    memory = "most memory that one batch may need (default: %(default)s)"
+    memory = "the most memory that one batch may need (default: %(default)s)"
     parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
-    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument(
+        "--fit", choices=FITS, default=None, help="how a picture fits the input (default: the checkpoint's own)"
+    )
     add_resolution(parser)
     add_checkpoint(parser)
     engines = "; ".join(f"{engine.name}: {engine.title}" for engine in ENGINES.values())
     parser.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
-    address = "of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)"
+    address = "address of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)"
     parser.add_argument("--ray-address", default=None, metavar="ADDRESS", help=address)
     actors = "processes of Ray that hold the model (default: as many as there is room for)"
     parser.add_argument("--actors", type=int, default=None, help=actors)
-    cores = "of each of these processes (default: %(default)s)"
+    cores = "cores of each of these processes (default: %(default)s)"
     parser.add_argument("--actor-cpus", type=int, default=Cluster.cpus, metavar="CORES", help=cores)
     parser.set_defaults(run=run)
 

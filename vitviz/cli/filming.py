@@ -28,11 +28,11 @@ def add_video(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
     output = f"video to write: {' or '.join(CONTAINERS)}; the same command resumes an interrupted run"
     parser.add_argument("output", type=Path, help=output)
-    maps = "the map of every frame, such as relevance:target=dog,residual_weight=0.3 (default: rollout)"
+    maps = "the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)"
     parser.add_argument("--map", type=map_request, default=MapRequest("rollout"), metavar=MAP_GRAMMAR, help=maps)
     smoothing = "average maps over time by a Gaussian of this standard deviation (default: 0, not at all)"
     parser.add_argument("--smoothing-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
-    side = "of the picture in the video at most, its longer one in pixels (default: %(default)s)"
+    side = "longer side of the picture in the video, at most, in pixels (default: %(default)s)"
     parser.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
     parser.add_argument("--no-caption", action="store_true", help="leave out the colour bar and the caption")
     numbers = "NPZ file for the maps of all frames, before any averaging, and their times"
@@ -40,9 +40,11 @@ def add_video(parser: argparse.ArgumentParser) -> None:
     add_style(parser)
     size = "frames that are encoded together, or auto for what the memory allows (default: %(default)s)"
     parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
-    memory = "most memory that one batch may need (default: %(default)s)"
+    memory = "the most memory that one batch may need (default: %(default)s)"
     parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
-    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument(
+        "--fit", choices=FITS, default=None, help="how a frame fits the input (default: the checkpoint's own)"
+    )
     add_resolution(parser)
     add_checkpoint(parser)
     parser.set_defaults(run=run)

@@ -30,12 +30,12 @@ def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoin
     if argument.startswith("-"):
         parser.add_argument(argument, default=BUNDLED[0], help=f"{checkpoint_help} (default: %(default)s)")
         parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
-        description = "in what its layers compute (default: %(default)s)"
+        description = "number format in which the layers compute (default: %(default)s)"
         parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=description)
     else:
         parser.add_argument(argument, help=checkpoint_help)
     names = ", ".join(family.name for family in FAMILIES)
-    parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
+    parser.add_argument("--family", default=None, help=f"the family, if the checkpoint's keys do not tell it: {names}")
     parser.add_argument(
         "--fact",
         dest="overrides",
@@ -84,7 +84,9 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
 def add_style(parser: argparse.ArgumentParser) -> None:
     """Add the options for how a map is drawn."""
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
-    parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
+    parser.add_argument(
+        "--opacity", type=float, default=Style.opacity, help="opacity of the colours (default: %(default)s)"
+    )
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
     scale_help = "from values to colours (default: chosen from the values of the map)"
@@ -101,7 +103,7 @@ def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None
 
 
 def add_resolution(parser: argparse.ArgumentParser) -> None:
-    description = "of the model's input, its shorter side: a multiple of the patch (default: the trained one)"
+    description = "shorter side of the model's input, a multiple of the patch (default: the trained one)"
     parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
 
 
@@ -109,7 +111,9 @@ def add_image(parser: argparse.ArgumentParser) -> None:
     """Add an image, and the options of its analysis."""
     parser.add_argument("image", help="path of the image")
     add_checkpoint(parser)
-    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument(
+        "--fit", choices=FITS, default=None, help="how the image fits the input (default: the checkpoint's own)"
+    )
     add_resolution(parser)
     parser.add_argument(
         "--max-bytes",
