@@ -37,7 +37,7 @@ def add_measurements(commands: Any) -> None:
     heads_parser.set_defaults(run=_run_describe_heads)
 
     attention_parser = commands.add_parser(
-        "evaluate-attention", help="measure how much attention lies on the thing, on a folder of photographs"
+        "evaluate-attention", help="measure how much attention lies on the object, on a folder of photographs"
     )
     add_images(attention_parser, 1000, "head")
     attention_parser.set_defaults(run=_run_evaluate_attention)
@@ -124,7 +124,7 @@ def _run_evaluate_attention(
     if output is not None:
         values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
         _write(output, record(model, images, result.paths, resolution=resolution, **values))
-    print(f"{len(result.paths)} of {len(paths)} images show one thing before a plain background.\n\n{result.table()}")
+    print(f"{len(result.paths)} of {len(paths)} images show one object before a plain background.\n\n{result.table()}")
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:

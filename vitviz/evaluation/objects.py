@@ -112,7 +112,7 @@ class ObjectAttention:
             (f"head {head} of layer {layer}, the best", self.heads[test_images, layer, head], self.areas[test_images]),
             ("mean attention rollout", self.rollout, self.areas),
         ]
-        lines = [f"| {self.query} | on the thing | even attention | ratio |", "| --- | --- | --- | --- |"]
+        lines = [f"| {self.query} | on the object | even attention | ratio |", "| --- | --- | --- | --- |"]
         for name, shares, areas in rows:
             share, area = float(shares.mean()), float(areas.mean())
             lines.append(f"| {name} | {share:.1%} | {area:.1%} | {share / area:.2f} |")
@@ -156,7 +156,7 @@ def attention_on_objects(
         if report is not None:
             report(number + 1)
     if len(paths) < 2:
-        raise DataError(f"{len(paths)} images show a thing before a plain background; expected at least two")
+        raise DataError(f"{len(paths)} images show an object before a plain background; expected at least two")
     return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))
 
 
