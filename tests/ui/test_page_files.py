@@ -158,6 +158,13 @@ def test_a_picture_can_be_taken_with_the_camera(page: Page) -> None:
     expect(dialog).not_to_be_visible()
     assert first_view(page)["picture"].startswith("example:")
     page.locator(".vx-camera").click()
+    expect(dialog).to_be_visible()
+    # Escape is the dialog's, wherever the focus is, and the camera is off afterwards.
+    canvas(page).evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
+    page.locator(".vx-camera").click()
     page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
     with page.expect_request(lambda sent: "/queue/join" in sent.url):
         page.locator(".vx-shoot").click()

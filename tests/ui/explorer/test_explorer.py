@@ -197,6 +197,17 @@ def test_keys_of_a_field_are_its_own(registers_page: Page) -> None:
     expect(caption(page)).to_contain_text("Attention from register 1")
 
 
+def test_escape_in_a_field_is_its_own(registers_page: Page) -> None:
+    """It empties the search, as in any other page, and leaves the pins."""
+    page, field = registers_page, registers_page.locator(".vx-search")
+    canvas(page).press("Enter")
+    page.locator(".vx-models > summary").click()
+    field.fill("vit")
+    field.press("Escape")
+    expect(field).to_have_value("")
+    expect(page.locator(".vx-pin")).to_have_count(1)
+
+
 def test_every_control_changes_the_picture(cifar_page: Page) -> None:
     page = cifar_page
     shown, sheet = canvas(page), page.locator(".vx-sheet")

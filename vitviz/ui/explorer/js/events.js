@@ -51,15 +51,16 @@ const KEYS = {
   p: play,
   m: () => showHead("mean"),
 };
-// These controls handle such keys themselves.
-const CONTROLS_WITH_KEYS = "input, select, textarea, button, summary, a, [contenteditable], dialog, .vx-guide";
+// A field handles every key itself, and the other controls all but letters, digits and Escape.
+const FIELDS = "input:not([type=range], [type=checkbox], [type=radio]), textarea, select, [contenteditable]";
+const CONTROLS = "input, button, summary, a, .vx-guide";
 
 document.addEventListener("keydown", (event) => {
   const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
-  if (!element.isConnected || !isOurs || !pane.painter || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!element.isConnected || !isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const isLetter = name.length === 1 && name !== " " && !event.target.closest("input:not([type=range], [type=checkbox], [type=radio]), textarea, select, dialog, [contenteditable]");
-  if (!isLetter && event.target.closest(CONTROLS_WITH_KEYS) && name !== "Escape") return;
+  const isForControls = name === " " || (name.length > 1 && name !== "Escape");
+  if (event.target.closest(FIELDS) || (isForControls && event.target.closest(CONTROLS))) return;
   // Without focus on the picture, the arrows scroll the page.
   if (name.startsWith("Arrow") && !event.target.closest(".vx-canvas")) return;
   const action = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
