@@ -39,6 +39,7 @@ class Pane {
   holdToPin(canvas) {
     let timer = 0;
     canvas.addEventListener("pointerdown", (event) => {
+      delete canvas.dataset.held;
       if (event.pointerType !== "touch") return;
       timer = setTimeout(() => {
         const token = this.tokenAt(event);
