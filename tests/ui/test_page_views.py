@@ -15,6 +15,7 @@ from tests.driver import (
     ARTEFACTS,
     EXPLORER,
     FINER,
+    NEXT_FRAMES,
     ROOT,
     canvas,
     caption,
@@ -67,6 +68,18 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     choose_layout(page, "two")
     assert [view["method"] for view in state(page)["views"]][1] == "grad_cam"
     check_page(page, library)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (768, 1), (1080, 2), (1400, 2)])
+def test_two_maps_stand_side_by_side_where_both_fit(page: Page, width: int, columns: int) -> None:
+    choose_layout(page, "two")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate(NEXT_FRAMES)
+    panes = page.locator(".vx-pane").evaluate_all("all => all.map((pane) => pane.getBoundingClientRect().left)")
+    assert len(set(panes)) == columns
+    wider = """all => all.filter((pane) => [...pane.querySelectorAll("*")].some((part) =>
+        part.getBoundingClientRect().right > pane.getBoundingClientRect().right + 1)).length"""
+    assert page.locator(".vx-pane").evaluate_all(wider) == 0
 
 
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:

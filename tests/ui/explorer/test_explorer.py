@@ -240,6 +240,11 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     page, analysis = registers_page, registers.analysis
     page.get_by_label("View").select_option("two")
     settle(page)
+    # Both unfold their tokens, so that the pictures stay side by side.
+    page.get_by_role("button", name="3 more").first.click()
+    settle(page)
+    tops = page.locator(".vx-canvas").evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")
+    assert tops[0] == tops[1] and page.get_by_role("button", name="3 more").count() == 0
     # A click makes a map the one that the controls are about.
     canvas(page, 1).click(position=patch_position(page, analysis, 4, 4, pane=1))
     expect(page.locator(".vx-active")).to_contain_text("map 2")

@@ -14,6 +14,9 @@ const isLive = (method, names) => METHODS[method].live && names.every((name) => 
 const attentionOf = (name, direction) => (direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`);
 
 class Pane {
+  // Of all panes, so that two pictures stay at one height.
+  static isUnfolded = false;
+
   /**
    * @param element of class vx-pane
    * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
@@ -21,7 +24,7 @@ class Pane {
    */
   constructor(element, index, hooks) {
     Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
-    Object.assign(this, { view: null, key: "", drawing: null, restTimer: 0, restQuery: null, isUnfolded: false });
+    Object.assign(this, { view: null, key: "", drawing: null, restTimer: 0, restQuery: null });
     const canvas = this.find("canvas");
     canvas.onpointermove = (event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerleave = () => hooks.hover(this, null);
@@ -228,7 +231,7 @@ class Pane {
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
     const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];
-    const isFolded = !this.isUnfolded && queries.length > MAX_CHIPS + 1;
+    const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
     const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
     if (isFolded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
     const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]), startToken = tokenOf(null, facts, model);
@@ -263,7 +266,7 @@ class Pane {
 
   moreChips(count) {
     const unfold = () => {
-      this.isUnfolded = true;
+      Pane.isUnfolded = true;
       this.hooks.onChange(this, null);
     };
     return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
