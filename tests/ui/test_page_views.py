@@ -18,6 +18,7 @@ from tests.driver import (
     NEXT_FRAMES,
     ROOT,
     canvas,
+    canvas_values,
     caption,
     choose_example,
     choose_method,
@@ -141,6 +142,10 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     for end, value in (("low", -most), ("high", most)):
         text = page.locator(f".vx-{end}").nth(1).inner_text().replace("−", "-")
         assert float(text) == pytest.approx(value, rel=0.05)
+    # Of tokens without a place in the picture, it is said above it.
+    chip = page.locator(".vx-pane").nth(1).locator(".vx-chip").first
+    cls = canvas_values(page, 0)[0] - canvas_values(page, 1)[0]
+    assert float(chip.locator("span").inner_text()) == pytest.approx(cls, rel=0.01)
     # What the second map says of itself is not said under the difference.
     expect(caption(page, 1)).not_to_contain_text("Strongest")
     check_page(page, library)

@@ -102,6 +102,7 @@ function showDifference(first, second) {
   const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
   // Equal maps have the colour of zero, in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
+  pane.showChips(second.query, values);
   const areEqual = patches.every((value) => value === 0);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === active) controls.showScale(store.state, scale);
