@@ -218,6 +218,15 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     check_page(page, library)
 
 
+@pytest.mark.parametrize("size", [(40, 400), (400, 40)])
+def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path, size: tuple[int, int]) -> None:
+    picture = tmp_path / "long.png"
+    Image.linear_gradient("L").convert("RGB").resize(size).save(picture)
+    upload(page, picture)
+    edges = page.locator(".vx-sheet").bounding_box()
+    assert edges is not None and 0.3 * edges["width"] < edges["height"] < 2.5 * edges["width"]
+
+
 def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "relevance")
     edges = page.locator(".vx-sheet").bounding_box()

@@ -124,7 +124,7 @@ function showSheet(pane, token) {
   sheet.show({
     token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
     direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.request?.fusion ?? "mean",
-    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
+    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: clamped((bottom - top) / (right - left), ...SHEET_RATIOS),
     ink: getComputedStyle(pane.find("status")).color,
   });
   setText(find("cell"), hoveredCell ? sentenceOfCell(attention, hoveredCell, token) : "");

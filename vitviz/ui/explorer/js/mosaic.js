@@ -1,6 +1,6 @@
 // Many small pictures on one canvas, each below its title.
 
-const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88;
+const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
 // The width of a saved one, in pixels.
 const MOSAIC_SAVED_WIDTH = 1600;
 
@@ -35,7 +35,7 @@ class Mosaic {
     const title = this.hasTitles ? MOSAIC_TITLE : 0, count = this.cells.length;
     const columns = this.columns ?? Math.max(1, Math.min(count, Math.floor((width + MOSAIC_GAP) / (Math.min(this.maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP))));
     const gap = this.columns ? Math.min(MOSAIC_GAP, 3) : MOSAIC_GAP;
-    const cellWidth = Math.min(this.maxWidth, (width - gap * (columns - 1)) / columns), cellHeight = cellWidth * this.ratio;
+    const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns), cellHeight = cellWidth * this.ratio;
     const position = (index) => [index % columns * (cellWidth + gap), title + Math.floor(index / columns) * (cellHeight + title + gap), cellWidth, cellHeight];
     return { cells: this.cells.map((_, index) => position(index)), height: Math.ceil(count / columns) * (cellHeight + title + gap) - gap, width: Math.min(count, columns) * (cellWidth + gap) - gap };
   }

@@ -3,6 +3,8 @@
 const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
 const SHEET_GAP = 3;
+// The least and the greatest height of a cell by its width; maps of longer pictures are stretched to it.
+const SHEET_RATIOS = [0.25, 2];
 // Visible on every colour map, in both themes.
 const SHEET_FRAME_COLOUR = "#f76707";
 // The longest slice of work: the picture has priority.
