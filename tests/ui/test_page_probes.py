@@ -136,6 +136,25 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["logit_lens", "attention_distance"])
+def test_the_texts_of_a_curve_do_not_overlap(browser: Browser, app: SmallApp, name: str) -> None:
+    overlapping = """texts => {
+        const boxes = texts.map((text) => text.getBoundingClientRect());
+        // The letters leave the edges of their boxes free.
+        const overlap = (from, to, box, other) => Math.min(box[to], other[to]) - Math.max(box[from], other[from]) > 3;
+        const meet = (box, other) => overlap("left", "right", box, other) && overlap("top", "bottom", box, other);
+        return texts.filter((_, one) => boxes.some((box, other) => other < one && meet(box, boxes[one])))
+            .map((text) => text.textContent);
+    }"""
+    with opened_page(browser, app.address, f"panel=probes&probe={name}") as page:
+        texts = page.locator(".vx-figure svg").first.locator("text")
+        expect(texts.first).to_be_visible()
+        for width in (390, 1400):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(NEXT_FRAMES)
+            assert texts.evaluate_all(overlapping) == []
+
+
 def test_points_stay_while_they_are_clicked(browser: Browser, app: SmallApp) -> None:
     with opened_page(browser, app.address, "panel=probes&probe=attention_distance") as page:
         first = page.locator(".vx-figure .vx-point").first.element_handle()

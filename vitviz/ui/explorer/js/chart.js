@@ -1,6 +1,6 @@
 // Curves over layers, as SVG.
 
-const CHART_HEIGHT = 250, CHART_EDGES = { left: 52, right: 12, top: 12, bottom: 38 };
+const CHART_HEIGHT = 250, CHART_EDGES = { left: 72, right: 12, top: 12, bottom: 38 };
 // The largest distance of the pointer from a point.
 const CHART_NEAR_PIXELS = 24;
 // A larger ratio of values leads to a logarithmic axis.
@@ -105,7 +105,7 @@ class Chart {
     file.prepend(svgPart("rect", { width: this.width, height, fill: "white" }));
     this.lines.filter(({ name }) => name).forEach(({ name, colour }, index) => {
       const y = CHART_HEIGHT + 18 * index + 12;
-      file.append(svgPart("rect", { x: 52, y: y - 10, width: 12, height: 12, fill: colour }), svgPart("text", { x: 70, y }, name));
+      file.append(svgPart("rect", { x: CHART_EDGES.left, y: y - 10, width: 12, height: 12, fill: colour }), svgPart("text", { x: CHART_EDGES.left + 18, y }, name));
     });
     return file.outerHTML;
   }
