@@ -151,6 +151,8 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
         cells = row.locator("td").all_inner_texts()
         for text, share in zip(cells, (before[index], after[index]), strict=False):
             assert float(text.rstrip("%")) == pytest.approx(100 * float(share), abs=0.06, rel=0.06)
+        # As exact as the probabilities beside it.
+        assert re.fullmatch(r"no change|[+−](\d+\.\d|0\.0+\d|\de-\d+) points", cells[2]), cells
         change = float(cells[2].split()[0].replace("−", "-")) if cells[2] != "no change" else 0
         assert change == pytest.approx(100 * float(after[index] - before[index]), abs=0.06)
 

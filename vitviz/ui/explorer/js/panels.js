@@ -1,7 +1,7 @@
 // The panels below the map: comparing methods, and switching parts off.
 
 const UNIT_TEXTS = {
-  probability: { level: share, change: (value) => `${digits(100 * value)} points` },
+  probability: { level: share, change: (value) => `${value < 0 ? "-" : ""}${share(Math.abs(value)).slice(0, -1)} points` },
   score: { level: digits, change: digits },
 };
 
