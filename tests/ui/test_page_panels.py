@@ -108,9 +108,13 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     after = page.evaluate(drawn)
     assert sum(one != other for one, other in zip(before, after, strict=True)) >= len(SERVING) - 1
     open_panel(page, "compare").screenshot(path=ARTEFACTS / "compare.png")
-    # A card lies on its picture as the map on the canvas does.
+    # A card lies on its picture as the map on the canvas does; scores stay folded or unfolded.
+    cards(page).nth(1).locator("summary").click()
+    unfolded = "() => [...document.querySelectorAll('.vx-compared details')].map(({ open }) => open)"
+    chosen = page.evaluate(unfolded)
     page.locator(".vx-fade").uncheck()
     settle(page)
+    assert page.evaluate(unfolded) == chosen and len(set(chosen)) == 2
     assert sum(one != other for one, other in zip(after, page.evaluate(drawn), strict=True)) == len(SERVING)
     # A card leads to its map.
     page.get_by_role("button", name="Show LeGrad on the picture").click()

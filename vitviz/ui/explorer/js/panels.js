@@ -79,10 +79,11 @@ class Panels {
     const { maps, metrics } = this.comparison, order = find("compare-order").value, metric = metrics.find(({ name }) => name === order);
     const better = metric?.lower_is_better ? 1 : -1;
     const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
-    find("cards").replaceChildren(...sorted.map((map) => this.card(map)));
+    const unfolded = [...find("cards").children].filter((card) => card.querySelector("details[open]")).map(({ dataset }) => dataset.method);
+    find("cards").replaceChildren(...sorted.map((map) => this.card(map, unfolded.includes(map.method))));
   }
 
-  card({ method, areas, beats, correlation }) {
+  card({ method, areas, beats, correlation }, isUnfolded) {
     const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -102,7 +103,7 @@ class Panels {
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);
-    const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", {}, summary, tableOf(rows)));
+    const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", { open: isUnfolded }, summary, tableOf(rows)));
     return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
 
