@@ -155,6 +155,16 @@ def test_the_tour_takes_the_focus_and_gives_it_back(browser: Browser, app: Small
         expect(start).to_be_focused()
 
 
+def test_only_the_keyboard_shows_the_focus(browser: Browser, app: SmallApp) -> None:
+    """After a click, the ring would look like a button that is pressed."""
+    outline = "() => getComputedStyle(document.activeElement).outlineStyle"
+    with opened_page(browser, app.address, "panel=switches") as page:
+        page.locator(".vx-all-on").click()
+        assert page.evaluate(outline) == "none"
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate(outline) == "solid"
+
+
 @pytest.fixture(scope="module")
 def phone(browser: Browser) -> Iterator[BrowserContext]:
     """Of a phone's size, without a mouse."""
