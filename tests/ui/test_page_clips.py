@@ -58,7 +58,7 @@ def test_a_clip_is_looked_at_frame_by_frame(page: Page, bundled: Model, clip: Pa
     for frame in (17, COUNT - 1):
         scrub(page, frame)
         assert first_view(page)["frame"] == frame and f"frame={frame}" in page.url
-        expect(page.locator(".vx-frame-said")).to_have_text(f"{frame} of {COUNT - 1}")
+        expect(page.locator(".vx-frame-said")).to_have_text(f"{frame} of 0–{COUNT - 1}")
         check_page(page, library)
     python = page.evaluate(f"{EXPLORER}.describe().then(({{python}}) => python)")
     assert f'read_frame("clip.mp4", {COUNT - 1})' in python and "from vitviz.images.clips import read_frame" in python

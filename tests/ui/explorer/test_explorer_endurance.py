@@ -362,7 +362,7 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
         metrics = {"width": width, "height": height, "deviceScaleFactor": zoom, "mobile": False}
         page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", metrics)
         settle(page)
-        page.get_by_text("This head through the layers").click()
+        page.get_by_text("Attention through the layers").click()
         panel(page, "Save and share")
         expect(page.locator(".vx-canvas[data-loaded]")).to_have_count(2)
         page.get_by_role("button", name="Copy as Python").click()

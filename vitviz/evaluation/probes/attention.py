@@ -36,7 +36,7 @@ def sink_tokens(trace: AttentionTrace) -> Findings:
         rows.append((str(layer), *cells, layout.name(patch), digits(float(shares[patch]))))
     sinks = [layout.name(token) for token in sink_patches(trace)]
     names = ", ".join(sinks[:8]) + ", …" * (len(sinks) > 8)
-    rule = f"more than {SINK_RATIO:g} even shares of the attention in some layer"
+    rule = f"more than {SINK_RATIO:g} even shares of the attention in some layer, in the mean of its heads"
     verb = "receives" if len(sinks) < 2 else "receive"
     return Findings(
         "sink_tokens",

@@ -140,7 +140,7 @@ class Source {
     element.querySelector("[data-act=video]").hidden = !isClip;
     if (!isClip) return;
     Object.assign(find("clip-frame"), { max: clip.frames - 1, value: frame });
-    find("frame-said").textContent = `${frame.toLocaleString("en")} of ${(clip.frames - 1).toLocaleString("en")}`;
+    find("frame-said").textContent = `${frame.toLocaleString("en")} of 0–${(clip.frames - 1).toLocaleString("en")}`;
   }
 
   /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
