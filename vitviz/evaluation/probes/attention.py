@@ -8,7 +8,7 @@ import torch
 
 from vitviz.attention.sinks import SINK_RATIO, received_attention, sink_patches
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.number_text import digits
+from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.head_table import MEASURES, measure_heads
 from vitviz.evaluation.probes.findings import Findings, Measurement
 
@@ -57,7 +57,7 @@ def sink_mass(trace: AttentionTrace) -> Findings:
     """
     received = received_attention(trace)
     is_sink = received * trace.layout.token_count > SINK_RATIO
-    return _head_findings("sink_mass", "mass", (received * is_sink).sum(-1), "send most to sinks", "share")
+    return _head_findings("sink_mass", "mass", (received * is_sink).sum(-1), "send most attention to sinks", "share")
 
 
 def prefix_mass(trace: AttentionTrace) -> Findings:
@@ -140,7 +140,7 @@ def head_similarity(trace: AttentionTrace) -> Findings:
     layer = int(means.argmin())
     return Findings(
         "head_similarity",
-        f"The heads of layer {layer} are most alike, {digits(float(means[layer]))} apart in the mean.",
+        f"The heads of layer {layer} are most alike, on average {digits(float(means[layer]))} apart.",
         {"divergence": Measurement(divergence.float(), ("layer", "head", "other head"), "Jensen-Shannon divergence")},
         ("layer", "most alike", "apart", "mean apart", "least alike", "apart"),
         tuple(rows),
@@ -157,9 +157,11 @@ def _head_findings(probe: str, measure: str, values: torch.Tensor, verb: str, un
         rows.append((str(layer), *(cells or ["–"] * 3)))
     means = values.nanmean(1).nan_to_num(0)
     layer = int(means.argmax())
+    mean = float(means[layer])
+    amount = percent(mean) if unit == "share" else f"{digits(mean)} {unit}"
     return Findings(
         probe,
-        f"The heads of layer {layer} {verb}, {digits(float(means[layer]))} {unit} in the mean.",
+        f"The heads of layer {layer} {verb}, on average {amount}.",
         {measure: Measurement(values.float(), ("layer", "head"), unit)},
         ("layer", "lowest head", f"mean, in {unit}", "highest head"),
         tuple(rows),
