@@ -5,7 +5,7 @@ const PIN_COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d5
 
 /** One small picture for each pin; `draw` fills a canvas with a token's map, `remove` receives the index of a pin. */
 function showPins(holder, pins, draw, remove) {
-  setChildCount(holder, pins.length, () => createButton({ className: "vx-pin" }, create("canvas"), create("span")));
+  setChildCount(holder, pins.length, () => createButton({ className: "vx-pin", title: "Unpin" }, create("canvas"), create("span")));
   pins.forEach((query, index) => {
     const button = holder.children[index], [canvas, label] = button.children;
     button.onclick = () => remove(index);
