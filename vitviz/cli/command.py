@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vitviz.analysis.encoder import analyze
-from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.cli.batching import add_atlas, add_batch
 from vitviz.cli.batching import run as run_batch_command
@@ -30,7 +29,7 @@ from vitviz.cli.options import (
     training_config,
 )
 from vitviz.cli.output import LINE_CHARS, check_output, write_whole
-from vitviz.cli.probing import add_probe, run_probes
+from vitviz.cli.probing import PARAMETERS, add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import VitvizError
@@ -232,13 +231,11 @@ def _run_probe(
     fit: str | None,
     resolution: int | None,
     max_bytes: int,
-    query: Query | None,
-    layer: int,
-    features: str,
-    **load_options: Any,
+    **options: Any,
 ) -> None:
-    analysis = analyze(image, load_with_bar(**load_options), fit, resolution=resolution, max_bytes=max_bytes)
-    run_probes(analysis, names, output, pictures, query=query, layer=layer, features=features)
+    parameters = {name: options.pop(name) for name in PARAMETERS}
+    analysis = analyze(image, load_with_bar(**options), fit, resolution=resolution, max_bytes=max_bytes)
+    run_probes(analysis, names, output, pictures, **parameters)
 
 
 def _run_models() -> None:

@@ -17,6 +17,9 @@ from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
+PARAMETERS = {each.name: each for record in PROBES.values() for each in record.parameters}
+"""The parameters of all probes, by name; probes share those of one name."""
+
 
 def add_probe(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``vitviz probe``."""
@@ -29,8 +32,7 @@ def add_probe(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="one of the probes, by name; may be repeated (default: all that the model can have)",
     )
-    parameters = {each.name: each for record in PROBES.values() for each in record.parameters}
-    for parameter in parameters.values():
+    for parameter in PARAMETERS.values():
         add_parameter(parser, parameter)
     numbers = "NPZ file to write, with every measurement"
     parser.add_argument("-o", "--output", type=Path, default=None, help=numbers)
