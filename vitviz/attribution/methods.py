@@ -125,10 +125,12 @@ class Method:
         package: package that computes it, installed by the extra of the same name; None for vitviz itself.
         pooling: pooling that a model must have, a name in :data:`vitviz.models.pooling.POOLINGS`, and the reason; None
             for any pooling.
-        begins_with_identity: whether a patch's map includes an identity term of that patch, which outshines the other
-            patches; the page leaves it out of the colour range.
+        begins_with_identity: whether the map of a patch includes an identity term, by which that patch has the highest
+            value; the page leaves it out of the colour range.
         reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
         compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
+        image_passes: how it passes batches of changed images through the network: ``"forward"``, or ``"backward"`` too
+            for the gradient of their pixels; None if it passes none. Determines its memory.
     """
 
     name: str
@@ -143,6 +145,7 @@ class Method:
     begins_with_identity: bool = False
     reads_layers: bool = False
     compute_batch: Callable[..., list[TokenMap]] | None = None
+    image_passes: Literal["forward", "backward"] | None = None
 
     @property
     def class_specific(self) -> bool:
@@ -323,6 +326,7 @@ METHODS = {
             "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
             "What the pixels add to the score on the way from a blank image; based on pixels, not on attention.",
             package=CAPTUM,
+            image_passes="backward",
         ),
         Method(
             "occlusion",
@@ -333,6 +337,7 @@ METHODS = {
             "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks",
             "How far the score falls when one patch is hidden; patches that repeat each other all score low.",
             package=CAPTUM,
+            image_passes="forward",
         ),
     )
 }

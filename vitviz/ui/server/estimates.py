@@ -38,10 +38,10 @@ PAGE_BYTES_PER_FEATURE = 2.7
 
 def map_bytes(analysis: Analysis, method: str) -> int:
     """The memory of one map."""
-    config, layout = analysis.model.network.config, analysis.trace.layout
-    if method in ("integrated_gradients", "occlusion"):
-        return forward_bytes(config, layout, BATCH_SIZE, has_gradient=method == "integrated_gradients")
-    if METHODS[method].class_specific:
+    config, layout, record = analysis.model.network.config, analysis.trace.layout, METHODS[method]
+    if record.image_passes:
+        return forward_bytes(config, layout, BATCH_SIZE, has_gradient=record.image_passes == "backward")
+    if record.class_specific:
         return gradient_bytes(config, layout)
     return cost_of(config, layout).working_bytes + SLACK_BYTES
 
