@@ -78,9 +78,8 @@ def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
         return torch.cat([chunk for _, chunk in chunks])
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
-        if not options.discards and not is_vit_explain:
+        if not options.needs_all_rows:
             return group.fused_in_chunks(layer, fusion, active_rows)
-        # The lowest entries, and vit-explain's sums, need all rows.
         fused_matrices = group.fused(layer, fusion)
         if options.discards:
             run = in_threads if fused_matrices.numel() > MAX_COPIED_ENTRIES else map

@@ -61,6 +61,11 @@ class RolloutOptions:
     def discards(self) -> bool:
         return self.discard_ratio > 0
 
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether a layer's step needs its whole matrix: for the lowest entries, and for the sums of a reference."""
+        return self.discards or self.reference is not None
+
 
 def propagate(
     tokens: torch.Tensor, active_rows: slice, layers: int, step: Step, options: RolloutOptions

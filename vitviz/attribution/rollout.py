@@ -142,7 +142,7 @@ class RolloutSetup:
     @property
     def has_normalised_rows(self) -> bool:
         """Whether the rows of every layer's matrix already sum to 1, so that steps need not divide by their sums."""
-        return self.head_fusion == "mean" and not self.options.discards and self.options.reference is None
+        return self.head_fusion == "mean" and not self.options.needs_all_rows
 
     def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
@@ -168,16 +168,15 @@ def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
 
 
 def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
-    if head_fusion == "mean" and not options.discards and options.reference is None:
+    if head_fusion == "mean" and not options.needs_all_rows:
         return _mixing_step(trace, options.residual_weight)
 
-    # The lowest entries, and the reference's sums, need all rows.
-    needs_all_rows, is_vit_explain = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
+    is_vit_explain = options.reference == VIT_EXPLAIN
     matrices = trace.cached_fused(head_fusion)
     thresholds = [None] * trace.layers if matrices is None else matrix_thresholds(matrices, options.discard_ratio)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
-        if not needs_all_rows:
+        if not options.needs_all_rows:
             return trace.fused_in_chunks(layer, head_fusion, active_rows)
         fused = FusedMatrix.of(trace, layer, head_fusion)
         return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain, thresholds[layer])
