@@ -326,8 +326,10 @@ class Analysis:
 
     @property
     def _gradient_bytes(self) -> int:
-        """Bytes of queries, keys, values and gradients for one class, in single precision."""
-        return 4 * self.trace.queries.numel() * torch.float32.itemsize
+        """Bytes of queries, keys, values, gradients and biases for one class, in single precision."""
+        bias, layers = self.trace.bias, self.trace.layers
+        biases = 0 if bias is None else layers * bias[0].numel()
+        return (4 * self.trace.queries.numel() + biases) * torch.float32.itemsize
 
     def _required(self, method: Method, choice: TargetChoice) -> Any:
         """The input of a method's function. Keeps the gradients of the last target if they are small."""

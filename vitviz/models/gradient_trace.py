@@ -79,9 +79,10 @@ class GradientTrace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of queries, keys, values, gradients and ``pooled``."""
-        pooled = () if self.pooled is None else (self.pooled,)
-        return sum(tensor.nbytes for tensor in (*self.queries, *self.keys, *self.values, *self.gradients, *pooled))
+        """Bytes of queries, keys, values, gradients, biases and ``pooled``; a bias that layers share counts once."""
+        others = {id(tensor): tensor for tensor in (*self.biases, self.pooled) if tensor is not None}
+        tensors = (*self.queries, *self.keys, *self.values, *self.gradients, *others.values())
+        return sum(tensor.nbytes for tensor in tensors)
 
     @property
     def default_query(self) -> Query:

@@ -195,6 +195,11 @@ def test_everything_else_works_inside_windows() -> None:
         assert np.isfinite(np.asarray(analysis.map(method).values)).all()
     caption = analysis.attention(1, query=(0, 0)).description
     assert caption == "Attention from patch (0, 0) to each patch, layer 1 of 0–1, mean of 4 heads, within its window"
+    # What an analysis holds is counted before, with the biases that make windows.
+    analysis.map("relevance", target=1)
+    (inputs,) = analysis._inputs.values()
+    assert analysis.nbytes >= analysis.trace.nbytes + inputs.gradients.nbytes
+    assert inputs.gradients.nbytes > 2 * HEADS * 24 * 24 * 4
     window = set(windows(GRID, (2, 3), 0)[0].tolist())
     row = analysis.attention(0, query=(0, 0)).values
     attended = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}
