@@ -122,6 +122,11 @@ class Stranger:
         os.kill(os.getpid(), signal.SIGSEGV)
         return {}
 
+    def be_killed(self, stream: Any) -> dict[str, Any]:
+        # As the kernel does to a process when the machine runs out of memory.
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
     def leave(self, stream: Any) -> dict[str, Any]:
         os._exit(0)
 
@@ -148,6 +153,7 @@ class Stranger:
         ("allocate_tensor", SMALL, "takes more than 1,073,741,824 bytes of memory"),
         ("write_much", SMALL, "takes more than 1,073,741,824 bytes of memory"),
         ("crash", SMALL, "gave no answer"),
+        ("be_killed", SMALL, "takes more memory than this machine has"),
         ("leave", SMALL, "gave no answer"),
         ("answer_much", SMALL, "gave no answer"),
         ("forge", SMALL, "gave no answer"),

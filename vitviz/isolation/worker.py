@@ -216,8 +216,10 @@ class JobConnection:
             return self.limit_error(f"more than {min(self._limits.wall_seconds, MAX_ANSWER_SECONDS):g} seconds")
         if status.code == -signal.SIGPROF:
             return self.limit_error(f"more than {self._limits.answer_seconds:g} seconds of a processor")
-        if status.code in (-signal.SIGXCPU, -signal.SIGKILL):
+        if status.code == -signal.SIGXCPU:
             return self.limit_error(f"more than {self._limits.cpu_seconds} seconds of a processor")
+        if status.code == -signal.SIGKILL:
+            return self.limit_error("more memory than this machine has")
         return self.answer_error()
 
     def limit_error(self, amount: str) -> VitvizError:
