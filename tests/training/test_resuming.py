@@ -156,6 +156,11 @@ def test_a_compact_state_may_go_on_longer_and_with_other_settings(
 COMPACT_DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "missing": (lambda path: path.unlink(), {}, "no such file; expected the compact.pt of a run"),
     "text": (lambda path: path.write_bytes(b"not a state"), {}, "damaged, or no compact.pt of `vitviz train`"),
+    "no configuration": (
+        lambda path: torch.save({"images": {}, "epoch": 1, "averaged": {}}, path),
+        {},
+        r"damaged, or no compact.pt of `vitviz train` \(KeyError\)",
+    ),
     "other network": (lambda path: None, {"depth": 2}, "weights of another network .*'depth': 1"),
     "too long": (lambda path: None, {"epochs": 5}, "epoch 6 of a run that is to have 5"),
 }

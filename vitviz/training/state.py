@@ -94,6 +94,7 @@ class Run:
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             images, epoch, averaged = state["images"], int(state["epoch"]), state["averaged"]
+            before = {key: state["config"].get(key) for key in NETWORK}
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; expected the {COMPACT} of a run") from None
         # torch raises many kinds of error for damaged files, most with long advice.
@@ -114,7 +115,6 @@ class Run:
             for network in (self.network, self.averaged):
                 network.load_state_dict(averaged)
         except (RuntimeError, TypeError, AttributeError) as error:
-            before = {key: state["config"].get(key) for key in NETWORK}
             raise CheckpointError(
                 f"{path}: the weights of another network ({before}); expected that of this run"
             ) from error
