@@ -17,6 +17,7 @@ from tests.support.analyses import MODELS, photo
 from vitviz import (
     METHODS,
     Analysis,
+    Heatmap,
     ImageError,
     MethodError,
     Model,
@@ -339,3 +340,25 @@ def test_no_public_function_hides_its_parameters() -> None:
         kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds, function
     assert checked > 40
+
+
+def test_a_notebook_shows_the_first_map_that_the_model_can_have(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis, compute = analyze(photo(), make_model()), Analysis.map
+    assert 'alt="Attention rollout"' in analysis._repr_html_()
+
+    def refusing(*refused: str) -> Callable[..., Heatmap]:
+        def map_or_refuse(self: Analysis, method: str, **parameters: Any) -> Heatmap:
+            if method in refused:
+                raise MethodError(f"{method}: not of this model")
+            return compute(self, method, **parameters)
+
+        return map_or_refuse
+
+    monkeypatch.setattr(Analysis, "map", refusing("rollout"))
+    page = analysis._repr_html_()
+    assert 'alt="Token attention"' in page and "not of this model" not in page
+    monkeypatch.setattr(Analysis, "map", refusing("rollout", "attention"))
+    page = analysis._repr_html_()
+    assert "rollout: not of this model" in page and "<img" not in page

@@ -15,22 +15,16 @@ from vitviz.errors.kinds import VitvizError
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
 
-# The card shows the first of these that the model supports.
+# The card shows the first of these maps that the model can have.
 CARD_METHODS = ("rollout", "attention")
 SIDE_PX, JPEG_QUALITY, PREDICTION_COUNT = 420, 88, 5
 
 
 def card(analysis: Analysis) -> str:
     """HTML in the colours of the page around it, which loads nothing from elsewhere."""
-    config, layout, trace = analysis.model.network.config, analysis.trace.layout, analysis.trace
+    layout, trace = analysis.trace.layout, analysis.trace
     size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
-    method = next(name for name in CARD_METHODS if METHODS[name].refusal(config) is None)
-    try:
-        heatmap = analysis.map(method)
-        image_url, caption = _data_url(heatmap.resized(SIDE_PX).overlay()), heatmap.caption()
-        picture = f'<img src="{image_url}" alt="{escape(METHODS[method].title)}" style="display:block;max-width:100%">'
-    except VitvizError as error:
-        picture, caption = "", str(error)
+    picture, caption = _picture(analysis)
     predictions = analysis.predictions(PREDICTION_COUNT) if analysis.model.labels else []
     rows = "".join(
         f'<tr><td style="text-align:right">{each.probability:.1%}</td>'
@@ -44,6 +38,20 @@ def card(analysis: Analysis) -> str:
         + (f'<table style="margin:8px 0">{rows}</table>' if rows else "<br>")
         + "<code>vitviz.explore(analysis)</code> shows every layer and head.</div></div>"
     )
+
+
+def _picture(analysis: Analysis) -> tuple[str, str]:
+    """An image element and its caption; without a map, an empty text and the reason."""
+    reason = ""
+    for method in CARD_METHODS:
+        try:
+            heatmap = analysis.map(method)
+        except VitvizError as error:
+            reason = reason or str(error)
+            continue
+        url, title = _data_url(heatmap.resized(SIDE_PX).overlay()), escape(METHODS[method].title)
+        return f'<img src="{url}" alt="{title}" style="display:block;max-width:100%">', heatmap.caption()
+    return "", reason
 
 
 def _data_url(picture: Image.Image) -> str:
