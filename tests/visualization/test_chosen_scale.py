@@ -99,7 +99,7 @@ def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
     assert scales.READABLE_MEDIAN == 0.1 and "the lowest tenth" in AUTOMATIC
     assert f"between {scales.READABLE_MEDIAN:.0%}".rstrip("%") in AUTOMATIC
     assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
-    assert scales.HELD_SHARE == 0.5 and "more than half of the sum" in AUTOMATIC
+    assert scales.MIN_SUM_SHARE == 0.5 and "more than half of the sum" in AUTOMATIC
     for peak, low in ((scales.ONE_PEAK, "2nd"), (scales.SEVERAL_PEAKS, "5th")):
         assert f"more than {peak.ratio:g} times the {peak.percentile:g}th percentile" in AUTOMATIC
         few, most = peak.spread

@@ -24,7 +24,7 @@ PERCENTILES = (2.0, 98.0)
 # Numbers of the rule that chooses a scale, which AUTOMATIC puts into words.
 READABLE_MEDIAN, BRIGHT_MEDIAN = 0.1, 0.6
 DIFFERENT_RATIO = 3.0
-HELD_SHARE = 0.5
+MIN_SUM_SHARE = 0.5
 # The logarithmic scale reaches down to this share of its upper end.
 LOG_FLOOR = 1e-4
 
@@ -305,9 +305,9 @@ def choose(reference: np.ndarray, percentiles: tuple[float, float] = PERCENTILES
 
 
 def _rest_holds_most(reference: np.ndarray) -> bool:
-    """Whether the patches below the peaks hold more than :data:`HELD_SHARE` of the sum."""
+    """Whether the patches below the peaks hold more than :data:`MIN_SUM_SHARE` of the sum."""
     rest = reference[: math.floor((len(reference) - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1]
-    return float(rest.sum()) > HELD_SHARE * float(reference.sum())
+    return float(rest.sum()) > MIN_SUM_SHARE * float(reference.sum())
 
 
 def _median_place(scale: Scale, reference: np.ndarray, percentiles: tuple[float, float], signed: bool) -> float:
