@@ -52,7 +52,7 @@ def test_open_clip_says_how_its_tower_prepares_pictures() -> None:
 
 
 REFUSED = {
-    "cait_xxs24_224": "softmaxes between tokens whose scores or weights it changes in a way of its own",
+    "cait_xxs24_224": "softmaxes whose scores or weights it modifies with operations that vitviz does not support",
     "resnet18": "the module does not say its patch_size",
     "mixer_s32_224": "no attention was seen",
 }

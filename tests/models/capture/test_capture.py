@@ -225,7 +225,7 @@ def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
 
     analysis = vitviz.analyze(picture(), load_own(Mean()))
     assert analysis.switched_off([(0, 0)]).shape == (5,)
-    with pytest.raises(VitvizError, match=r"^Mean: hidden patches change its output by .*, so it reads .*$"):
+    with pytest.raises(VitvizError, match=r"^Mean: hidden patches change its output by .*, so it also reads .*$"):
         analysis.switched_off(patches=[(0, 1)])
 
 

@@ -60,7 +60,7 @@ class Failing(OwnViT):
 
 
 REFUSALS = {
-    TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
+    TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes .* that vitviz does not support",
     InPlaceKeys: r"InPlaceKeys: attention of layer 0: softmax.* differs from what .* computed by \S+; expected .*",
     DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
     Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",

@@ -168,7 +168,7 @@ def test_a_module_whose_tokens_cannot_be_read_says_so(kind: type[OwnViT]) -> Non
     analysis = analysed(kind())
     assert isinstance(analysis.model.network.config, ModuleConfig) and not analysis.model.network.config.has_stream
     assert analysis.trace.norms is None
-    sentence = "its layers do not add to their tokens in a way that vitviz sees"
+    sentence = "the tokens between the module's layers cannot be read"
     for method in ("legrad",):
         with pytest.raises(VitvizError, match=f"^{method}: {sentence}"):
             analysis.map(method)

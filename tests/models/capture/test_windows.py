@@ -183,7 +183,7 @@ def test_heads_of_windows_are_switched_off_and_patches_are_not(way: str) -> None
     with torch.no_grad():
         module.layers[1].projection.weight[:, 2 * DIM : 3 * DIM] = 0
         close(found, module(pixels)[0])
-    with pytest.raises(VitvizError, match=r"^Hierarchical: patches cannot be hidden from attention inside windows, .*"):
+    with pytest.raises(VitvizError, match=r"^Hierarchical: patches can be hidden only if every layer .*"):
         switched_off(model.network, pixels, patches=[(0, 0)])
 
 
@@ -388,7 +388,7 @@ class Channels(Hierarchical):
 
 
 REFUSALS = {
-    Channels: "Channels: 2 layers attend among the 4×6 patches, and 1 between them otherwise, such as 32 tokens: .*",
+    Channels: "Channels: 2 layers attend among the 4×6 patches, but 1 call between them does not, such as 32 .*",
 }
 
 

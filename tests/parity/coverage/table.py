@@ -17,7 +17,7 @@ KINDS = (
     ("can only be built as large|of timm's|smallest size|processor time", "not run: too large here"),
     ("requires the natten", "not built: another package's kernel"),
     ("no attention was seen", "no attention between patches, or another package's kernel"),
-    ("in a way of its own", "attention that is changed between its products (talking heads, outlooks, gates)"),
+    ("that vitviz does not support", "attention that is changed between its products (talking heads, outlooks, gates)"),
     ("padded windows, coarser keys", "padded windows, coarser keys or attention between channels among its layers"),
     ("several grids", "several grids, of which none can be told patch by patch (coarser keys, strong mixing)"),
     (r"windows|\d+ tokens changed with", "padded windows, or tokens that are no patches one by one"),

@@ -97,7 +97,7 @@ def captured_features(
         Both ``"token width"``, and the order of the tokens.
 
     Raises:
-        MethodError: as :func:`captured_gradients`, or the module does not project its tokens by a linear map.
+        MethodError: as :func:`captured_gradients`, or no linear projection to queries, keys and values was found.
     """
     verified = network.verified(pixels)
     recorder = _GraphRecorder(verified, 0, is_cut=False)
@@ -107,7 +107,7 @@ def captured_features(
         tokens = recorder.calls[layer].tokens
         if tokens is None:
             name = network.name
-            raise MethodError(f"{name}: layer {layer} projects its tokens by no linear map, whose input they would be")
+            raise MethodError(f"{name}: layer {layer}: no linear projection to queries, keys and values was found")
         gradient = score_gradients(target.rising_score(output[0]), [tokens])[0]
     features, gradient = (
         verified.places[layer].sort_tokens(precise(tensor.detach().flatten(0, -2))) for tensor in (tokens, gradient)

@@ -111,7 +111,7 @@ class Recording:
         queries, keys, _ = self.records
         stream = self.verified.stream
         if stream is not None and len(self.norms) != len(stream.ends) + 1:
-            raise ConfigError("the module added to its tokens otherwise when it was verified")
+            raise ConfigError("the module's residual additions differ from those that were verified")
         bias = joint_bias(self.biases)
         windows = self.verified.windows
         return AttentionTrace(

@@ -19,7 +19,7 @@ from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.written_out import PLUS, Function
 
-NO_STREAM = "its layers do not add to their tokens in a way that vitviz sees, so that it cannot read them in between"
+NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 # Relative to the larger of 1 and the output's largest number.
 OUTPUT_TOLERANCE = 1e-5
 SEED = 1
@@ -109,7 +109,7 @@ def last_tokens(run: Run, pixels: torch.Tensor, stream: ResidualStream) -> tuple
     with Interception(call_output, StreamTap(stream, copy_last)):
         output = run(pixels)
     if not copies:
-        raise ConfigError("the module added to its tokens otherwise when its residual stream was found")
+        raise ConfigError("the module's residual additions differ from those in which its residual stream was found")
     return copies[0], output
 
 

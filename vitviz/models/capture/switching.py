@@ -66,13 +66,13 @@ def output_without(
         output: as in :meth:`CapturedNetwork.output`.
 
     Raises:
-        MethodError: the module does not expose this output, or reads hidden patches by other means than attention.
+        MethodError: the module does not expose this output, or also reads hidden patches outside attention.
     """
     verified = network.verified(pixels)
     if hidden and not verified.is_global:
         raise MethodError(
-            f"{network.name}: patches cannot be hidden from attention inside windows, or of which other grids make "
-            "their own; expected the same global attention in every layer"
+            f"{network.name}: patches can be hidden only if every layer attends globally, to one grid of patches in "
+            "reading order"
         )
     with network.running(pixels) as inputs:
 
@@ -92,7 +92,7 @@ def output_without(
     difference = float((precise(changed) - precise(ablated)).abs().max())
     if not difference <= OUTPUT_TOLERANCE * max(1.0, float(precise(ablated).abs().max())):
         raise MethodError(
-            f"{network.name}: hidden patches change its output by {difference:.2g}, so it reads them not by attention "
-            "alone, but such as by a mean of all patches; expected a model whose patches can be left out"
+            f"{network.name}: hidden patches change its output by {difference:.2g}, so it also reads them outside "
+            "attention, for example in a mean over patches; expected a model whose patches can be left out"
         )
     return ablated

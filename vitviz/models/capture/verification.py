@@ -131,12 +131,10 @@ def verify_capture(
         captured = run(pixels)
     unused = interception.written_out.unused
     if unused:
-        reason = f"{unused} softmaxes between tokens whose scores or weights it changes in a way of its own"
+        reason = f"{unused} softmaxes whose scores or weights it modifies with operations that vitviz does not support"
         raise ConfigError(f"attention of {len(check.shapes)} layers was seen, and {reason}")
     if not check.shapes:
-        raise ConfigError(
-            "no attention was seen: it has none, or that of another package's kernel, which shows nothing"
-        )
+        raise ConfigError("no attention was seen: the module has none, or uses a kernel that cannot be observed")
     _check_output(plain, captured)
     is_written_out = interception.written_out.calls > 0
     try:
@@ -177,14 +175,15 @@ def _decode(
     for count in dict.fromkeys((extra, 0)):
         places = places or decode_places(run, pixels, grid, check.shapes, count)
     if not places:
-        grids = f"no layer's tokens can be told to be the {grid[0]}×{grid[1]} patches, each of them once"
+        grids = f"in no layer do the tokens match the {grid[0]}×{grid[1]} patches one to one"
         raise ConfigError(reason if is_one_grid(check.shapes) else f"{reason}; {grids}")
     first, last = min(places), max(places)
     between = [shape.tokens for call, shape in enumerate(check.shapes) if first < call < last and call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
-        gaps = f"{len(between)} between them otherwise, such as {between[0]}"
-        raise ConfigError(f"{patches}, and {gaps}: padded windows, coarser keys or attention between channels")
+        calls = "1 call between them does not" if len(between) == 1 else f"{len(between)} calls between them do not"
+        reasons = "padded windows, coarser keys or attention between channels"
+        raise ConfigError(f"{patches}, but {calls}, such as {between[0]}: {reasons}")
     shapes = check.shapes[first : last + 1]
     sizes = [shape.sizes(places[call].has_heads_first) for call, shape in enumerate(shapes, first)]
     if len(set(sizes)) > 1:
@@ -198,7 +197,7 @@ def _decode(
     layer_places = tuple(places[call] for call in range(first, last + 1))
     order = TokenOrder(tokens - grid[0] * grid[1], 0, grid[0] * grid[1])
     if pooling is not None and not all(place.is_sorted for place in layer_places):
-        raise ConfigError(f"{patches} in an order of its own, and a pooling reads them: vitviz does not follow that")
+        raise ConfigError(f"{patches}, but reordered: a pooling over reordered patches is not supported")
     has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
     verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, layer_places)
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
