@@ -49,6 +49,24 @@ def layer_range(start: int, stop: int) -> str:
     return f"layers {start} to {stop - 1}" if stop - start > 1 else f"layer {start}"
 
 
+def patch_grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of patches in an image.
+
+    Args:
+        image_size, patch_size: height and width in pixels.
+
+    Raises:
+        ConfigError: a side of the image is not a multiple of the patch.
+    """
+    (height, width), (patch_height, patch_width) = image_size, patch_size
+    if height % patch_height or width % patch_width or not height or not width:
+        raise ConfigError(
+            f"image of {height}×{width} pixels (height × width): both sides must be a multiple "
+            f"of the patch, {patch_height}×{patch_width}"
+        )
+    return height // patch_height, width // patch_width
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """The order of a sequence of tokens: prefix tokens first, then the patches row by row.

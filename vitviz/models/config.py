@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vitviz.attention.layout import TokenLayout
+from vitviz.attention.layout import TokenLayout, patch_grid
 from vitviz.errors.arguments import named_fields
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, did_you_mean
@@ -144,12 +144,7 @@ class ViTConfig:
         Raises:
             ConfigError: the size is not a multiple of the patch size.
         """
-        if image_height % self.patch_height or image_width % self.patch_width or not image_height or not image_width:
-            raise ConfigError(
-                f"image of {image_height}×{image_width} pixels (height × width): both sides must be a multiple "
-                f"of the patch, {self.patch_height}×{self.patch_width}"
-            )
-        return TokenLayout(self.prefix, image_height // self.patch_height, image_width // self.patch_width)
+        return TokenLayout(self.prefix, *patch_grid((image_height, image_width), (self.patch_height, self.patch_width)))
 
 
 def is_positive(value: object) -> bool:

@@ -71,7 +71,7 @@ def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Tar
                 attentions.append(attention)
                 contexts.append(context)
             pooling_attention: list[AttentionOutput] = []
-            score = target.rising_score(network.read(tokens, layout, target.reads, pooling_attention.append)[0])
+            score = target.score_below_maximum(network.read(tokens, layout, target.reads, pooling_attention.append)[0])
             trim_heap(contexts[0])
             gradients = torch.autograd.grad(score, [*contexts, *(attention.context for attention in pooling_attention)])
             trim_heap(contexts[0])
@@ -125,7 +125,7 @@ def layer_features(
             for layer_above, count in above:
                 stream = layer_above(stream, angles, count)
         with torch.enable_grad():
-            score = target.rising_score(vit.read(stream, layout, target.reads)[0])
+            score = target.score_below_maximum(vit.read(stream, layout, target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     return precise(normed[0].detach()), precise(gradient[0]), layout
 

@@ -42,11 +42,11 @@ class Target:
         """The score of each image, ``"image"``, from the outputs of all of them."""
         return torch.stack([self.score(output) for output in outputs])
 
-    def rising_score(self, output: torch.Tensor) -> torch.Tensor:
-        """The score of an image, if it has a gradient.
+    def score_below_maximum(self, output: torch.Tensor) -> torch.Tensor:
+        """The score of an image, unless it is at its maximum, where no gradient can raise it.
 
         Raises:
-            MethodError: the score is at its maximum, so that nothing would raise it.
+            MethodError: the score is at its maximum.
         """
         score = self.score(output)
         value = float(score.detach())

@@ -51,7 +51,7 @@ class VisionTransformer(nn.Module):
         self.config = config
         self.precision = torch.float32
         self.guard: Callable[[], None] | None = None
-        """Called before every forward pass, to raise an error if the weights, as a copy of others, are out of date."""
+        """Called before every forward pass; raises if the module from which the weights were copied has changed."""
         trained = config.layout(config.image_height, config.image_width)
         make_norm = partial(nn.LayerNorm, eps=config.norm_epsilon)
         pixels, width = config.channels * config.patch_height * config.patch_width, config.width
@@ -389,8 +389,8 @@ class VisionTransformer(nn.Module):
         for number, (layer, count) in enumerate(self.steps(layout, output)):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
-                pause = None if on_chunk is None else partial(on_chunk, number)
-                tokens = layer(tokens, angles, count, mask, partial(record, number), pause)
+                report_chunk = None if on_chunk is None else partial(on_chunk, number)
+                tokens = layer(tokens, angles, count, mask, partial(record, number), report_chunk)
             if on_tokens is not None:
                 on_tokens(tokens)
             trim_heap(tokens[:1], number, self.config.depth)

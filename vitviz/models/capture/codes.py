@@ -84,7 +84,7 @@ def decode_places(
     candidates = {
         number: shape
         for number, shape in enumerate(shapes)
-        if shape.queries == shape.keys and any(shape.may_hold(tokens, count, extra) for tokens in shape.token_counts)
+        if shape.queries == shape.keys and any(_may_hold(tokens, count, extra) for tokens in shape.token_counts)
     }
     if not candidates:
         return {}
@@ -104,6 +104,11 @@ def decode_places(
         zeros, ones = pair if not seed else (_sums(zeros, pair[0]), _sums(ones, pair[1]))
         places = _all_places(candidates, grid, extra, reference, everywhere, ones, zeros) | places
     return places
+
+
+def _may_hold(tokens: int, count: int, extra: int) -> bool:
+    """Whether ``tokens`` can be ``count`` tokens, plus padding of windows if there are no extra tokens."""
+    return tokens == count if extra else tokens >= count
 
 
 def _sums(
@@ -149,7 +154,7 @@ def _repaint(pixels: torch.Tensor, patch_mask: torch.Tensor, seed: int) -> torch
 
 
 def _middle(side: int) -> torch.Tensor:
-    """A mask of the middle half of a side of so many pixels."""
+    """A mask of the middle half of ``side`` pixels."""
     pixels = torch.arange(side)
     return (pixels >= side // 4) & (pixels < side - side // 4)
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.attention.layout import TokenLayout
-from vitviz.errors.kinds import ConfigError
+from vitviz.attention.layout import TokenLayout, patch_grid
 
 Size = tuple[int, int]
 
@@ -50,13 +49,7 @@ class ModuleFacts:
         Raises:
             ConfigError: the patch does not divide the image.
         """
-        rows, row_rest = divmod(image_height, self.patch_size[0])
-        columns, column_rest = divmod(image_width, self.patch_size[1])
-        if row_rest or column_rest or not rows or not columns:
-            sizes = f"image of {image_height}×{image_width} pixels (height × width)"
-            patch = f"{self.patch_size[0]}×{self.patch_size[1]}"
-            raise ConfigError(f"{sizes}: both sides must be a multiple of the patch, {patch}")
-        return rows, columns
+        return patch_grid((image_height, image_width), self.patch_size)
 
 
 @dataclass(frozen=True)

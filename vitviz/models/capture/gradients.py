@@ -63,7 +63,7 @@ def captured_gradients(
     layout = network.config.layout(*pixels.shape[-2:])
     with network.running(pixels, has_gradients=True) as inputs:
         output = network.output_of(inputs, target.reads, recorder)
-        score = target.rising_score(output[0])
+        score = target.score_below_maximum(output[0])
         gradients = score_gradients(score, recorder.outputs)
     count = structure.depth - start_layer
     places = verified.places[start_layer:]
@@ -108,7 +108,7 @@ def captured_features(
         if tokens is None:
             name = network.name
             raise MethodError(f"{name}: layer {layer}: no linear projection to queries, keys and values was found")
-        gradient = score_gradients(target.rising_score(output[0]), [tokens])[0]
+        gradient = score_gradients(target.score_below_maximum(output[0]), [tokens])[0]
     features, gradient = (
         verified.places[layer].sort_tokens(precise(tensor.detach().flatten(0, -2))) for tensor in (tokens, gradient)
     )

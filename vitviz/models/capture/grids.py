@@ -23,7 +23,7 @@ class AttentionGrid:
     Args:
         rows, columns: size in patches.
         extra: number of other tokens among them.
-        layers: number of calls of attention with so many tokens.
+        layers: number of calls of attention among its patches and other tokens.
     """
 
     rows: int
@@ -77,7 +77,7 @@ def attention_grids(shapes: Sequence[CallShape], size: tuple[int, int], extra: i
 
 
 def grid_of(count: int, size: tuple[int, int]) -> tuple[int, int] | None:
-    """Rows and columns of so many patches on an image of this height and width; None if they form no grid."""
+    """Rows and columns of ``count`` patches on an image of this height and width; None if they form no grid."""
     height, width = size
     for rows in range(1, count + 1):
         columns, rest = divmod(count, rows)

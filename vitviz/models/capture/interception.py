@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from vitviz.attention.softmax import attend_with_sums, can_return_sums
 from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeat_groups
+from vitviz.models.capture.eager_attention import EagerAttentionTracer, Function
 from vitviz.models.capture.multi_head import multi_head_call
-from vitviz.models.capture.written_out import Function, WrittenOut
 
 _POSITIONAL = Parameter.POSITIONAL_OR_KEYWORD
 # torch's builtin function exposes no signature.
@@ -56,7 +56,7 @@ class Interception(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.on_call, self.on_result = on_call, on_result
-        self.written_out = WrittenOut()
+        self.eager_attention = EagerAttentionTracer()
         self.projection: tuple[torch.Tensor, torch.Tensor] | None = None
         """Input and output of the last linear map so far."""
 
@@ -76,7 +76,7 @@ class Interception(TorchFunctionMode):
         if function is F.linear:
             self.projection = (args[0] if args else kwargs["input"], result)
             return result
-        call = self.written_out.observe(function, args, kwargs, result)
+        call = self.eager_attention.observe(function, args, kwargs, result)
         return result if call is None else self.on_call(self._with_tokens(call))
 
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:

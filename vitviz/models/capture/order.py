@@ -17,8 +17,8 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.places import TokenPlaces
 
 SEED = 0
-# A convolutional stem smears patches over their neighbours. The changes must then still correlate with the pattern: at
-# least this well, and so many times better than another order would by chance, which is about 1 / √patches.
+# A convolutional stem smears patches over their neighbours. The changes must still correlate with the pattern: by at
+# least MIN_CORRELATION, and by MIN_SIGNIFICANCE times the correlation of a random order, which is about 1 / √patches.
 MIN_CORRELATION = 0.5
 MIN_SIGNIFICANCE = 4.0
 

@@ -16,8 +16,8 @@ import torch
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.eager_attention import ADDITIONS, Function
 from vitviz.models.capture.interception import Interception
-from vitviz.models.capture.written_out import PLUS, Function
 
 NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 # Relative to the larger of 1 and the output's largest number.
@@ -44,9 +44,9 @@ class ResidualStream:
 
 
 def is_addition(function: Function, args: tuple[Any, ...], result: Any, tokens: int) -> bool:
-    """Whether a function adds two tensors ``"1 token width"`` of so many tokens."""
+    """Whether a function adds two tensors ``"1 token width"`` with ``tokens`` tokens."""
     return (
-        function in PLUS
+        function in ADDITIONS
         and result.ndim == 3
         and result.shape[1] == tokens
         and len(args) == 2

@@ -39,10 +39,6 @@ class CallShape:
         counts = {self.windows * self.queries}
         return counts | {self.leading[0] * self.heads * self.queries} if len(self.leading) == 2 else counts
 
-    def may_hold(self, tokens: int, count: int, extra: int) -> bool:
-        """Whether so many tokens can be ``count`` tokens, plus padding of windows if there are no extra tokens."""
-        return tokens == count if extra else tokens >= count
-
     @property
     def tokens(self) -> str:
         """The numbers of queries, keys and windows in words."""

@@ -129,14 +129,14 @@ def verify_capture(
     plain, check = run(pixels), _Check()
     with Interception(check) as interception:
         captured = run(pixels)
-    unused = interception.written_out.unused
+    unused = interception.eager_attention.unused
     if unused:
         reason = f"{unused} softmaxes whose scores or weights it modifies with operations that vitviz does not support"
         raise ConfigError(f"attention of {len(check.shapes)} layers was seen, and {reason}")
     if not check.shapes:
         raise ConfigError("no attention was seen: the module has none, or uses a kernel that cannot be observed")
     _check_output(plain, captured)
-    is_written_out = interception.written_out.calls > 0
+    is_written_out = interception.eager_attention.calls > 0
     try:
         structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
         order = _reading_order(run, pixels, grid, check)

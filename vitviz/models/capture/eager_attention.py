@@ -22,13 +22,13 @@ Function = Callable[..., Any]
 
 PRODUCTS = frozenset({torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm})
 SOFTMAXES = frozenset({F.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax})
-TIMES = frozenset({torch.mul, torch.multiply, torch.Tensor.mul, torch.Tensor.mul_, torch.Tensor.multiply})
-OVER = frozenset(
+MULTIPLICATIONS = frozenset({torch.mul, torch.multiply, torch.Tensor.mul, torch.Tensor.mul_, torch.Tensor.multiply})
+DIVISIONS = frozenset(
     {torch.div, torch.divide, torch.true_divide, torch.Tensor.div, torch.Tensor.div_, torch.Tensor.true_divide}
 )
-PLUS = frozenset({torch.add, torch.Tensor.add, torch.Tensor.add_})
+ADDITIONS = frozenset({torch.add, torch.Tensor.add, torch.Tensor.add_})
 MASKS = frozenset({torch.masked_fill, torch.Tensor.masked_fill, torch.Tensor.masked_fill_})
-SHAPES = frozenset(
+RESHAPES = frozenset(
     {torch.reshape, torch.unsqueeze, torch.squeeze, torch.flatten}
     | {torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.unsqueeze, torch.Tensor.squeeze, torch.Tensor.flatten}
     | {torch.unflatten, torch.Tensor.unflatten}
@@ -73,8 +73,8 @@ class Scores:
         return replace(self, queries=queries, keys=keys, bias=bias)
 
 
-class WrittenOut:
-    """Follows scores and weights through the functions that a module calls."""
+class EagerAttentionTracer:
+    """Finds attention that a module computes step by step, and follows its scores and weights through the steps."""
 
     def __init__(self) -> None:
         self._scores: Any = WeakIdKeyDictionary()
@@ -99,7 +99,7 @@ class WrittenOut:
             return None
         if function in SOFTMAXES:
             self._softmax(source, args, kwargs, result)
-        elif function in TIMES | OVER | PLUS:
+        elif function in MULTIPLICATIONS | DIVISIONS | ADDITIONS:
             self._arithmetic(function, args, kwargs, result)
         elif source in self._scores:
             scores = self._derive(function, self._scores[source], args, kwargs, result)
@@ -146,7 +146,7 @@ class WrittenOut:
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor
     ) -> None:
         source, operand = args[0], kwargs.get("other", args[1] if len(args) > 1 else None)
-        if isinstance(operand, torch.Tensor) and operand in self._scores and function not in OVER:
+        if isinstance(operand, torch.Tensor) and operand in self._scores and function not in DIVISIONS:
             source, operand = operand, source
         if not isinstance(source, torch.Tensor) or source not in self._scores:
             return
@@ -154,11 +154,11 @@ class WrittenOut:
         assert scores is not None
         if set(kwargs) - {"other"} or not isinstance(operand, int | float | torch.Tensor):
             scores = None
-        elif function in PLUS:
+        elif function in ADDITIONS:
             # The softmax ignores a constant.
             scores = scores.plus(operand) if isinstance(operand, torch.Tensor) else scores
         else:
-            scores = scores.times(1 / operand if function in OVER else operand)
+            scores = scores.times(1 / operand if function in DIVISIONS else operand)
         if scores is not None and tuple(result.shape) != scores.shape:
             scores = scores.reshape(tuple(result.shape)) if result.numel() == math.prod(scores.shape) else None
         self._follow(self._scores, function, source, scores, result)
@@ -174,7 +174,7 @@ class WrittenOut:
         """The scores behind a function's result for scores or weights; None if the function is not supported."""
         if function in COPIES:
             return scores
-        if function in SHAPES:
+        if function in RESHAPES:
             return scores.reshape(tuple(result.shape))
         if function in MASKS and len(args) == 3 and isinstance(args[1], torch.Tensor):
             mask, value = args[1:]
