@@ -21,8 +21,8 @@ from PIL import Image
 
 from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
 from vitviz import ConfigError, ImageError, isolation
-from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
-from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_clip, read_frame
+from vitviz.images.clip_facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
+from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
 from vitviz.isolation import Worker
 from vitviz.isolation import clips as isolated
 
@@ -45,13 +45,13 @@ def worker() -> Iterator[Worker]:
 def opener(request: pytest.FixtureRequest, worker: Worker) -> Opener:
     """Opens a clip in this process, or in one with limits."""
 
-    def open_isolated(path: Path, limits: ClipLimits = NO_LIMITS) -> AbstractContextManager[Clip]:
-        return isolation.open_clip(worker, path, path.name, limits)
+    def open_isolated(path: Path, limits: ClipLimits = DEFAULT_LIMITS) -> AbstractContextManager[Clip]:
+        return isolation.open_video(worker, path, path.name, limits)
 
     return (
         open_isolated
         if request.param == "isolated"
-        else lambda path, limits=NO_LIMITS: open_clip(path, path.name, limits)
+        else lambda path, limits=DEFAULT_LIMITS: open_video(path, path.name, limits)
     )
 
 
@@ -62,7 +62,7 @@ def frames_of(clip: Clip) -> list[Frame]:
     return found
 
 
-def refusal(opener: Opener, path: Path, limits: ClipLimits = NO_LIMITS) -> str:
+def refusal(opener: Opener, path: Path, limits: ClipLimits = DEFAULT_LIMITS) -> str:
     """The refusal of a clip: one sentence with its name."""
     with pytest.raises(ImageError) as raised, opener(path, limits) as clip:
         frames_of(clip)
@@ -266,12 +266,12 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from vitviz.errors.kinds import ImageError
-from vitviz.images.clips import open_clip
+from vitviz.images.clips import open_video
 first = None
 for name in sys.argv[1:]:
     before = resource.getrusage(resource.RUSAGE_SELF)
     try:
-        with open_clip(Path(name)) as clip:
+        with open_video(Path(name)) as clip:
             count = 0
             while clip.read(1):
                 count += 1
@@ -341,7 +341,7 @@ def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, mon
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with (
         pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.001 seconds of a processor"),
-        isolation.open_clip(worker, path, path.name) as clip,
+        isolation.open_video(worker, path, path.name) as clip,
     ):
         clip.skip(64)
     assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
@@ -351,7 +351,7 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
-    with isolation.open_clip(worker, path, path.name) as clip:
+    with isolation.open_video(worker, path, path.name) as clip:
         for answer in (
             {"frames": [[0, 0]] * 9},
             {"frames": [[5, 0]]},
@@ -368,11 +368,11 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
             clip.skip(1)
     for facts in ({}, {"width": 1}, {"width": 10**5, "height": 10**5, "rate": 1.0, "frames": 1, "sound": ""}):
         with pytest.raises(ImageError, match="gave no answer"):
-            isolated.checked_facts(clip._job, facts, NO_LIMITS)
+            isolated.checked_facts(clip._job, facts, DEFAULT_LIMITS)
 
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
-        open_clip(path)
+        open_video(path)

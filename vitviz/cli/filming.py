@@ -90,9 +90,9 @@ def run(
 
 def _isolated(source: Path) -> AbstractContextManager[Clip]:
     """Open a clip in a process with limits, since the file may be untrusted."""
-    from vitviz.isolation import open_clip, shared_worker
+    from vitviz.isolation import open_video, shared_worker
 
-    return open_clip(shared_worker(), source, str(source))
+    return open_video(shared_worker(), source, str(source))
 
 
 def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
@@ -109,7 +109,7 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
             bars[phase].total = state.total or None
             bars[phase].update(state.done - bars[phase].n)
 
-        return render_video(request, source, output, open_clip=_isolated, report=report, **options)
+        return render_video(request, source, output, open_video=_isolated, report=report, **options)
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.ffmpeg import TICKS
+from vitviz.images.ffmpeg import TICKS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ClipLimits:
             number("seconds", self.seconds, lambda value: value > 0, "a number above 0, or None", ConfigError)
 
 
-NO_LIMITS = ClipLimits()
+DEFAULT_LIMITS = ClipLimits()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Frame:
     @property
     def seconds(self) -> float:
         """Time in seconds."""
-        return self.ticks / TICKS
+        return self.ticks / TICKS_PER_SECOND
 
 
 class Clip(Protocol):

@@ -23,8 +23,8 @@ from PIL import Image
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, quote, several
-from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
-from vitviz.images.ffmpeg import DECODERS, OPEN_OPTIONS, TICKS, pyav
+from vitviz.images.clip_facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
+from vitviz.images.ffmpeg import DECODERS, OPEN_OPTIONS, TICKS_PER_SECOND, pyav
 from vitviz.images.muxing import join
 
 CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi")
@@ -63,11 +63,11 @@ def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
         index: of the frame, counted from 0.
 
     Raises:
-        ImageError: as :func:`open_clip`, or it has no such frame.
+        ImageError: as :func:`open_video`, or it has no such frame.
         ConfigError: the index is negative, or the extra is not installed.
     """
     index = integer("index", index, 0)
-    with open_clip(path) as clip:
+    with open_video(path) as clip:
         return frame_at(clip, index).image
 
 
@@ -93,7 +93,7 @@ class OpenClip:
         limits: of its size and length.
 
     Raises:
-        ImageError: as :func:`open_clip`.
+        ImageError: as :func:`open_video`.
         ConfigError: the extra is not installed.
     """
 
@@ -210,7 +210,7 @@ class OpenClip:
             return None
         self._check_count(index + 1)
         ticks = self._ticks(index, frame)
-        if self.limits.seconds is not None and ticks > self.limits.seconds * TICKS:
+        if self.limits.seconds is not None and ticks > self.limits.seconds * TICKS_PER_SECOND:
             raise ImageError(f"{self.name}: frame {index:,} comes after more than {self.limits.seconds:g} seconds")
         self._count, self._last_ticks = index + 1, ticks
         return index, ticks, frame
@@ -227,12 +227,13 @@ class OpenClip:
     def _ticks(self, index: int, frame: Any) -> int:
         """The time of a frame; one without a time follows the previous frame at the clip's rate."""
         if frame.pts is None or not frame.time_base:
-            step = max(1, round(TICKS / self._rate))
+            step = max(1, round(TICKS_PER_SECOND / self._rate))
             return self._last_ticks + step if index else 0
         seconds = frame.pts * frame.time_base - self._start_time
-        ticks = round(seconds * TICKS)
+        ticks = round(seconds * TICKS_PER_SECOND)
         if ticks <= self._last_ticks or ticks < 0:
-            expected = f"a time after that of the frame before, {self._last_ticks / TICKS:g}" if index else "0 or more"
+            last = self._last_ticks / TICKS_PER_SECOND
+            expected = f"a time after that of the frame before, {last:g}" if index else "0 or more"
             raise ImageError(f"{self.name}: frame {index:,} says {float(seconds):g} seconds; expected {expected}")
         return ticks
 
@@ -282,7 +283,7 @@ class OpenClip:
         if not self._count:
             raise ImageError(f"{self.name}: not one frame in it; expected a whole clip")
         declared = _declared_seconds(self._stream)
-        seconds = self._last_ticks / TICKS
+        seconds = self._last_ticks / TICKS_PER_SECOND
         # Two frames of slack, since the last frame's duration is often missing or rounded.
         if declared is not None and seconds + 2.5 / float(self._rate) < declared:
             raise ImageError(f"{self.name}: ends after {seconds:.2f} of {declared:.2f} seconds; expected a whole clip")
@@ -301,10 +302,10 @@ class OpenClip:
             raise ImageError(f"{self.name}: {problem} ({reason}); {expected}") from None
 
 
-def open_clip(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = NO_LIMITS) -> OpenClip:
+def open_video(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = DEFAULT_LIMITS) -> OpenClip:
     """Open a clip and decode it in this process.
 
-    For a stranger's file use :func:`vitviz.isolation.open_clip`, which bounds memory and time.
+    For a stranger's file use :func:`vitviz.isolation.open_video`, which bounds memory and time.
 
     Args:
         path: of an MP4, QuickTime, Matroska, WebM or AVI file.

@@ -6,8 +6,8 @@ from typing import Any
 
 from vitviz.errors.extras import extra
 
-# Ticks a second, the unit of all times.
-TICKS = 90_000
+# All times are in ticks.
+TICKS_PER_SECOND = 90_000
 # Only these read a stranger's file; FFmpeg has others that open further files or URLs, or generate pictures.
 DEMUXERS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi")
 DECODERS = ("h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg", "prores", "ffv1", "rawvideo")

@@ -12,7 +12,7 @@ from typing import Any
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices
-from vitviz.images.ffmpeg import OPEN_OPTIONS, TICKS, pyav
+from vitviz.images.ffmpeg import OPEN_OPTIONS, TICKS_PER_SECOND, pyav
 
 # Sound that a container cannot hold is encoded with this codec.
 SOUND_CODEC = "aac"
@@ -125,11 +125,11 @@ def _video_packets(parts: Sequence[Path], stream: Any) -> Iterator[tuple[Fractio
             for packet in source.demux(source.streams.video[0]):
                 if packet.dts is None:
                     continue
-                ticks = start + round(packet.pts * packet.time_base * TICKS)
+                ticks = start + round(packet.pts * packet.time_base * TICKS_PER_SECOND)
                 packet.pts = packet.dts = ticks
-                packet.time_base = Fraction(1, TICKS)
+                packet.time_base = Fraction(1, TICKS_PER_SECOND)
                 packet.stream = stream
-                yield Fraction(ticks, TICKS), 0, packet
+                yield Fraction(ticks, TICKS_PER_SECOND), 0, packet
 
 
 def _sound_packets(

@@ -4,7 +4,7 @@ This package has the processes, their limits and their jobs. The formats of file
 and access rights to ``ui``.
 """
 
-from vitviz.isolation.clips import IsolatedClip, open_clip, unopened_frame
+from vitviz.isolation.clips import IsolatedClip, open_video, unopened_frame
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import (
     BACKGROUND_NICENESS,
@@ -26,10 +26,10 @@ __all__ = [
     "OpenPicture",
     "Worker",
     "open_checkpoint",
-    "open_clip",
     "open_picture",
     "open_published",
     "open_snapshot",
+    "open_video",
     "shared_worker",
     "unopened_frame",
     "unopened_picture",

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.images.clip_facts import NO_LIMITS, ClipFacts, ClipLimits, Frame
+from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import GIB, PICTURE_LIMITS, UNLIMITED_SECONDS, UnopenedPicture
 from vitviz.isolation.worker import JobConnection, Worker
@@ -56,7 +56,7 @@ class IsolatedClip:
         """Skip up to ``count`` frames; returns how many were skipped.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_clip`, or the job exceeds a limit.
+            ImageError: as :func:`vitviz.images.clips.open_video`, or the job exceeds a limit.
         """
         total = 0
         while total < count:
@@ -74,7 +74,7 @@ class IsolatedClip:
         """The next ``count`` frames; fewer, then none, at the end.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_clip`, or the job exceeds a limit.
+            ImageError: as :func:`vitviz.images.clips.open_video`, or the job exceeds a limit.
         """
         frames: list[Frame] = []
         nbytes = 3 * self.facts.width * self.facts.height
@@ -144,15 +144,15 @@ def checked_facts(job: JobConnection, answer: object, limits: ClipLimits) -> Cli
 
 
 @contextmanager
-def open_clip(worker: Worker, path: Path, name: str, limits: ClipLimits = NO_LIMITS) -> Iterator[IsolatedClip]:
+def open_video(worker: Worker, path: Path, name: str, limits: ClipLimits = DEFAULT_LIMITS) -> Iterator[IsolatedClip]:
     """A clip that a child decodes until the context ends.
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
 
     Raises:
-        ImageError: as :func:`vitviz.images.clips.open_clip`, or the job exceeds a limit.
+        ImageError: as :func:`vitviz.images.clips.open_video`, or the job exceeds a limit.
         ConfigError: the extra is not installed.
     """
     path = path.absolute()
@@ -168,17 +168,17 @@ def open_clip(worker: Worker, path: Path, name: str, limits: ClipLimits = NO_LIM
 
 @contextmanager
 def unopened_frame(
-    worker: Worker, path: Path, name: str, index: int, limits: ClipLimits = NO_LIMITS
+    worker: Worker, path: Path, name: str, index: int, limits: ClipLimits = DEFAULT_LIMITS
 ) -> Iterator[UnopenedPicture]:
     """One frame of a clip as a picture; the child runs until the context ends.
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
         index: of the frame, counted from 0.
 
     Raises:
-        ImageError: as :func:`vitviz.images.clips.open_clip`, or the job exceeds a limit. A missing frame is reported
+        ImageError: as :func:`vitviz.images.clips.open_video`, or the job exceeds a limit. A missing frame is reported
             when it is decoded.
         ConfigError: the extra is not installed.
     """

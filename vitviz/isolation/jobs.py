@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitviz.images.clip_facts import ClipLimits
-from vitviz.images.clips import frame_at, open_clip
+from vitviz.images.clips import frame_at, open_video
 from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
 from vitviz.images.preprocessing import Preprocessing
@@ -80,11 +80,11 @@ class ClipJob:
     """A clip whose frames are decoded on request.
 
     Args:
-        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
     """
 
     def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
-        self.clip = open_clip(path, name, limits)
+        self.clip = open_video(path, name, limits)
 
     def facts(self, stream: BinaryIO) -> Answer:
         """The facts in the header."""
@@ -118,12 +118,12 @@ class FrameJob(PictureJob):
     """One frame of a clip as a picture.
 
     Args:
-        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
         index: of the frame.
     """
 
     def __init__(self, path: Path, name: str, limits: ClipLimits, index: int) -> None:
-        self.clip, self.index = open_clip(path, name, limits), index
+        self.clip, self.index = open_video(path, name, limits), index
 
     def pixels(self, stream: BinaryIO) -> Answer:
         """The number of pixels of a frame."""

@@ -57,8 +57,8 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         longest_side=MAX_SIDE,
     )
 
-    def open_clip(path: Path) -> Any:
-        return isolation.open_clip(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
+    def open_video(path: Path) -> Any:
+        return isolation.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
 
     def report_phase(phase: str, progress: Progress) -> None:
         report(Step(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
@@ -77,7 +77,7 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         report(Step(PHASE_TITLES[COMPUTING]))
         output = Path(temporary) / "maps.mp4"
         summary = render_video(
-            video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_clip=open_clip, report=report_phase
+            video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
         )
         path = keep(output.read_bytes(), "maps.mp4", get_upload_folder())
     return {"path": path, "caption": summary.caption, "sound": summary.sound}

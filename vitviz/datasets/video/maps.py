@@ -19,7 +19,7 @@ from vitviz.attribution import METHODS
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.clip_facts import Clip, Frame
-from vitviz.images.ffmpeg import TICKS
+from vitviz.images.ffmpeg import TICKS_PER_SECOND
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.weights.formats.atomic import atomic_write
 
@@ -82,10 +82,10 @@ class ClipMaps:
         """
         if not seconds:
             return self
-        times, values = self.ticks / TICKS, np.empty_like(self.values)
+        times, values = self.ticks / TICKS_PER_SECOND, np.empty_like(self.values)
         classes = np.unique(np.array(self.targets), return_inverse=True)[1]
         # Half a tick more, so that frames exactly at the reach count on both sides.
-        reach = REACH_DEVIATIONS * seconds + 0.5 / TICKS
+        reach = REACH_DEVIATIONS * seconds + 0.5 / TICKS_PER_SECOND
         for frame, frame_time in enumerate(times):
             first, last = np.searchsorted(times, (frame_time - reach, frame_time + reach))
             weights = np.exp(-0.5 * ((times[first:last] - frame_time) / seconds) ** 2) * (

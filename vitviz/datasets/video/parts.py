@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.ffmpeg import TICKS, pyav
+from vitviz.images.ffmpeg import TICKS_PER_SECOND, pyav
 
 CODEC = "libx264"
 # Without B-frames the packets of a part are in the order of its frames, so that parts can be joined. With one thread
@@ -68,7 +68,7 @@ class VideoParts:
                     frame = av.VideoFrame.from_image(image).reformat(
                         format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
                     )
-                    frame.pts, frame.time_base = ticks - start, Fraction(1, TICKS)
+                    frame.pts, frame.time_base = ticks - start, Fraction(1, TICKS_PER_SECOND)
                     container.mux(stream.encode(frame))
                 if stream is not None:
                     container.mux(stream.encode(None))
@@ -88,7 +88,7 @@ class VideoParts:
         stream.width, stream.height = size
         stream.pix_fmt, stream.options = "yuv420p", dict(CODEC_OPTIONS)
         codec = stream.codec_context
-        codec.time_base = Fraction(1, TICKS)
+        codec.time_base = Fraction(1, TICKS_PER_SECOND)
         codec.colorspace = codec.color_primaries = codec.color_trc = BT709_COLOURS
         codec.color_range = LIMITED_RANGE
         return stream

@@ -29,8 +29,8 @@ from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.clip_facts import Clip
-from vitviz.images.clips import open_clip
-from vitviz.images.ffmpeg import TICKS
+from vitviz.images.clips import open_video
+from vitviz.images.ffmpeg import TICKS_PER_SECOND
 from vitviz.images.muxing import SOUND_CODEC, container_of
 from vitviz.progress import Progress
 from vitviz.weights.formats.atomic import atomic_write
@@ -80,7 +80,7 @@ def render_video(
     numbers: Path | None = None,
     batch_size: int | None = None,
     max_bytes: int = MAX_BYTES,
-    open_clip: ClipOpener = open_clip,
+    open_video: ClipOpener = open_video,
     report: Report | None = None,
 ) -> VideoSummary:
     """Write a video of the maps of all frames of a clip, on one scale, with the clip's sound.
@@ -96,7 +96,7 @@ def render_video(
             these maps are not averaged over time.
         batch_size: most frames that are encoded together; by default as many as the memory allows.
         max_bytes: most that one batch may need, by :func:`vitviz.cost`.
-        open_clip: opens the clip, by default in this process; for untrusted files, in a process with limits.
+        open_video: opens the clip, by default in this process; for untrusted files, in a process with limits.
         report: see :data:`Report`; an exception that it raises ends the run, which can be resumed.
 
     Raises:
@@ -112,18 +112,18 @@ def render_video(
         raise ConfigError(f"{output}: the clip itself; expected another file for the video")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"{output}: cannot be written (no such folder)")
-    with open_clip(source) as clip:
+    with open_video(source) as clip:
         facts = clip.facts
     # Errors of the request itself are raised before any frame is read.
     blank_result(request.to_batch_request())
     folder = RequestFolder(run_folder(output), {**request.to_json(), "clip": _digest(source)}, "video")
     try:
         with folder.locked():
-            run = _Run(request, source, folder.parts_folder, open_clip, report, facts.rate, max_bytes)
+            run = _Run(request, source, folder.parts_folder, open_video, report, facts.rate, max_bytes)
             skipped = run.compute_maps(batch_size)
             painter = run.draw()
             whole_video = folder.path / f"whole{container.suffix}"
-            with open_clip(source) as clip:
+            with open_video(source) as clip:
                 clip.join(run.parts.paths(), whole_video)
             if numbers is not None:
                 _write_numbers(numbers, run.maps)
@@ -152,12 +152,12 @@ class _Run:
         request: VideoRequest,
         source: Path,
         folder: Path,
-        open_clip: ClipOpener,
+        open_video: ClipOpener,
         report: Report | None,
         rate: float,
         max_bytes: int,
     ) -> None:
-        self.request, self.source, self.open_clip, self.max_bytes = request, source, open_clip, max_bytes
+        self.request, self.source, self.open_video, self.max_bytes = request, source, open_video, max_bytes
         self.report = report or (lambda phase, state: None)
         self.segments, self.parts = MapSegments(folder), VideoParts(folder, rate)
         self.encoder: Encoder = encoder_of(request.to_batch_request(), max_bytes)
@@ -166,7 +166,7 @@ class _Run:
         """Compute the maps; returns how many frames had maps from an earlier run."""
         frames = self.segments.frames()
         if frames is None:
-            with self.open_clip(self.source) as clip:
+            with self.open_video(self.source) as clip:
                 size = self._batch_size(clip) if batch_size is None else integer("batch_size", batch_size, 1)
                 skipped = compute_maps(self.request, self.encoder, clip, self.segments, size, self._report_computed)
         else:
@@ -182,7 +182,7 @@ class _Run:
         if numbers >= set(range(count)):
             return painter
         self.report(DRAWING, Progress(min(len(numbers) * SEGMENT_FRAMES, len(maps)), len(maps)))
-        with self.open_clip(self.source) as clip:
+        with self.open_video(self.source) as clip:
             for part in range(count):
                 frames = range(part * SEGMENT_FRAMES, min(len(maps), (part + 1) * SEGMENT_FRAMES))
                 if part in numbers:
@@ -222,6 +222,6 @@ def _write_numbers(path: Path, maps: ClipMaps) -> None:
         np.savez_compressed(
             file,
             values=maps.values,
-            seconds=maps.ticks / TICKS,
+            seconds=maps.ticks / TICKS_PER_SECOND,
             descriptions=np.array(maps.descriptions),
         )

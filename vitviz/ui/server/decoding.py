@@ -14,7 +14,7 @@ from PIL import Image
 from vitviz import isolation
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain as legible
-from vitviz.images.clip_facts import NO_LIMITS, ClipFacts, ClipLimits
+from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
@@ -67,7 +67,7 @@ class UploadedPictures:
         clip_limits: of clips.
     """
 
-    def __init__(self, worker: Worker, clip_limits: ClipLimits = NO_LIMITS) -> None:
+    def __init__(self, worker: Worker, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
         self.worker, self.clip_limits = worker, clip_limits
         self._clips: OrderedDict[Path, ClipFacts] = OrderedDict()
         # The messages about refused files, which outlive these.
@@ -105,7 +105,7 @@ class UploadedPictures:
             upload, waiting: as :meth:`opened` takes them.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_clip`, or the file is no longer kept.
+            ImageError: as :func:`vitviz.images.clips.open_video`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
         with self._lock:
@@ -113,7 +113,7 @@ class UploadedPictures:
         if facts is not None and upload.path.is_file():
             return facts
         try:
-            with self._large.turn(waiting), isolation.open_clip(self.worker, *upload[:2], self.clip_limits) as clip:
+            with self._large.turn(waiting), isolation.open_video(self.worker, *upload[:2], self.clip_limits) as clip:
                 facts = clip.facts
                 frames = 0
                 while skipped := clip.skip(COUNT_BATCH):
