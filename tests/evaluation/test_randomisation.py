@@ -23,8 +23,8 @@ from vitviz.evaluation.method_table import cascade_table, cascades, find_images
 from vitviz.evaluation.randomization import (
     INTERPRETATION,
     cascade,
-    randomised,
     randomized_analysis,
+    randomized_model,
     rank_correlation,
     steps,
 )
@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: MakeModel, kind: dict[str, object]) -> None:
     model = make_model(**kind)
     before = parameters_of(model)
-    forgetful = randomised(model)
+    forgetful = randomized_model(model)
     after = parameters_of(forgetful)
     assert after.keys() == before.keys()
     for name, weights in before.items():
@@ -103,12 +103,12 @@ def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: Make
 
 def test_layers_are_randomised_from_the_top_down(make_model: MakeModel) -> None:
     model = make_model()
-    everything, names = parameters_of(randomised(model)), set(parameters_of(model))
+    everything, names = parameters_of(randomized_model(model)), set(parameters_of(model))
     expected = {name for name in names if name.startswith(("classifier.", "norm."))}
     for count in range(DEPTH + 1):
         if count:
             expected |= {name for name in names if name.startswith(f"layers.{DEPTH - count}.")}
-        forgetful = randomised(model, count)
+        forgetful = randomized_model(model, count)
         assert changed(model, forgetful) == expected
         found = parameters_of(forgetful)
         assert all(torch.equal(found[name], everything[name]) for name in expected), "the same for more layers"
@@ -117,20 +117,20 @@ def test_layers_are_randomised_from_the_top_down(make_model: MakeModel) -> None:
 
 def test_the_seed_decides_the_order(make_model: MakeModel) -> None:
     model = make_model()
-    assert changed(randomised(model, seed=3), randomised(model, seed=3)) == set()
-    assert changed(randomised(model, 0, seed=3), randomised(model, 0, seed=4)) > {"classifier.weight"}
+    assert changed(randomized_model(model, seed=3), randomized_model(model, seed=3)) == set()
+    assert changed(randomized_model(model, 0, seed=3), randomized_model(model, 0, seed=4)) > {"classifier.weight"}
 
 
 def test_a_tensor_of_equal_entries_stays(make_model: MakeModel) -> None:
     model = make_model()
     model.network.norm.weight.fill_(1)
-    assert "norm.weight" not in changed(model, randomised(model))
+    assert "norm.weight" not in changed(model, randomized_model(model))
 
 
 def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) -> None:
     model = make_model()
     model.network.set_precision("bfloat16").train().requires_grad_(True)
-    forgetful = randomised(model)
+    forgetful = randomized_model(model)
     assert forgetful.network.precision == torch.bfloat16
     assert forgetful.network.encoder[0].attention.qkv.weight.dtype == torch.bfloat16
     assert not forgetful.network.training and model.network.training
@@ -142,7 +142,7 @@ def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) 
 def test_a_model_has_only_its_own_layers_to_forget(make_model: MakeModel, layers: int) -> None:
     message = rf"^layers = {layers}: this model has 3; expected 0 to 3, or None for everything$"
     with pytest.raises(QueryError, match=message):
-        randomised(make_model(), layers)
+        randomized_model(make_model(), layers)
 
 
 # Rank correlation.
@@ -176,7 +176,7 @@ def test_rank_correlation_knows_order_and_nothing_else() -> None:
 def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, image: np.ndarray) -> None:
     found, target = cascade(analysis, FAST_METHODS, seed=5), int(analysis.logits.argmax())
     assert list(found) == list(FAST_METHODS)
-    models = [analysis.model, *(randomised(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
+    models = [analysis.model, *(randomized_model(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
     assert steps(DEPTH) == ["as trained", "0", "1", "2", "3", "everything"]
     for name, correlations in found.items():
         options = {"target": target} if METHODS[name].class_specific else {}

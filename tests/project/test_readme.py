@@ -250,7 +250,7 @@ def test_every_override_is_in_its_table() -> None:
 
 
 def test_the_readme_counts_the_families() -> None:
-    count_text = re.search(r"each of (\d+) ways to write a checkpoint", README)
+    count_text = re.search(r"each of (\d+) checkpoint formats", README)
     assert count_text is not None and int(count_text[1]) == len(table(DOCUMENTS["docs/families.md"], "families"))
 
 

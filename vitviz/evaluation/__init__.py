@@ -4,7 +4,7 @@ from vitviz.evaluation import probes
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.evaluation.head_table import measure_heads, measure_heads_over
 from vitviz.evaluation.objects import attention_on_objects
-from vitviz.evaluation.randomization import cascade, randomised
+from vitviz.evaluation.randomization import cascade, randomized_model
 
 __all__ = [
     "Comparison",
@@ -14,5 +14,5 @@ __all__ = [
     "measure_heads",
     "measure_heads_over",
     "probes",
-    "randomised",
+    "randomized_model",
 ]

@@ -37,7 +37,7 @@ INTERPRETATION = (
 
 
 @named_arguments(ConfigError)
-def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
+def randomized_model(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     """A copy of a model with the weights of its upper layers shuffled; the model itself is unchanged.
 
     The entries of each weight tensor are permuted. Newly drawn weights would need the initial scale of every family.
@@ -56,7 +56,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
         A frozen model in evaluation mode, on the same device and in the same precision.
 
     Raises:
-        QueryError: the model does not have so many layers.
+        QueryError: the model has fewer layers.
     """
     depth = instance("model", model, Model, "vitviz.load()").network.config.depth
     count = None if layers is None else integer_or_none(layers)
@@ -68,7 +68,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
 
 
 def steps(depth: int) -> list[str]:
-    """The names of the steps of :func:`cascade` for a model of so many layers."""
+    """The names of the steps of :func:`cascade` for a model with ``depth`` layers."""
     return ["as trained", *map(str, range(depth + 1)), "everything"]
 
 
@@ -88,7 +88,7 @@ def cascade(
             model.
         target: target of class-specific maps, as in :meth:`vitviz.Analysis.map`; the trained model determines the
             class.
-        seed: as in :func:`randomised`.
+        seed: as in :func:`randomized_model`.
         report: receives the number of finished maps after each; an exception from it ends the computation.
 
     Returns:
@@ -121,7 +121,7 @@ def cascade(
 
 def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:
     """The analysis of the same input by a copy of the model with all weights shuffled."""
-    return _encode_with(randomised(analysis.model, seed=seed), analysis)
+    return _encode_with(randomized_model(analysis.model, seed=seed), analysis)
 
 
 def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
