@@ -61,7 +61,7 @@ def check_table(shown: str, reading: Any) -> None:
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
     assert lines[0] == f"{reading.model.name}: {reading.model.parameters:,} parameters"
     if reading.model.assumptions:
-        assert lines.pop() == "What is assumed stands in no file; --fact NAME=VALUE says otherwise."
+        assert lines.pop() == "No file states what is assumed; --fact NAME=VALUE corrects it."
     assert "has its place, and the right shape." in lines[-1]
     header, *table = lines[2:-2]
     columns = [header.index(title) for title in ("fact", "value", "how it is known")]
@@ -115,7 +115,7 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
     assert "say image_size=(height, width)" in capsys.readouterr().err
     assert main(["inspect", str(path), *as_options(TIMM), "--fact", "image_size=24x48", "--family", "timm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "heads 4 said" in shown
+    assert "heads 4 stated by the user" in shown
     assert "grid 3×6 patches" in shown
     given = []
 

@@ -229,9 +229,10 @@ def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path:
     config = reading.model.network.config
     found = (config.image_height, config.image_width) if fact == "image_size" else getattr(config, fact)
     assert found == SAID[fact]
-    assert (fact, str(SAID[fact]), "said") in [(check.fact, check.value, check.source) for check in reading.checks]
+    row = (fact, str(SAID[fact]), "stated by the user")
+    assert row in [(check.fact, check.value, check.source) for check in reading.checks]
     unsaid = read(timm_state(), tmp_path)
-    assert (fact, str(SAID[fact]), "said") not in [(check.fact, check.value, check.source) for check in unsaid.checks]
+    assert row not in [(check.fact, check.value, check.source) for check in unsaid.checks]
     pixels = torch.randn(1, 3, *found) if fact == "image_size" else torch.randn(1, 3, 32, 32)
     # At the trained grid no rule is used, and a norm before taking one token is the same after it.
     if fact not in ("position_rule", "final_norm"):

@@ -163,7 +163,7 @@ def test_read_gives_the_model_and_how_everything_is_known(server: HubServer) -> 
     checks = {check.fact: (check.value, check.source) for check in reading.checks}
     assert reading.model.name == NAME
     assert checks["family"] == ("timm ViT, DeiT, MAE, SigLIP, CLIP", "its keys")
-    assert checks["heads"] == ("2", "said")
+    assert checks["heads"] == ("2", "stated by the user")
     assert checks["classes"][0] == "7"
 
 

@@ -71,7 +71,7 @@ def test_a_family_can_be_said_and_a_wrong_one_is_refused(tmp_path: Path) -> None
     state = timm_state(classes=None)
     assert facts_of(read(state, tmp_path))["family"] == EVERY["dino"].title
     said = read(state, tmp_path, family="timm", position_rule=None)
-    assert (said.checks[0].value, said.checks[0].source) == (EVERY["timm"].title, "said")
+    assert (said.checks[0].value, said.checks[0].source) == (EVERY["timm"].title, "stated by the user")
     assert said.model.network.config.position_rule != read(state, tmp_path).model.network.config.position_rule
     assert "of the family 'clip'" in refusal(state, tmp_path, family="clip")
     with pytest.raises(CheckpointError, match=r"family 'tim': expected 'dinov3', .*'timm'.* or 'sequential'"):

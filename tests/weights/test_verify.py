@@ -54,7 +54,7 @@ def test_the_packages_own_numbers_are_found_exact(
     assert run(folder) == 0
     printed, error = capsys.readouterr()
     lines = printed.splitlines()
-    assert f"of {package} " in lines[0] and lines[-1] == "Every number is the package's."
+    assert f"of {package} " in lines[0] and lines[-1] == "Every number matches the package's."
     for row in ("pixels of chelsea.jpg", "output for noise of 32×32", "output for chelsea.jpg"):
         assert any(line.startswith(row) and line.endswith("yes") for line in lines), row
     for layer in (0, 1):
@@ -133,7 +133,7 @@ def test_what_a_user_says_wrongly_is_seen(tmp_path: Path, capsys: pytest.Capture
         "attention, layer 0": "yes",
         "attention, layer 1": "no",
     }
-    assert printed.endswith("Not every number is the package's.\n")
+    assert printed.endswith("Not every number matches the package's.\n")
     with pytest.raises(CheckpointError, match=r"not the numbers of .*output for noise of 32×32 differs by .*allowed"):
         vitviz.load(folder, activation="relu", verify=True)
 

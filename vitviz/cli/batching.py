@@ -103,7 +103,7 @@ def map_request(text: str) -> MapRequest:
     try:
         # Check the name of the method before its parameters are looked up.
         MapRequest(method)
-        parameters = {assignment.name: assignment for assignment in METHODS[method].parameters}
+        parameters = {parameter.name: parameter for parameter in METHODS[method].parameters}
         values = {}
         for assignment in NEXT_PARAMETER.split(assignments) if assignments else ():
             name, sign, value = assignment.partition("=")

@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     video_parser = commands.add_parser("video", help="write a video of a clip with the map of every frame")
     add_video(video_parser)
 
-    atlas_parser = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
+    atlas_parser = commands.add_parser("atlas", help="summarise the results of a batch on one page")
     add_atlas(atlas_parser)
 
     models_parser = commands.add_parser("models", help="list the checkpoints that have a name")
@@ -135,11 +135,11 @@ def _parser() -> argparse.ArgumentParser:
     train_parser = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     train_parser.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     train_parser.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
-    snapshots_help = "states of the network to keep, from the first step to the last (default: %(default)s)"
+    snapshots_help = "number of snapshots to save, from the first step to the last (default: %(default)s)"
     train_parser.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
     resume_help = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
     train_parser.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=resume_help)
-    terms_help = "under which the weights are given, as their card is to say it"
+    terms_help = "licence terms of the weights, written to the checkpoint's card"
     train_parser.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
     soft_labels_help = "npz file with a teacher's class probabilities of every training image (docs/training.md)"
     train_parser.add_argument("--soft-labels", type=Path, default=None, metavar="FILE", help=soft_labels_help)
@@ -274,7 +274,7 @@ def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> N
     _print_table([("fact", "value", "how it is known"), *rows])
     print(f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape.")
     if reading.model.assumptions:
-        print("What is assumed stands in no file; --fact NAME=VALUE says otherwise.")
+        print("No file states what is assumed; --fact NAME=VALUE corrects it.")
 
 
 def _run_verify(
@@ -285,7 +285,7 @@ def _run_verify(
     _print_table(verification.rows)
     for subject in verification.not_compared:
         print(f"not compared: {subject}")
-    print(f"\n{'Every number is' if verification.exact else 'Not every number is'} the package's.")
+    print(f"\n{'Every number matches' if verification.exact else 'Not every number matches'} the package's.")
     return 0 if verification.exact else 1
 
 

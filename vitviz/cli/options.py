@@ -65,7 +65,8 @@ def _size(text: str) -> tuple[int, int]:
 def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
     """Add a folder of images, of which ``count`` are used by default; ``noun`` is what is written for each image."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
-    parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
+    count_help = "how many of them, chosen at random (default: %(default)s)"
+    parser.add_argument("--count", type=int, default=count, help=count_help)
     add_resolution(parser)
     parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image")
     add_checkpoint(parser)

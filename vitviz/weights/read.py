@@ -26,7 +26,7 @@ from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import FORMAT, load_checkpoint
 from vitviz.weights.overrides import check_overrides, check_patterns
-from vitviz.weights.recognize import recognize
+from vitviz.weights.recognize import STATED_BY_USER, recognize
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_weights(
     checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
     facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():
-        checkpoint.record(fact, value, "said")
+        checkpoint.record(fact, value, STATED_BY_USER)
     config = infer_config(checkpoint, facts)
     default, patch = _default_preprocessing(checkpoint, config), (config.patch_height, config.patch_width)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))

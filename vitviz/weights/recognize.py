@@ -42,6 +42,8 @@ MAX_PLACES = 4
 MAX_PREFIX_PARTS = 16
 # Of several encoders in a file, teacher and averaged weights are preferred, and the student comes last.
 PREFERRED, LAST = ("teacher", "ema"), ("student",)
+# The source of a fact that is an argument, not read from the checkpoint.
+STATED_BY_USER = "stated by the user"
 
 
 def recognize(
@@ -83,7 +85,7 @@ def recognize(
         overrides=overrides,
         checks=[],
     )
-    checkpoint.record("family", matched_family.title, "its keys" if family is None else "said")
+    checkpoint.record("family", matched_family.title, "its keys" if family is None else STATED_BY_USER)
     if candidate.group or candidate.prefix:
         place_name = " in ".join(quote(name) for name in (candidate.prefix.rstrip("./"), candidate.group) if name)
         rivals = {place for _, rival in candidates if (place := _place(rival)) != _place(candidate)}

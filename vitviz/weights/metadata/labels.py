@@ -23,7 +23,7 @@ ORDERS = {
 
 @cache
 def label_names(classes: int) -> tuple[str, ...] | None:
-    """The names of ImageNet's classes, in the order of a classifier with so many; None for an unknown number.
+    """The names of ImageNet's classes, in the order of a classifier of ``classes``; None for an unknown number.
 
     A name is the first one to three of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
 
