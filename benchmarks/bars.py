@@ -16,7 +16,7 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Bar:
-    """At most so many times the baseline's time, or so many bytes.
+    """An upper limit: a multiple of the baseline's time, or a number of bytes.
 
     Args:
         benchmark, case, contestant: of the entry.

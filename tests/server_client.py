@@ -138,7 +138,7 @@ def form(*files: tuple[str, bytes], boundary: str = "edge", field: str = "files"
 
 
 def wait_until(condition: Any, seconds: float = 10.0) -> None:
-    """Wait until a condition holds; fails after so many seconds."""
+    """Wait until a condition holds; fails after ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"

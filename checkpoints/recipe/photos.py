@@ -216,7 +216,7 @@ def _levelled(file: bytes, random: np.random.Generator) -> bytes:
 
 
 def _coloured(picture: Image.Image, blocks: int, strength: float) -> Image.Image:
-    """A picture with the colours of so many blocks along each side, and edges of its brightness in them.
+    """A picture with the colours of ``blocks`` blocks along each side, and edges of its brightness in them.
 
     What brightness and colour do together between the blocks of a neighbourhood, they are taken to do within the
     blocks: a local linear model, as He et al. 2010, "Guided Image Filtering", have it.
@@ -239,7 +239,7 @@ def _of_blocks(plane: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def _written(picture: Image.Image, side: int, kind: str, quality: int) -> bytes:
-    """A picture as a file of this kind, its shorter side of so many pixels."""
+    """A picture as a file of this kind, with a shorter side of ``side`` pixels."""
     scale = side / min(picture.size)
     file = io.BytesIO()
     size = [round(scale * each) for each in picture.size]

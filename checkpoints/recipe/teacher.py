@@ -100,7 +100,7 @@ def crosswise(known: torch.Tensor, targets: torch.Tensor, classes: int) -> torch
 
 
 def chosen_photographs(paths: list[str], count: int) -> list[int]:
-    """The places of photographs of the archive among the paths, so many, in random order."""
+    """The places of ``count`` photographs of the archive among the paths, in random order."""
     own = [place for place, path in enumerate(paths) if not Path(path).name.startswith(FIRST_CIFAR10)]
     return np.random.default_rng(0).permutation(own)[:count].tolist()
 

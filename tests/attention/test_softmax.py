@@ -25,7 +25,7 @@ HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
 both_types = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 with_and_without_bias = pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
-# For a limit of so many rows and bytes more, the number of query tokens in each chunk.
+# For a limit of a number of rows and further bytes, the number of query tokens in each chunk.
 CHUNKS = {
     "less than a row": (0, 1, [1] * 11),
     "one row": (1, 0, [1] * 11),
@@ -66,7 +66,7 @@ def random_operands(dtype: torch.dtype, biased: bool) -> Operands:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dtype) -> int:
-    """Limit a chunk to so many rows and bytes more; returns the limit in bytes."""
+    """Limit a chunk to ``rows`` rows and ``more`` bytes; returns the limit in bytes."""
     size = rows * HEADS * TOKENS * dtype.itemsize + more
     monkeypatch.setattr(softmax, "CHUNK_BYTES", size)
     return size

@@ -18,7 +18,7 @@ from vitviz import VitvizError
 CASE_SECONDS = 60.0
 # Shorter times are not compared with those of smaller inputs, as they would measure clocks and caches.
 FLOOR_SECONDS = 0.25
-# Input of eight times the size may take at most so many times as long.
+# Input of eight times the size may take at most MAX_GROWTH times as long.
 MAX_GROWTH = 8**1.5
 MOST_ADDRESSES = 16 * 2**30
 

@@ -30,7 +30,7 @@ class Hurt(NamedTuple):
 
     Args:
         file: its name; :data:`TEXT` for a text in UTF-8.
-        make: makes a file of about so many bytes.
+        make: makes a file of about the given number of bytes.
         words: words of the message; None if it opens.
         size: the smallest of the four that are measured, in bytes.
         grows: whether files of twice, four and eight times the size are measured as well.

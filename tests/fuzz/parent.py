@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
-# A process without output for so many seconds hangs, even on a busy machine; a long computation ends by itself.
+# A process without output for this many seconds hangs, even on a busy machine; a long computation ends by itself.
 PATIENCE = 600.0
 DIED = "the process died, or took more than a minute of a processor"
 

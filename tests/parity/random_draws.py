@@ -219,7 +219,7 @@ def simplest(draw: Draw, outcome: Outcome, make: Maker) -> tuple[Draw, Outcome]:
 
 
 def draw_many(drawn: Drawn, count: int, seed: int) -> Tally:
-    """So many different configurations, the same ones for the same seed."""
+    """Up to ``count`` different configurations, the same ones for the same seed."""
     tally, seen = Tally(), set()
 
     @hypothesis.seed(seed)
@@ -247,7 +247,7 @@ def optional(**options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, A
 
 
 def at_times(strategy: st.SearchStrategy[dict[str, Any]], one_in: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Nothing, but for one time in so many."""
+    """The strategy's value one time in ``one_in``, otherwise nothing."""
     return st.integers(1, one_in).flatmap(lambda number: strategy if number == one_in else st.just({}))
 
 

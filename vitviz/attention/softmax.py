@@ -19,7 +19,7 @@ ORDER_FUSIONS = ("max", "min")
 # Two buffers of this size and the keys of a layer fit into the second-level caches of two CPU cores.
 CHUNK_BYTES = 4 * 2**20
 DEVICE_CHUNK_BYTES = 128 * 2**20
-# A computation can only be cancelled between kernels. So many operations take a fraction of a second on two cores.
+# A computation can only be cancelled between kernels. On two cores, this many operations take a fraction of a second.
 OPERATIONS_PER_KERNEL = 2**35
 
 

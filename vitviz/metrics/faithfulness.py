@@ -214,7 +214,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
 
 
 def images_needed(metrics: Iterable[str], maps: int) -> int:
-    """How many images with removed patches :func:`faithfulness` scores for so many maps."""
+    """Number of images with removed patches that :func:`faithfulness` scores for ``maps`` maps."""
     return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
 
 

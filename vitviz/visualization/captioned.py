@@ -84,7 +84,7 @@ def caption_strip(
 
 
 def _inches(width: int) -> float:
-    """The width in inches of a strip so many pixels wide, at which letters are never smaller than in a figure."""
+    """The width in inches of a strip ``width`` pixels wide, at which letters are never smaller than in a figure."""
     return min(WIDTH_INCHES, width / DPI)
 
 

@@ -46,7 +46,7 @@ class Peak:
 
     Args:
         percentile: upper end of the others.
-        ratio: the highest value exceeds the value there more than so many times.
+        ratio: factor by which the highest value must exceed the value at that percentile.
         spread: percentiles of the others, whose values differ by more than a factor of :data:`DIFFERENT_RATIO`.
     """
 

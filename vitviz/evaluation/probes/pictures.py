@@ -42,7 +42,7 @@ def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
 
 
 def _sheet(count: int, ratio: float = 1.0) -> tuple[Figure, list[Axes]]:
-    """A figure with so many cells, each ``ratio`` times as high as wide, without ticks."""
+    """A figure with ``count`` cells, each ``ratio`` times as high as wide, without ticks."""
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
     size = (CELL_INCHES * columns + 0.8, (CELL_INCHES * ratio + 0.3) * rows)
