@@ -44,7 +44,7 @@ class FullDisk(io.FileIO):
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.weights.formats.atomic.open", FullDisk, raising=False)
+    monkeypatch.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
 
 
 def test_nothing_is_left_of_a_file_that_a_full_disk_cut(tmp_path: Path, full_disk: None) -> None:
@@ -88,7 +88,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     wanted = {"uid": uid, "name": "layer 0"}
     request = {"page": "a" * 22, "number": 1, "kind": "open", "link": "?example=rocket.jpg"}
     with monkeypatch.context() as patched:
-        patched.setattr("vitviz.weights.formats.atomic.open", FullDisk, raising=False)
+        patched.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
         assert "No space left on device" in file(wanted)["refused"]
         assert "this server cannot keep a file" in runs.answer(request, "anna")["failed"]
     assert Path(file(wanted)["path"]).is_file()

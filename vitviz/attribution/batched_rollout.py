@@ -11,13 +11,13 @@ import torch
 
 from vitviz.attention.group import TraceGroup, groups_of
 from vitviz.attention.layout import Query
-from vitviz.attention.threads import in_threads
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
 from vitviz.attribution.threshold import MAX_COPIED_ENTRIES, FusedMatrix, discard_in_chunks, in_chunks
+from vitviz.system.threads import in_threads
 
 
 def rollouts(

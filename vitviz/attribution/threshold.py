@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from vitviz.attention.memory import empty
 from vitviz.attention.softmax import CHUNK_BYTES
-from vitviz.attention.threads import in_threads
 from vitviz.attention.trace import AttentionTrace, Chunks
+from vitviz.system.threads import in_threads
 
 # A matrix up to this size is held in memory; a larger one is computed three times.
 MAX_HELD_BYTES = 256 * 2**20

@@ -39,8 +39,8 @@ from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
 from vitviz.images.sources import COLUMN
 from vitviz.progress import Progress
+from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights.formats.atomic import atomic_write
 
 # A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
 NEXT_PARAMETER = re.compile(r",(?=\w+=)")

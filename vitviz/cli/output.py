@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 LINE_CHARS = 100
 

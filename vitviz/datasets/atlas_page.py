@@ -22,8 +22,8 @@ from PIL import Image
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means, Standout
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES
+from vitviz.system.atomic import atomic_write
 from vitviz.visualization.templates import fill_template
-from vitviz.weights.formats.atomic import atomic_write
 
 PAGE, NUMBERS, FIGURES_FOLDER = "atlas.html", "atlas.json", "figures"
 HEAD_COLOURS = matplotlib.colormaps["tab10"]

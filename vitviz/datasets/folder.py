@@ -11,7 +11,7 @@ from typing import Any
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "run.json", "parts", ".lock"
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from vitviz.datasets.output import file_name, read_request, read_rows
 from vitviz.datasets.rows import THUMBNAIL
+from vitviz.system.atomic import atomic_write
 from vitviz.visualization.templates import fill_template
-from vitviz.weights.formats.atomic import atomic_write
 
 GALLERY, EXPLORERS = "gallery.html", "explorers"
 # A page with more pictures takes hundreds of megabytes in a browser.

@@ -12,7 +12,7 @@ from typing import Any
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.folder import PARTS_FOLDER, REQUEST_FILE, RequestFolder
 from vitviz.errors.kinds import ConfigError
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 ROWS_AT_A_TIME = 64
 COMPRESSION = "zstd"

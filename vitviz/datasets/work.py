@@ -14,7 +14,6 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue, FailedAnalysis
 from vitviz.analysis.encoder import MAX_BYTES, Encoder
-from vitviz.attention.machine import free_memory
 from vitviz.datasets.output import file_path, key_digest, make_file_path
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
@@ -23,6 +22,7 @@ from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.preprocessing import PreparedImage
+from vitviz.system.machine import free_memory
 
 WORKERS = 2
 # Larger batches are no faster: by then the matrix products of a layer are large enough.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from vitviz.datasets.rows import PictureResult
+from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights.formats.atomic import atomic_write
 
 PathMaker = Callable[[str], Path]
 """Returns the path of a picture's file with an ending in the writer's folder, and makes that folder."""

@@ -10,8 +10,8 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
+from vitviz.system.atomic import atomic_write
 from vitviz.training.config import TrainingConfig
-from vitviz.weights.formats.atomic import atomic_write
 
 STATE, COMPACT = "state.pt", "compact.pt"
 # The settings that determine the network.

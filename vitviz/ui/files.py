@@ -19,7 +19,7 @@ from gradio.utils import get_upload_folder
 from PIL import Image
 
 from vitviz.errors.kinds import LimitError
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 
 class WrittenFiles(set[str]):

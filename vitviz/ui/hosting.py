@@ -25,11 +25,11 @@ import gradio as gr
 import torch
 
 from vitviz.analysis.costs import cost_of
-from vitviz.attention.machine import control_groups
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.models.network import Encoding
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
+from vitviz.system.machine import control_groups
 from vitviz.ui.files import empty, own_folder
 
 Forward = Callable[..., Encoding]

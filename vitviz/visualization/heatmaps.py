@@ -18,9 +18,9 @@ from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
+from vitviz.system.atomic import atomic_write
 from vitviz.visualization.captioned import captioned, png
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, fit, percentile_pair
-from vitviz.weights.formats.atomic import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.formats.paths import existing_path, path_name
 from vitviz.weights.model import Model

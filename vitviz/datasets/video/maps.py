@@ -21,7 +21,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.clip_facts import Clip, Frame
 from vitviz.images.ffmpeg import TICKS_PER_SECOND
 from vitviz.images.preprocessing import PreparedImage
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 # A killed run loses the maps of fewer frames than this.
 SEGMENT_FRAMES = 64

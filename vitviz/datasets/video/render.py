@@ -33,7 +33,7 @@ from vitviz.images.clips import open_video
 from vitviz.images.ffmpeg import TICKS_PER_SECOND
 from vitviz.images.muxing import SOUND_CODEC, container_of
 from vitviz.progress import Progress
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 COMPUTING, DRAWING = "Maps", "Frames"
 PHASES = (COMPUTING, DRAWING)

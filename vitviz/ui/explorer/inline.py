@@ -13,9 +13,9 @@ from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
+from vitviz.system.atomic import atomic_write
 from vitviz.ui.explorer.page import whole_page
 from vitviz.weights import Model
-from vitviz.weights.formats.atomic import atomic_write
 
 HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
 # The page needs scripts and downloads; the sandbox keeps it from the notebook and other cells.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from vitviz.attention.machine import memory
 from vitviz.errors.kinds import ConfigError, LimitError
+from vitviz.system.machine import memory
 from vitviz.ui.server.fair_lock import POLL_SECONDS, FairOrder, Ticket, current_visitor
 from vitviz.ui.server.settings import PREFIX, ServerSettings
 

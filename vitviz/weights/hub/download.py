@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 from vitviz.weights.hub.names import (
     COMMIT,
     INDEX_SUFFIX,

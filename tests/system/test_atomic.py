@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vitviz.weights.formats.atomic import atomic_write
+from vitviz.system.atomic import atomic_write
 
 each_kind = pytest.mark.parametrize("shared", [False, True])
 

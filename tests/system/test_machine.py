@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vitviz.attention.machine import free_memory, memory
+from vitviz.system.machine import free_memory, memory
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
 FREE = 8_000_000 * 1024

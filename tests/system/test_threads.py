@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from vitviz.attention.threads import in_threads
+from vitviz.system.threads import in_threads
 
 
 @pytest.fixture(params=[1, 2, 3])
