@@ -16,7 +16,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
-from vitviz.ui.links import SOMEBODYS_OWN, print_link, read_link
+from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View, plain_json
@@ -214,12 +214,12 @@ def test_a_link_says_what_differs_and_nothing_else() -> None:
     )
 
 
-def test_a_link_of_somebodys_own_checkpoint_says_so() -> None:
+def test_a_link_of_a_private_checkpoint_says_so() -> None:
     own = f"own:{'a' * 22}"
     link = print_link(PageState((View(own, method="rollout"),)), {own: "mine & yours.safetensors"})
     assert link == "?own=mine+%26+yours.safetensors" and "a" * 22 not in link
     read = read_link(link)
-    assert read.state == PageState() and read.notes == (SOMEBODYS_OWN.format("mine & yours.safetensors"),)
+    assert read.state == PageState() and read.notes == (PRIVATE_CHECKPOINT.format("mine & yours.safetensors"),)
 
 
 OLD_LINKS = {

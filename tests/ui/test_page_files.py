@@ -92,7 +92,7 @@ def test_a_bad_file_is_told_and_the_picture_before_stays(page: Page, library: Li
         name = f"my _notes_ [{number}].jpg"
         upload(page, {"name": name, "mimeType": "image/jpeg", "buffer": content})
         expect(notice(page)).to_contain_text(f"{name}: ")
-        expect(notice(page)).to_contain_text("Below is still what was there before.")
+        expect(notice(page)).to_contain_text("The previous view is still shown.")
         expect(page.get_by_text("Traceback")).to_have_count(0)
         assert canvas(page).evaluate("canvas => canvas.toDataURL()") == before
         assert caption(page).inner_text() == words and first_view(page)["picture"] == "example:rocket.jpg"

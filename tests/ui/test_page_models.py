@@ -176,7 +176,7 @@ def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, lib
     choose_method(page, "relevance")
     choose_model(page, CLIP.name)
     expect(notice(page)).to_contain_text(CLIP.repository)
-    expect(notice(page)).to_contain_text("Below is still what was there before")
+    expect(notice(page)).to_contain_text("The previous view is still shown")
     assert first_view(page)["model"] == "" and name_of(page) == "vitviz-photos" and "model=" not in page.url
     check_page(page, library)
 
@@ -252,7 +252,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_one_sentence(page: Page, lib
     path.write_bytes(b"<html>not weights</html>")
     open_own(page, path)
     expect(notice(page)).to_contain_text("a web page, not the weights")
-    expect(notice(page)).to_contain_text("Below is still what was there before")
+    expect(notice(page)).to_contain_text("The previous view is still shown")
     assert "Traceback" not in notice(page).inner_text() and str(tmp_path) not in notice(page).inner_text()
     check_page(page, library)
 

@@ -223,7 +223,7 @@ def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, libr
     written.press("Enter")
     expect(busy).to_contain_text("Analysing, layer by layer")
     page.locator(".vx-stop").click()
-    expect(notice(page)).to_contain_text("Stopped. Below is still what was there before.")
+    expect(notice(page)).to_contain_text("Stopped. The previous view is still shown.")
     check_page(page, library)
     expect(caption(page)).to_have_text(before)
     # What was asked for in between is not wanted any more once the page is back at what it shows.

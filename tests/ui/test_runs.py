@@ -19,7 +19,7 @@ from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.links import SOMEBODYS_OWN
+from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.estimates import forward_bytes
@@ -80,13 +80,13 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
     [view] = reply["state"]["views"]
     assert view == {**STATE["views"][0], "method": "relevance"}
     assert reply["notes"] == [
-        "dino_vits16: this server opens only the one with which the page opens. The model of the start is shown.",
+        "dino_vits16: this server opens only the one with which the page opens. The default model is shown.",
         "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
         EXPIRED,
         "parameters.start_layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]
     own = visit.run("open", link="?own=mine.pth")
-    assert own["state"] == PageState().to_json() and own["notes"] == [SOMEBODYS_OWN.format("mine.pth")]
+    assert own["state"] == PageState().to_json() and own["notes"] == [PRIVATE_CHECKPOINT.format("mine.pth")]
 
 
 def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Upload, service: AnalysisService) -> None:

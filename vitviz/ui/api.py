@@ -210,7 +210,7 @@ class Api:
             opacity: of the colours over the picture, from 0 to 1
             smooth: whether colours are interpolated between the centres of patches
             grid: whether the borders of the patches are drawn
-            fade: whether weak values leave the picture clear
+            fade: whether weak values are faded, so that the picture shows through
             low: value at the lower end of the colours; null for the lowest of the map
             high: value at the upper end of the colours; null for the highest of the map
             scale: linear, robust, log, rank or zero; null to choose one from the values of the map
@@ -243,7 +243,7 @@ class Api:
         return FileData(path=keep(content, name, get_upload_folder()), orig_name=name, mime_type="image/png")
 
     def _names(self) -> list[str]:
-        """Names of the models in the menu, that of the start first."""
+        """Names of the models in the menu, the default first."""
         start = self.service.start.name
         names = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
         return [start, *(name for name in names if name != start)]
@@ -363,5 +363,5 @@ _SERVICES: WeakKeyDictionary[gr.Blocks, AnalysisService] = WeakKeyDictionary()
 
 
 def health(demo: gr.Blocks) -> dict[str, str]:
-    """The answer of the health check: status, version, and the model of the start."""
+    """The answer of the health check: status, version, and the default model."""
     return {"status": "ok", "version": __version__, "model": _SERVICES[demo].start.name}

@@ -63,7 +63,7 @@ def upload_of(value: object, field: str = "image") -> Upload:
 
 
 def view_index(request: Mapping[str, Any], count: int) -> int:
-    """The field ``index`` of a request, of one of so many views.
+    """The field ``index`` of a request, of one of ``count`` views.
 
     Raises:
         MethodError: it is no index of a view.

@@ -105,11 +105,11 @@ class Handlers:
         return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
     def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
-        """Id and analysis of a view, and the view; the model, picture or input of the start replaces one that fails."""
+        """Id and analysis of a view, and the view; a model, picture or input that fails is replaced by the default."""
         try:
             model = self._model(view, report)
         except VitvizError as error:
-            notes.append(f"{sentence(error)} The model of the start is shown.")
+            notes.append(f"{sentence(error)} The default model is shown.")
             view = replace(view, model="", step=None)
             model = self.service.start
         view, changes = normalize_input(view, model)
@@ -179,7 +179,8 @@ class Handlers:
         if share >= MIN_VISIBLE_SHARE:
             return view, []
         note = f"The crop that this model was trained with hides {1 - share:.0%} of this picture, which is shown whole"
-        return replace(view, fit="native"), [f"{note}, in its own shape. Under Seen as it can be cropped."]
+        note += ", in its own shape. To crop it, choose “crop (centre)” under “Seen as”."
+        return replace(view, fit="native"), [note]
 
     def first(self) -> dict[str, Any]:
         """The reply with which a page opens."""
@@ -250,7 +251,7 @@ class Handlers:
         analysis, method, parameters = self._map_request(request)
         if isinstance(parameters.get("target"), LikenessRequest):
             # Before this map has its turn, so that others have theirs meanwhile.
-            report(Step("Looking at the other picture"))
+            report(Step("Analysing the other picture"))
             self.service.target_of(analysis, parameters["target"], report)
         with self.service.lock(analysis, method).turn(report_queue(report)):
             report(Step(method.title))

@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The variable with the folder of the page's files.
 FILES = "GRADIO_TEMP_DIR"
-# The variable of a host that lends a card.
+# The variable that ZeroGPU sets.
 ZERO_GPU = "SPACES_ZERO_GPU"
 CARD = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.

@@ -21,7 +21,7 @@ from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOK
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_ENTRIES = 2**16, 200
-# The values that stand for None, by field, and for the model of the start.
+# The values that stand for None, by field, and for the default model.
 DEFAULT_WORDS = {"step": "last", "frame": "none", "fit": "own", "resolution": "trained"}
 START = "start"
 # The keys of the fields of a page beside its views, with the fields' types.
@@ -35,7 +35,7 @@ TARGET_KEYS = {"text": "words", "like": "like", "patch": "like-patch", "against"
 INTEGER = re.compile(r"-?\d{1,12}", re.ASCII)
 DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
-SOMEBODYS_OWN = "This link shows a checkpoint of somebody's own ({}). Open it under Model to see the same."
+PRIVATE_CHECKPOINT = "This link shows a private checkpoint ({}). Open it under Model to see the same."
 # Links of vitviz 0.1 had the maps behind "#", or behind "?" with tab=maps.
 OLD_RESOLUTIONS = {"as trained": None, "the picture's own": "native"}
 OLD_MAPS = {
@@ -194,7 +194,7 @@ class _Reader:
         entries = {key.removeprefix(prefix): text for key, text in entries.items() if key.startswith(prefix)}
         view = default
         if "own" in entries:
-            self.notes.append(SOMEBODYS_OWN.format(" ".join(entries["own"].split())[:120]))
+            self.notes.append(PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:120]))
         for key, read in _INPUT_READERS.items():
             if key in entries:
                 view = self.replaced(view, key, "picture" if key == "example" else key, entries[key], read)

@@ -96,7 +96,7 @@ def open_choice(
         report: receives the progress of a download.
         worker: the worker of this process by default.
         max_bytes: the largest weights.
-        room: holds so many bytes of memory while the model is opened.
+        room: holds this many bytes of memory while the model is opened.
 
     Raises:
         CheckpointError, LimitError: it cannot be opened.

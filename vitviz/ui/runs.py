@@ -25,7 +25,7 @@ from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
-# Replies are kept for pages that lost them, for so long and within these limits.
+# Replies are kept this long, within these limits, for pages that lost them.
 KEEP_SECONDS = 60.0
 MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
 UNEXPECTED = "The server failed to answer this request; what happened is in its log."

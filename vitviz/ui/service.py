@@ -52,8 +52,10 @@ GRADIENT_PASSES = 3
 # Kept of each analysis: a map is a number per token, a likeness target the features of one token.
 MAX_MAPS, MAX_LIKENESSES = 16, 8
 THIS_PICTURE = "this picture"
-NO_WORDS = "This model has no classes, but reads texts: write what the map is about, or choose a picture to be like"
-NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to be like"
+NO_WORDS = (
+    "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
+)
+NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
 
 class AnalysisService:
@@ -71,7 +73,7 @@ class AnalysisService:
         self.start, self.server_settings = start, server_settings or ServerSettings()
         self.cache = AnalysisCache(self.server_settings.cache_bytes)
         self.models = ModelCache(self.server_settings.model_bytes, on_evict=self.cache.drop)
-        # A host that lends a card wants its functions before the app is launched.
+        # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
@@ -95,7 +97,7 @@ class AnalysisService:
     def model(self, choice: ModelChoice, report: Report | None = None) -> Model:
         """The model that a visitor chose, opened unless it is in memory.
 
-        It gets the device and the precision of the model of the start.
+        It gets the device and the precision of the default model.
 
         Raises:
             CheckpointError: it cannot be opened, or the settings do not allow it.
@@ -282,7 +284,7 @@ class AnalysisService:
             yield
 
     def pass_lock(self, analysis: Analysis, passes: int = 1) -> FairLock:
-        """The queue of so many forward passes."""
+        """The queue for work of this many forward passes."""
         flops = cost_of(analysis.model.network.config, analysis.trace.layout).flops
         return self.large if passes * flops > LARGE_FLOPS else self.small
 

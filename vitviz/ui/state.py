@@ -114,9 +114,9 @@ class PageState:
         views: one or two.
         layout: a name in :data:`LAYOUTS`.
         divider: where the picture begins beside the map in the layout ``slide``, in [0, 1].
-        colormap: a name in :data:`vitviz.COLORMAPS`.
+        colormap: a name in :data:`vitviz.visualization.heatmaps.COLORMAPS`.
         opacity: of the colours over the picture, in [0, 1].
-        fade: whether weak values leave the picture clear.
+        fade: whether weak values are faded, so that the picture shows through.
         smooth: whether colours are interpolated between the centres of patches.
         grid: whether the borders of the patches are drawn.
         outliers: whether patches of outlying norm are marked.

@@ -29,7 +29,7 @@ from vitviz.ui.steps import Report, Step
 from vitviz.weights.text_tower import TextPrompt
 
 MAX_CLASSES = 5
-# The slowest probe takes about as long as so many forward passes.
+# The slowest probe takes about as long as this many forward passes.
 PROBE_PASSES = 2
 METRIC_FACTS = ("name", "title", "lower_is_better", "interpretation")
 ABOUT_COMPARISON = (
@@ -145,7 +145,7 @@ def _target(service: AnalysisService, analysis: Analysis, value: object, report:
     if isinstance(request, TextPrompt):
         report(Step("Reading the text"))
     if isinstance(request, LikenessRequest):
-        report(Step("Looking at the other picture"))
+        report(Step("Analysing the other picture"))
     target = service.target_of(analysis, request, report)
     return None if target is None else resolve_target(target, analysis.logits, model.labels)
 

@@ -226,7 +226,7 @@ def test_every_control_changes_the_picture(cifar_page: Page) -> None:
     changes(shown, lambda: page.get_by_label("Colours").select_option("viridis"))
     changes(shown, lambda: page.get_by_label("Opacity").fill("0.9"))
     changes(shown, lambda: page.get_by_label("smooth").check())
-    changes(shown, lambda: page.get_by_label("weak values clear").uncheck())
+    changes(shown, lambda: page.get_by_label("fade weak values").uncheck())
     changes(shown, lambda: page.get_by_label("patch grid").check())
     changes(sheet, lambda: page.get_by_label("one scale for the sheet").check())
     settle(page)

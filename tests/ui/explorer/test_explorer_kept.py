@@ -57,7 +57,7 @@ def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallAp
     page, analysis = registers_page, registers.analysis
     canvas(page).click(position=patch_position(page, analysis, 2, 3))
     panel(page, "Save and share")
-    page.get_by_label("weak values clear").uncheck()
+    page.get_by_label("fade weak values").uncheck()
     page.get_by_label("Opacity").fill("1")
     settle(page)
     with np.load(saved(page, "Numbers, NPZ")) as numbers:

@@ -61,7 +61,7 @@ def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Running
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
     found = [call(served, "127.0.0.7") for _ in range(MAX_UNREAD + 1)]
     assert [status for status, _ in found] == [200] * MAX_UNREAD + [429]
-    assert found[-1][1]["detail"] == f"{MAX_UNREAD} answers wait for you: read them first"
+    assert found[-1][1]["detail"] == f"{MAX_UNREAD} unread replies: fetch them first"
     status, answer = call(served, "127.0.0.8")
     assert status == 200
     for each in (answer, found[0][1]):

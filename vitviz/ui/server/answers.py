@@ -22,7 +22,7 @@ from vitviz.ui.server.sessions import Sessions
 MAX_UNREAD = 32
 # Queued events of one visitor.
 MAX_EVENTS = 64
-# An unread answer is kept for so long.
+# An unread answer is kept this long.
 ANSWER_SECONDS = 60.0
 # The interval at which a call is checked for its end.
 POLL_SECONDS = 0.5
@@ -79,11 +79,11 @@ class Answers:
     def _check(self, visitor: str, session: str | None) -> None:
         arriving = self._arriving[visitor]
         if session not in self._unread and arriving + Counter(self._unread.values())[visitor] >= MAX_UNREAD:
-            raise RequestError(429, f"{MAX_UNREAD} answers wait for you: read them first")
+            raise RequestError(429, f"{MAX_UNREAD} unread replies: fetch them first")
         queues = self._queue.event_queue_per_concurrency_id.values()
         owners = Counter(self._visitor(event.session_hash) for waiting in queues for event in waiting.queue)
         if arriving + owners[visitor] >= MAX_EVENTS:
-            raise RequestError(429, f"{MAX_EVENTS} things that you asked for wait for their turn: wait for them first")
+            raise RequestError(429, f"{MAX_EVENTS} of your requests are queued: wait for them")
 
     def _visitor(self, session: str) -> str | None:
         return self._unread.get(session) or self._sessions.owner(session)

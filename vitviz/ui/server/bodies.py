@@ -62,7 +62,7 @@ class HeldBodies:
         """The time in which a visitor's body is in memory.
 
         Yields:
-            A function to be called before so many more bytes are read; it raises RequestError above the limits.
+            A function to be called with the number of bytes before they are read; it raises RequestError above limits.
         """
         body_bytes = 0
 
@@ -191,7 +191,7 @@ async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int]
 
     Args:
         body, scanner: of the request.
-        take: reserves so many bytes.
+        take: reserves this many bytes.
 
     Raises:
         RequestError: the body is too large, too slow or too deep, or too many bodies are in memory.

@@ -28,7 +28,7 @@ class Cache(Protocol):
         ...
 
     def make_room(self, nbytes: int) -> None:
-        """Free so many bytes, the least used first, or as many as possible."""
+        """Free this many bytes, the least used first, or as many as possible."""
         ...
 
 
@@ -101,7 +101,7 @@ class MemoryBudget:
                     self.peak_bytes = max(self.peak_bytes, self.nbytes)
                     return
                 if not self._waiting.before(ticket) and not self._shares:
-                    # Nobody will give anything back, and the caches cannot, such as the model of the start.
+                    # Nobody will give anything back, and the caches cannot, such as the default model.
                     raise LimitError(
                         f"{purpose} needs {nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "
                         f"{max(0, self.max_bytes - self.nbytes):,} left"
@@ -127,7 +127,7 @@ def shared_bytes(server_settings: ServerSettings, model_bytes: int) -> int:
 
     Args:
         server_settings: have the memory of the app; a share of the machine's by default.
-        model_bytes: of the model of the start.
+        model_bytes: of the default model.
 
     Raises:
         ConfigError: too little is left.

@@ -70,7 +70,7 @@ class TextTowers:
         Args:
             model: of the tower.
             text: to be read.
-            room: holds so many bytes while the tower is opened.
+            room: holds this many bytes while the tower is opened.
             waiting: called from time to time while other towers are opened; an exception that it raises ends it.
 
         Raises:

@@ -1,6 +1,6 @@
 // Requests for analyses and their files, as the state needs them. A part of explorer.js, whose names it uses.
 
-// An analysis that expires so often in so many milliseconds is not requested again.
+// An analysis that expires this often in this many milliseconds is not requested again.
 const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
 
 function requestAnalysis(pane, view) {
@@ -53,7 +53,7 @@ function restoreView(pane, key, error) {
   if (!pane.facts) return pane.setStatus(reason(error));
   const previous = Object.fromEntries([...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
   store.patchView(pane.index, previous);
-  notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
+  notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
 }
 
 function remember(key, facts) {
@@ -106,7 +106,7 @@ function forgetAnalysis(pane) {
 /** A file or the picture of a pane is loaded, or has failed with an error. */
 function paneChanged(pane, error) {
   if (error?.expired) return renew(pane);
-  if (error?.stopped) notify("Stopped. The map before is a choice of another method away.");
+  if (error?.stopped) notify("Stopped. To see a map, choose another method or other parameters.");
   showControls();
   requestSwitched();
   requestProbe();

@@ -227,7 +227,7 @@ class Pane {
     return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
   }
 
-  /** Show the queries that are no patches as chips, each with its value of the map. */
+  /** Show the queries that are not patches as chips, each with its value of the map. */
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
     const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];

@@ -5,7 +5,7 @@ const UNIT_TEXTS = {
   score: { level: digits, change: digits },
 };
 
-const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to be like: the change of that likeness can then be measured.";
+const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to compare with: the change of that likeness can then be measured.";
 
 /** A change with its sign; the minus sign is as wide as the plus. */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);

@@ -61,7 +61,7 @@ class Probes {
     return this.selected(record, record.options.map(({ title, value }) => [title, value]));
   }
 
-  /** Offers the tokens that are no patches; a click on a figure chooses a patch. */
+  /** Offers the tokens that are not patches; a click on a figure chooses a patch. */
   make_token(record) {
     const query = this.view.probe_parameters[record.name], patch = Array.isArray(query) ? query : probeDefaultOf(record, this.facts);
     return this.selected(record, [patch, ...this.facts.prefix, "patches"].map((query) => [nameOf(query), query]));

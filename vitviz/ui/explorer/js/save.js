@@ -22,7 +22,7 @@ const ACTIONS = {
   video: async () => {
     const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
     const state = legalState(store.state), key = JSON.stringify([facts.uid, state]);
-    say("The server renders the video; below is how far it is, and a button to stop it.");
+    say("The server renders the video; its progress and a button to stop it are below.");
     try {
       const reply = await films.request("film", key, { kind: "film", state, index: active, uid: facts.uid });
       save(await fetchPath(reply.path), `${pictureName()}-${view.method}.mp4`, "video/mp4");
@@ -183,7 +183,7 @@ async function copy(text, note = "") {
     await navigator.clipboard.writeText(text);
     find("said").textContent = `Copied.${note}`;
   } catch {
-    find("said").textContent = `This browser lets no page copy here; take it from below.${note}`;
+    find("said").textContent = `This browser does not allow copying; copy the text below.${note}`;
   }
 }
 

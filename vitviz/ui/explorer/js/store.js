@@ -70,7 +70,7 @@ class Store {
 
 // The interval between questions about the progress.
 const POLL_MS = 600;
-// A request that the server still does not know after so many questions is sent once more.
+// A request that the server still does not know after this many questions is sent once more.
 const MAX_UNKNOWN = 6;
 // The order of requests, by the first word of their slots.
 const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];

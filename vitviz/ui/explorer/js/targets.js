@@ -42,13 +42,13 @@ class TargetField {
   }
 
   makeLikeness() {
-    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file", "aria-label": "Upload a picture to be like" });
+    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file", "aria-label": "Upload a picture to compare with" });
     file.onchange = () => {
       if (file.files.length) likePicture(file.files[0]);
       file.value = "";
     };
     const label = create("label", { className: "vx-button" }, "Another picture …", file), summary = create("summary", { textContent: "Like a picture" });
-    this.pictures = create("div", { className: "vx-examples vx-like", role: "group", "aria-label": "Pictures to be like" });
+    this.pictures = create("div", { className: "vx-examples vx-like", role: "group", "aria-label": "Pictures to compare with" });
     this.patch = this.textInput("vx-like-patch", "row, column");
     this.patch.title = "What is like this patch, of the picture chosen above, or of this one where none is chosen";
     this.patch.onchange = () => this.choosePatch();
