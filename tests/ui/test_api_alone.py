@@ -24,7 +24,8 @@ from tests.support.api_calls import ENDPOINTS, ROLLOUT, post_json
 from tests.support.apps import close
 from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch, launch_options
-from vitviz.ui.api import UNEXPECTED, Api
+from vitviz.ui.api import Api
+from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED
@@ -57,7 +58,7 @@ def test_what_nobody_expected_is_told_to_the_log_only(
     monkeypatch.setattr(bench, "analyze", broken)
     with pytest.raises(AppError) as error:
         Api(bench).analyze(upload)
-    assert error.value.message == UNEXPECTED and not error.value.print_exception
+    assert error.value.message == INTERNAL_ERROR and not error.value.print_exception
     assert "/home/secret" in caplog.text and "/analyze" in caplog.text
 
 

@@ -19,7 +19,8 @@ from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
+from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, Runs
+from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.steps import Step
 
@@ -169,9 +170,9 @@ def test_any_request_is_answered_in_words(visit: Visit, uid: str, data: st.DataO
             # Of every method, which takes its time.
             request["uid"] = "gone"
     reply = visit.runs.answer(request, "anna")
-    assert {"page", "number", "kind"} < set(reply) and UNEXPECTED not in reply.values()
+    assert {"page", "number", "kind"} < set(reply) and INTERNAL_ERROR not in reply.values()
     for name, answer in visit.answers.items():
-        assert UNEXPECTED not in answer(request).values(), name
+        assert INTERNAL_ERROR not in answer(request).values(), name
 
 
 def test_what_is_no_envelope_is_refused(visit: Visit) -> None:
@@ -196,9 +197,9 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
 
     visit.runs.handlers.kinds["rank"] = broken
     with caplog.at_level(logging.ERROR):
-        assert visit.run("rank", uid=uid)["failed"] == UNEXPECTED
+        assert visit.run("rank", uid=uid)["failed"] == INTERNAL_ERROR
         monkeypatch.setattr(handlers_module, "as_python", broken)
-        assert visit.ask("describe", state=STATE, uids=[uid]) == {"refused": UNEXPECTED}
+        assert visit.ask("describe", state=STATE, uids=[uid]) == {"refused": INTERNAL_ERROR}
     assert "RuntimeError" in caplog.text and "in broken" in caplog.text and secret not in caplog.text
     # The next one is answered.
     assert "content" in visit.run("map", uid=uid, method="relevance")

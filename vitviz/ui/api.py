@@ -54,6 +54,7 @@ from vitviz.ui.records import (
     model_record,
     opened_record,
 )
+from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import MAX_RESOLUTION
 from vitviz.ui.steps import Step
@@ -71,7 +72,6 @@ MAX_END = 1e30
 CONCURRENCY = 4
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
-UNEXPECTED = "The server failed to answer this request; what happened is in its log."
 
 Parameter = ParamSpec("Parameter")
 
@@ -87,7 +87,7 @@ def _answering(endpoint: Callable[Parameter, Any]) -> Callable[Parameter, Any]:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:
             logging.getLogger(__name__).exception("/%s", endpoint.__name__)
-            raise gr.Error(UNEXPECTED, print_exception=False) from None
+            raise gr.Error(INTERNAL_ERROR, print_exception=False) from None
 
     return answer
 

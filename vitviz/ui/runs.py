@@ -20,6 +20,7 @@ from vitviz.errors.messages import choices, quote
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.server.fair_lock import current_visitor
+from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.steps import ExpiredError, Step
 from vitviz.weights import DownloadProgress
 
@@ -28,7 +29,6 @@ MAX_NUMBER = 2**53
 # Replies are kept this long, within these limits, for pages that lost them.
 KEEP_SECONDS = 60.0
 MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
-UNEXPECTED = "The server failed to answer this request; what happened is in its log."
 WAITING = Step("Waiting")
 EXPECTED = "expected an object with page, number and kind"
 
@@ -131,7 +131,7 @@ class Runs:
             return {"failed": sentence(error), "final": _is_final(error)}
         except Exception as error:
             log_unexpected(f"run {kind}", error)
-            return {"failed": UNEXPECTED}
+            return {"failed": INTERNAL_ERROR}
 
     def _begin(self, page: str, number: int, session: str) -> Run | None:
         """A new run in the place of the page's previous one; None if it was stopped or replaced before it arrived."""
@@ -219,7 +219,7 @@ def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable
             return {"refused": sentence(error), "final": _is_final(error)}
         except Exception as error:
             log_unexpected(name, error)
-            return {"refused": UNEXPECTED}
+            return {"refused": INTERNAL_ERROR}
 
     answer.__name__ = name
     return answer

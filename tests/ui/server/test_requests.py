@@ -33,7 +33,7 @@ from tests.server_client import (
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import bodies, log, uploads
 from vitviz.ui.server.connections import TimedConnection
-from vitviz.ui.server.door import FAILED
+from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.routes import JSON_BYTES
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
@@ -274,7 +274,7 @@ def test_what_nobody_expected_is_one_sentence_and_one_line(
 
     monkeypatch.setattr(type(served.demo), "theme_css", property(broken), raising=False)
     answer = exchange(served.port, request_head("GET", "/theme.css?%0aforged"))
-    assert (answer.status, answer.detail) == (500, FAILED)
+    assert (answer.status, answer.detail) == (500, INTERNAL_ERROR)
     [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
     assert record.getMessage().startswith(r"/theme\.css: ") and record.getMessage().endswith("broken > RuntimeError")
     assert "secret" not in caplog.text and "forged" not in caplog.text and "\n" not in record.getMessage()

@@ -39,7 +39,7 @@ from vitviz.ui.server.fair_queue import share_fairly
 from vitviz.ui.server.fetching import REFUSED, forbid_fetching
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
-from vitviz.ui.server.log import LOGGER, place_of, quieten_gradio
+from vitviz.ui.server.log import INTERNAL_ERROR, LOGGER, place_of, quieten_gradio
 from vitviz.ui.server.routes import (
     ANSWERS,
     FILE,
@@ -56,7 +56,6 @@ from vitviz.ui.server.routes import (
 from vitviz.ui.server.sessions import Sessions
 from vitviz.ui.server.uploads import tidy_uploads
 
-FAILED = "The server failed to answer this request; what happened is in its log."
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16
@@ -299,7 +298,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return 507, "this server has no room for it now"
     if isinstance(error, PermissionError) and str(error) == REFUSED:
         return 400, REFUSED
-    return 500, FAILED
+    return 500, INTERNAL_ERROR
 
 
 async def _invalid(*_: object) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 LOGGER = logging.getLogger("vitviz.server")
+# What a visitor reads about an unexpected error.
+INTERNAL_ERROR = "The server failed to answer this request; what happened is in its log."
 FRAMES = 4
 # Modules of Gradio that print errors, or parts of a request.
 PRINTING = ("gradio.queueing", "gradio.routes", "gradio.route_utils", "gradio.processing_utils", "gradio.mcp")
