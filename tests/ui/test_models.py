@@ -57,6 +57,14 @@ def test_an_upload_that_is_gone_is_named(tmp_path: Path) -> None:
         open_choice(ModelChoice("", (str(tmp_path / "gone.pth"),)))
 
 
+def test_the_case_of_a_suffix_makes_no_difference(tmp_path: Path) -> None:
+    weights, config = tmp_path / "MODEL.PTH", tmp_path / "config.json"
+    weights.write_bytes(b"0")
+    config.write_bytes(b"0000")
+    choice = ModelChoice("", (str(config), str(weights)))
+    assert choice.weight_files == (str(weights),) and choice.largest_file == "MODEL.PTH"
+
+
 def test_what_the_menu_offers(bundled: Model) -> None:
     assert open_choice(ModelChoice(BUNDLED[0])).name == BUNDLED[0]
     offered = menu(bundled)

@@ -252,7 +252,17 @@ def test_a_hub_id_without_its_sign_is_told_how_it_is_written(
     server: HubServer, told: Callable[..., str], tmp_path: Path
 ) -> None:
     assert f"of the hub, write 'hf:{REPOSITORY}'" in told(REPOSITORY)
-    for path in (f"./{NAME}", "../gone", "a/b/c", "gone.safetensors", str(tmp_path / "gone"), "~/gone", ""):
+    for path in (
+        f"./{NAME}",
+        "../gone",
+        "a/b/c",
+        "gone.safetensors",
+        "runs/model.ckpt",
+        "runs/MODEL.PTH",
+        str(tmp_path / "gone"),
+        "~/gone",
+        "",
+    ):
         assert "hf:" not in told(path)
     assert not server.log
 

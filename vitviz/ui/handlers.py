@@ -31,7 +31,7 @@ from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.ui.steps import Report, Step, no_report, report_queue
 from vitviz.weights import ZOO, Model, parse_overrides
-from vitviz.weights.formats.files import SUFFIXES
+from vitviz.weights.formats.files import is_weight_file
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The picture and input with which the page opens.
@@ -213,7 +213,7 @@ class Handlers:
         if hub:
             return self.service.own_models.id(OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub))
         uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
-        weights = [upload for upload in uploads if upload.name.endswith(SUFFIXES)] or uploads
+        weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
         name = max(weights, key=lambda upload: upload.path.stat().st_size).name
         choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
         return self.service.own_models.id(OwnModel(choice, name))

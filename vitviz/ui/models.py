@@ -30,7 +30,7 @@ from vitviz.weights import (
     is_cached,
     load,
 )
-from vitviz.weights.formats.files import SUFFIXES
+from vitviz.weights.formats.files import is_weight_file
 from vitviz.weights.hub.names import INDEX_SUFFIX
 from vitviz.weights.text_tower import reads_text
 
@@ -58,7 +58,7 @@ class ModelChoice(NamedTuple):
     @property
     def weight_files(self) -> tuple[str, ...]:
         """The uploaded files whose suffix is one of weights."""
-        return tuple(file for file in self.files if file.endswith(SUFFIXES))
+        return tuple(file for file in self.files if is_weight_file(file))
 
     @property
     def largest_file(self) -> str:
@@ -148,7 +148,7 @@ def open_choice(
 def _opening_bytes(files: Iterable[Path]) -> int:
     """The memory that opening a checkpoint takes: the network in the worker, and its copy on the way back."""
     paths = list(files)
-    sizes = [path.stat().st_size for path in paths if path.suffix.lower() in SUFFIXES]
+    sizes = [path.stat().st_size for path in paths if is_weight_file(path)]
     # Without an index, several files are several states, or the same weights in several formats.
     is_sharded = any(path.name.endswith(INDEX_SUFFIX) for path in paths)
     return 2 * MEMORY_FACTOR * (sum(sizes) if is_sharded else max(sizes, default=0))

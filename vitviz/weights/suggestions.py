@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from vitviz.errors.messages import describe, nearest
+from vitviz.weights.formats.files import is_weight_file
 
 HUB = "hf:"
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
 # A repository as other packages and browsers write it, or only its name.
 HUB_ADDRESS = re.compile(
     r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",
@@ -30,7 +29,7 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
     if isinstance(text, str):
         closest, repository = nearest(text, names), HUB_ADDRESS.fullmatch(text)
         suggestion = "" if closest is None else f"did you mean {closest!r}? "
-        if repository is not None and Path(text).suffix not in SUFFIXES:
+        if repository is not None and not is_weight_file(text):
             suggestion += f"of the hub, write {HUB + repository[1]!r}; "
     return (
         f"{describe(text)}: neither a checkpoint's name nor a file or folder; {suggestion}"

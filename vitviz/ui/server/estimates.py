@@ -15,7 +15,7 @@ from vitviz.evaluation.probes.lens import CHUNK_TOKENS
 from vitviz.metrics.faithfulness import BATCH_SIZE as SCORED_AT_ONCE
 from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
-from vitviz.weights.formats.files import SUFFIXES
+from vitviz.weights.formats.files import is_weight_file
 
 # Freed blocks that the C library keeps, and small objects.
 SLACK_BYTES = 64 * 2**20
@@ -89,7 +89,7 @@ def tower_bytes(model: Model) -> int:
     # A missing folder is reported where the tower is opened.
     if model.origin is None or not model.origin.folder.is_dir():
         return PACKAGE_BYTES
-    sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if file.name.endswith(SUFFIXES)]
+    sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if is_weight_file(file)]
     return TOWER_COPIES * sum(sizes) + PACKAGE_BYTES
 
 

@@ -40,7 +40,7 @@ from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
 
-__all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
+__all__ = ["TensorInfo", "WeightFile", "is_weight_file", "open_weights", "tensors_in_memory"]
 
 MAX_SHARDS = 1000
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
@@ -232,6 +232,11 @@ def _read_errors(name: str) -> Iterator[None]:
 # Which file, and of what kind.
 
 
+def is_weight_file(name: str | Path) -> bool:
+    """Whether a file has a suffix of weights, in capitals or not."""
+    return Path(name).suffix.lower() in SUFFIXES
+
+
 def _find_weights(folder: Path, name: str) -> Path:
     """The only file of weights in a folder, or its index."""
     for file_name in WEIGHT_FILE_NAMES:
@@ -239,7 +244,7 @@ def _find_weights(folder: Path, name: str) -> Path:
             return folder / file_name
     if (folder / METADATA).is_file():
         return folder / METADATA
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = sorted(file for file in folder.iterdir() if is_weight_file(file) and file.is_file())
     stems = {file.stem for file in files if file.suffix.lower() == ".safetensors"}
     # A safetensors file is preferred to files of the same stem.
     files = [file for file in files if file.suffix.lower() == ".safetensors" or file.stem not in stems]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
-from vitviz.weights.formats.files import SUFFIXES, WEIGHT_FILE_NAMES
+from vitviz.weights.formats.files import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 
 # Files that are read beside the weights. If they describe a text tower, its tokenizer files are read, too.
 JSON_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
@@ -82,7 +82,7 @@ def choose_weights(repository: str, names: Collection[str]) -> str:
     for usual_name in WEIGHT_FILE_NAMES:
         if usual_name in names:
             return usual_name
-    files = {name for name in names if name.lower().endswith(SUFFIXES)}
+    files = {name for name in names if is_weight_file(name)}
     safetensors = {name for name in files if name.lower().endswith(".safetensors")}
     # Files of the same stem have the same weights.
     stems = {Path(name).stem for name in safetensors}
