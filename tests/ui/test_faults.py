@@ -21,9 +21,9 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.runs import Run, RunEnded, Runs
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.steps import Step
 from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity
@@ -139,7 +139,7 @@ def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model
     bench, run = AnalysisService(make_model()), Run("anna", "page")
     done = []
 
-    def report(step: Step) -> None:
+    def report(step: ProgressReport) -> None:
         run.check()
         done.append(step.done)
         run.is_ended = True

@@ -19,10 +19,10 @@ from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, Runs
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.steps import Step
 
 # ---- one at a time ----
 
@@ -35,11 +35,11 @@ class Held:
         self.replies: list[dict[str, Any]] = []
         visit.runs.handlers.kinds["map"] = self
 
-    def __call__(self, request: Mapping[str, Any], report: Callable[[Step], None]) -> dict[str, Any]:
-        report(Step("Working", 3, 7))
+    def __call__(self, request: Mapping[str, Any], report: Callable[[ProgressReport], None]) -> dict[str, Any]:
+        report(ProgressReport("Working", 3, 7))
         self.begun.set()
         while not self.release.wait(0.005):
-            report(Step("Working", 4, 7))
+            report(ProgressReport("Working", 4, 7))
         return {"path": "done"}
 
 
@@ -108,7 +108,7 @@ def test_what_runs_for_a_page_that_is_closed_ends(visit: Visit) -> None:
 
 def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisService) -> None:
     def stop_at(state: Any) -> None:
-        if isinstance(state, Step) and state.done == 1:
+        if isinstance(state, ProgressReport) and state.done == 1:
             visit.ask("stop", page=PAGE, number=1)
 
     analyze = service.analyze

@@ -39,6 +39,7 @@ from vitviz.ui.arguments import (
 from vitviz.ui.files import as_png, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
+from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecords,
@@ -57,7 +58,6 @@ from vitviz.ui.records import (
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import MAX_RESOLUTION
-from vitviz.ui.steps import Step
 from vitviz.visualization.heatmaps import COLORMAPS, Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, is_cached
@@ -276,7 +276,7 @@ class Api:
             LimitError: the time is up.
         """
 
-        def check(step: Step | DownloadProgress | None = None) -> None:
+        def check(step: ProgressReport | DownloadProgress | None = None) -> None:
             if time.monotonic() > deadline:
                 # Waiting has one step, and says nothing of the progress.
                 has_steps = step is not None and (step.total or 0) > 1

@@ -19,10 +19,10 @@ from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.progress import Progress
 from vitviz.ui.arguments import parameters_of, view_index
 from vitviz.ui.files import keep
+from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
-from vitviz.ui.steps import Report, Step
 
 # A larger batch makes others wait longer; the longer side in pixels is less than that of the command's videos.
 BATCH_FRAMES, MAX_SIDE = 4, 960
@@ -61,7 +61,7 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         return isolation.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
 
     def report_phase(phase: str, progress: Progress) -> None:
-        report(Step(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
+        report(ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
 
     width, height = origin.size
     geometry = analysis.prepared.geometry
@@ -74,7 +74,7 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         service.turn(service.films, cost.nbytes + map_bytes(analysis, method.name) + frame_bytes, "this video", report),
         TemporaryDirectory(dir=folder, prefix="film-") as temporary,
     ):
-        report(Step(PHASE_TITLES[COMPUTING]))
+        report(ProgressReport(PHASE_TITLES[COMPUTING]))
         output = Path(temporary) / "maps.mp4"
         summary = render_video(
             video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase

@@ -27,9 +27,9 @@ from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import map_file
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report_queue
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
-from vitviz.ui.steps import Report, Step, no_report, report_queue
 from vitviz.weights import ZOO, Model, parse_overrides
 from vitviz.weights.formats.files import is_weight_file
 
@@ -163,7 +163,7 @@ class Handlers:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
         if not is_clip(upload.path):
             return replace(view, frame=None), upload, []
-        report(Step("Reading the clip"))
+        report(ProgressReport("Reading the clip"))
         last = self.service.uploaded.clip(upload, report_queue(report)).frames - 1
         frame, notes = view.frame or 0, []
         if frame > last:
@@ -219,7 +219,7 @@ class Handlers:
         return self.service.own_models.id(OwnModel(choice, name))
 
     def _model(self, view: View, report: Report) -> Model:
-        report(Step("Opening the model"))
+        report(ProgressReport("Opening the model"))
         return self.service.model(self.service.choice(view.model, view.step), report)
 
     def _analyzed(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[str, Analysis]:
@@ -251,10 +251,10 @@ class Handlers:
         analysis, method, parameters = self._map_request(request)
         if isinstance(parameters.get("target"), LikenessRequest):
             # Before this map has its turn, so that others have theirs meanwhile.
-            report(Step("Analysing the other picture"))
+            report(ProgressReport("Analysing the other picture"))
             self.service.target_of(analysis, parameters["target"], report)
         with self.service.lock(analysis, method).turn(report_queue(report)):
-            report(Step(method.title))
+            report(ProgressReport(method.title))
             return self._map_content(analysis, method, parameters, report)
 
     def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.isolation import shared_worker
 from vitviz.ui.api import health
 from vitviz.ui.server.connections import guard_connections
-from vitviz.ui.server.door import app_options
 from vitviz.ui.server.hosts import HostRules
+from vitviz.ui.server.request_filter import app_options
 from vitviz.ui.server.settings import ServerSettings
 
 # The environment variable with which Gradio serves the endpoints as tools.

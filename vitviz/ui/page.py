@@ -62,6 +62,6 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
         )
         publish(demo, service)
     demo.temp_file_sets.append(WRITTEN)
-    # vitviz.ui.server.door calls it with the session of a closed page.
+    # vitviz.ui.server.request_filter calls it with the session of a closed page.
     demo.page_closed = runs.closed
     return demo

@@ -19,9 +19,9 @@ from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport
 from vitviz.ui.server.fair_lock import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.steps import ExpiredError, Step
 from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
@@ -29,7 +29,7 @@ MAX_NUMBER = 2**53
 # Replies are kept this long, within these limits, for pages that lost them.
 KEEP_SECONDS = 60.0
 MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
-WAITING = Step("Waiting")
+WAITING = ProgressReport("Waiting")
 EXPECTED = "expected an object with page, number and kind"
 
 
@@ -53,7 +53,7 @@ class Run:
 
     visitor: str
     session: str
-    step: Step = WAITING
+    step: ProgressReport = WAITING
     is_begun: bool = False
     is_ended: bool = False
     reply: dict[str, Any] | None = None
@@ -114,10 +114,10 @@ class Runs:
         return reply
 
     def _result(self, kind: str, request: Mapping[str, Any], run: Run) -> dict[str, Any]:
-        def report(step: Step | DownloadProgress) -> None:
+        def report(step: ProgressReport | DownloadProgress) -> None:
             run.check()
             if isinstance(step, DownloadProgress):
-                step = Step(f"Downloading {step.repository}", step.done, step.total or 0)
+                step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
         try:

@@ -30,6 +30,7 @@ from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import Pictures, Upload, example_of
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, report_memory, report_queue
 from vitviz.ui.server.budget import MemoryBudget, shared_bytes
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import forward_bytes, map_bytes
@@ -38,7 +39,6 @@ from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
-from vitviz.ui.steps import ExpiredError, Report, Step, no_report, report_memory, report_queue
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt, reads_text
@@ -208,7 +208,7 @@ class AnalysisService:
         self, encoder: Encoder, prepared: PreparedImage, report: Report, shared_key: Hashable
     ) -> tuple[str, Analysis]:
         def report_layer(progress: Progress) -> None:
-            report(Step("Analysing, layer by layer", progress.done, progress.total))
+            report(ProgressReport("Analysing, layer by layer", progress.done, progress.total))
 
         geometry = prepared.geometry
         cost = encoder.cost_at(geometry.input_height, geometry.input_width)
@@ -307,7 +307,7 @@ class AnalysisService:
             return heatmap
 
         def report_progress(progress: Progress) -> None:
-            report(Step(method.title, progress.done, progress.total))
+            report(ProgressReport(method.title, progress.done, progress.total))
 
         arguments = dict(parameters)
         if "target" in arguments:

@@ -22,10 +22,10 @@ from vitviz.ui.facts import class_names, visible
 from vitviz.ui.files import as_base64, keep
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import findings_pack, map_file
+from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes, probe_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
-from vitviz.ui.steps import Report, Step
 from vitviz.weights.text_tower import TextPrompt
 
 MAX_CLASSES = 5
@@ -49,7 +49,7 @@ def compare(service: AnalysisService, request: Mapping[str, Any], report: Report
     parameters = {name: _without_target(analysis, METHODS[name], values) for name, values in settings.items()}
 
     def report_pass(progress: Progress) -> None:
-        report(Step("Maps, and pictures without some of their patches", progress.done, progress.total))
+        report(ProgressReport("Maps, and pictures without some of their patches", progress.done, progress.total))
 
     with service.turn(service.studies, comparison_bytes(analysis), "this comparison", report):
         comparison = compare_methods(analysis, parameters, target, report=report_pass)
@@ -82,7 +82,7 @@ def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -
     config = analysis.model.network.config
 
     def report_head(progress: Progress) -> None:
-        report(Step("Heads switched off one at a time", progress.done, progress.total))
+        report(ProgressReport("Heads switched off one at a time", progress.done, progress.total))
 
     nbytes = forward_bytes(config, analysis.trace.layout, config.heads)
     with service.turn(service.studies, nbytes, "this ranking", report):
@@ -120,7 +120,7 @@ def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) 
     parameters = values_of(record.parameters, request.get("parameters"), bounds)
     lock, nbytes = service.pass_lock(analysis, PROBE_PASSES), probe_bytes(analysis, record.name)
     with service.turn(lock, nbytes, "this probe", report):
-        report(Step(record.title))
+        report(ProgressReport(record.title))
         findings = run_probe(analysis, record.name, **parameters)
         path = keep(findings_pack(findings), "pack.safetensors", get_upload_folder())
     return {
@@ -143,9 +143,9 @@ def _target(service: AnalysisService, analysis: Analysis, value: object, report:
         bounds = Bounds.of(model, analysis.trace.layout)
         request = parameter_of(ClassTarget("target", "", ""), value, bounds, "request")
     if isinstance(request, TextPrompt):
-        report(Step("Reading the text"))
+        report(ProgressReport("Reading the text"))
     if isinstance(request, LikenessRequest):
-        report(Step("Analysing the other picture"))
+        report(ProgressReport("Analysing the other picture"))
     target = service.target_of(analysis, request, report)
     return None if target is None else resolve_target(target, analysis.logits, model.labels)
 

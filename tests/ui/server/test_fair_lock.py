@@ -17,10 +17,10 @@ from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.runs import RunEnded
 from vitviz.ui.server.fair_lock import FairLock, FairOrder, Ticket, current_visitor
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.steps import Step
 
 Make = Callable[..., Model]
 
@@ -157,10 +157,10 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     bench, small, large = AnalysisService(make_model()), InputSettings("squash"), InputSettings("squash", 64)
     limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
     monkeypatch.setattr(vitviz.ui.service, "LARGE_FLOPS", limit)
-    said: list[Step] = []
+    said: list[ProgressReport] = []
     running, release = threading.Event(), threading.Event()
 
-    def hold(step: Step) -> None:
+    def hold(step: ProgressReport) -> None:
         said.append(step)
         running.set()
         assert release.wait(30)
@@ -177,8 +177,8 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     assert [(step.done, step.total) for step in said] == [(done, depth) for done in range(depth + 1)]
 
 
-def stop_at(words: str) -> Callable[[Step], None]:
-    def report(step: Step) -> None:
+def stop_at(words: str) -> Callable[[ProgressReport], None]:
+    def report(step: ProgressReport) -> None:
         assert step.text == words
         raise RunEnded
 

@@ -99,7 +99,7 @@ def guard_connections(server: Server, app: Any) -> None:
     Args:
         server: Gradio's.
         app: served directly. uvicorn's own middleware would believe the forwarded headers of any program on this
-            machine; :mod:`vitviz.ui.server.door` checks them.
+            machine; :mod:`vitviz.ui.server.request_filter` checks them.
     """
     config = server.config
     config.timeout_keep_alive = KEEP_ALIVE_SECONDS

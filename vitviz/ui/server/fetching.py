@@ -1,7 +1,7 @@
 """Turning off everything that Gradio fetches from addresses of visitors.
 
-Gradio fetches addresses for the routes ``file=`` and ``proxy=``, and for files in the data of a call. The door refuses
-the routes; here the functions themselves raise, whatever path leads to them.
+Gradio fetches addresses for the routes ``file=`` and ``proxy=``, and for files in the data of a call. The request
+filter refuses the routes; here the functions themselves raise, whatever path leads to them.
 """
 
 from __future__ import annotations

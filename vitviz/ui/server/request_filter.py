@@ -67,7 +67,7 @@ RequestValidationError = _gradio.fastapi.exceptions.RequestValidationError
 Health = Callable[[gr.Blocks], dict[str, str]]
 
 
-class Door:
+class RequestFilter:
     """ASGI middleware in front of everything that Gradio serves.
 
     Args:
@@ -307,7 +307,7 @@ async def _invalid(*_: object) -> Any:
 
 
 def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict[str, Any]:
-    """Gradio's ``app_kwargs`` that put the app behind a :class:`Door`."""
+    """Gradio's ``app_kwargs`` that put the app behind a :class:`RequestFilter`."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -317,7 +317,7 @@ def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict
         sessions.set_blocks(blocks)
         share_fairly(blocks._queue)
         # Gradio adds its own middleware in front of any in app_kwargs.
-        app.middleware_stack = Door(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
+        app.middleware_stack = RequestFilter(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
         yield
 
     forbid_fetching()

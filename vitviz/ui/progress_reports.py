@@ -1,4 +1,4 @@
-"""How far a request is, as a page that waits for it hears."""
+"""Progress reports for a waiting page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vitviz.weights import DownloadProgress
 
 
-class Step(NamedTuple):
+class ProgressReport(NamedTuple):
     """A sentence for the page, and how much is done: ``done`` of ``total`` layers, maps or frames."""
 
     text: str
@@ -16,7 +16,7 @@ class Step(NamedTuple):
     total: int = 1
 
 
-Report = Callable[[Step | DownloadProgress], None]
+Report = Callable[[ProgressReport | DownloadProgress], None]
 """Receives progress; an exception that it raises ends the request."""
 
 
@@ -26,13 +26,13 @@ class ExpiredError(Exception):
 
 def report_queue(report: Report) -> Callable[[int], None]:
     """A callback for :meth:`FairLock.turn`: reports how many requests come first."""
-    return lambda before: report(Step(f"Waiting: {before} before this one"))
+    return lambda before: report(ProgressReport(f"Waiting: {before} before this one"))
 
 
 def report_memory(report: Report) -> Callable[[], None]:
     """A callback for :meth:`MemoryBudget.share`: reports that others hold the memory."""
-    return lambda: report(Step("Waiting for memory that others use"))
+    return lambda: report(ProgressReport("Waiting for memory that others use"))
 
 
-def no_report(step: Step | DownloadProgress) -> None:
+def no_report(step: ProgressReport | DownloadProgress) -> None:
     """A :data:`Report` for callers that show no progress."""
