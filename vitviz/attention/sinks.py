@@ -72,6 +72,13 @@ def outlier_patches(trace: AttentionTrace) -> list[int]:
     return _patches(norms > OutlierRule.of(norms).threshold, trace.layout)
 
 
+def outlier_count(trace: AttentionTrace) -> str:
+    """The number of outlier patches as the beginning of a sentence: ``"2 of 64 patches are outliers"``."""
+    count = len(outlier_patches(trace))
+    subject = f"{count} of {trace.layout.patch_count} patches" if count else "No patch"
+    return f"{subject} {'is an outlier' if count < 2 else 'are outliers'}"
+
+
 def received_attention(trace: AttentionTrace, first_query: int = 0) -> torch.Tensor:
     """The attention that each token receives, averaged over the query tokens: ``"layer head key"``.
 

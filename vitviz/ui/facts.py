@@ -16,6 +16,7 @@ from vitviz.attention.sinks import (
     OUTLIER_RATIO,
     OutlierRule,
     norms_of_patches,
+    outlier_count,
     outlier_patches,
 )
 from vitviz.attention.trace import AttentionTrace
@@ -243,10 +244,8 @@ def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
     if trace.norms is None:
         return None
     layout, rule, tokens = trace.layout, OutlierRule.of(norms_of_patches(trace)), outlier_patches(trace)
-    count = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
-    verb = "is an outlier" if len(tokens) < 2 else "are outliers"
     caption = (
-        f"{count} {verb}: norm above {digits(rule.threshold)} where the "
+        f"{outlier_count(trace)}: norm above {digits(rule.threshold)} where the "
         f"tokens enter the last layer (the larger of {OUTLIER_RATIO:g} times the median of all patches and the median "
         f"plus {OUTLIER_DEVIATIONS:g} median absolute deviations)."
     )

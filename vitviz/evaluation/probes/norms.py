@@ -6,7 +6,7 @@ import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import precise
-from vitviz.attention.sinks import NO_NORMS, OutlierRule, norms_of_patches
+from vitviz.attention.sinks import NO_NORMS, OutlierRule, norms_of_patches, outlier_count
 from vitviz.attention.sinks import outlier_patches as find_outliers
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
@@ -74,12 +74,10 @@ def outlier_patches(trace: AttentionTrace) -> Findings:
         (layout.name(token), digits(float(values[token])), digits(float(values[token]) / rule.median))
         for token in longest
     ]
-    subject = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
-    verb = "is an outlier" if len(tokens) < 2 else "are outliers"
     bounds = f"threshold {digits(rule.threshold)}, median {digits(rule.median)}, longest {digits(float(norms.max()))}"
     return Findings(
         "outlier_patches",
-        f"{subject} {verb} where the tokens enter the last layer: {bounds}.",
+        f"{outlier_count(trace)} where the tokens enter the last layer: {bounds}.",
         {
             "norm": Measurement(values, ("token",), "norm"),
             "outlier": Measurement(is_outlier, ("token",), "outlier or not"),
