@@ -54,7 +54,7 @@ def test_what_a_model_cannot_have_is_said_and_refused_by_name(photo: Path, tmp_p
     path = str(write_dino(tmp_path))
     options = ["--checkpoint", path, "--fact", "heads=3"]
     assert main(["probe", str(photo), *options]) == 0
-    sentence = "this model has no classifier, so that no token speaks for a class"
+    sentence = "this model has no classifier, so tokens have no class"
     assert f"Logit lens: {sentence}.\n" in capsys.readouterr().out
     assert main(["probe", str(photo), *options, "--probe", "logit_lens"]) == 2
     assert capsys.readouterr().err == f"vitviz: logit_lens: {sentence}\n"

@@ -126,12 +126,12 @@ def test_the_command_prints_a_table_and_keeps_every_number(
     assert main([*command, "--output", str(output_folder / "found.json")]) == 0
     output_text = capsys.readouterr().out
     found = attention_on_objects(model, sorted(folder.iterdir()))
-    assert output_text == f"3 of 4 images show one object before a plain background.\n\n{found.table()}\n"
+    assert output_text == f"3 of 4 images show one object against a plain background.\n\n{found.table()}\n"
     saved = json.loads((output_folder / "found.json").read_text())
     assert saved["images"] == ["0.png", "1.png", "2.png"]
     assert torch.equal(torch.tensor(saved["heads"], dtype=torch.float64), found.heads)
 
 
 def test_too_few_outlines_are_refused(make_model: Make, folder: Path) -> None:
-    with pytest.raises(VitvizError, match="1 images show an object before a plain background; expected at least two"):
+    with pytest.raises(VitvizError, match="1 images show an object against a plain background; expected at least two"):
         attention_on_objects(make_model(), [folder / "0.png", folder / "noise.png"])

@@ -124,7 +124,7 @@ def _run_evaluate_attention(
     if output is not None:
         values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
         _write(output, record(model, images, result.paths, resolution=resolution, **values))
-    print(f"{len(result.paths)} of {len(paths)} images show one object before a plain background.\n\n{result.table()}")
+    print(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:

@@ -117,8 +117,8 @@ def table(areas: Areas) -> str:
     """The areas in Markdown: mean and confidence; ▲ and ▼ mark methods that are better or worse than random orders."""
     marks = {1: " ▲", 0: "", -1: " ▼"}
     verdicts_by_metric = {metric: verdicts(areas, metric) for metric in areas}
-    heads = [f"{METRICS[metric].title} ({'↓' if METRICS[metric].lower_is_better else '↑'})" for metric in areas]
-    lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    headings = [f"{METRICS[metric].title} ({'↓' if METRICS[metric].lower_is_better else '↑'})" for metric in areas]
+    lines = [f"| method | {' | '.join(headings)} |", f"| --- |{' --- |' * len(headings)}"]
     for name in next(iter(areas.values())):
         cells = []
         for metric, areas_by_name in areas.items():
@@ -167,8 +167,8 @@ def cascade_table(correlations_by_method: Mapping[str, torch.Tensor]) -> str:
 
     Images for which a map is constant are left out; brackets then show the number of the others.
     """
-    heads = steps(next(iter(correlations_by_method.values())).shape[1] - 3)[1:]
-    lines = [f"| layers shuffled | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    headings = steps(next(iter(correlations_by_method.values())).shape[1] - 3)[1:]
+    lines = [f"| layers shuffled | {' | '.join(headings)} |", f"| --- |{' --- |' * len(headings)}"]
     for name, correlations in correlations_by_method.items():
         lines.append(f"| {METHODS[name].title} | {' | '.join(map(_interval_text, correlations.unbind(1)[1:]))} |")
     return "\n".join(lines)

@@ -29,7 +29,7 @@ MIN_COMPONENT_SHARE = 0.1
 
 
 def outline(picture: Image.Image) -> np.ndarray | None:
-    """A mask of the object before a plain background, ``"height width"``; None if there is none.
+    """A mask of the object against a plain background, ``"height width"``; None if there is none.
 
     A background is plain if 97 % of the border has nearly its median colour. The object is everything that differs from
     that colour, with its holes filled. Outlines are rough: shadows belong to the object, but parts as bright as the
@@ -156,7 +156,7 @@ def attention_on_objects(
         if report is not None:
             report(number + 1)
     if len(paths) < 2:
-        raise DataError(f"{len(paths)} images show an object before a plain background; expected at least two")
+        raise DataError(f"{len(paths)} images show an object against a plain background; expected at least two")
     return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))
 
 

@@ -100,7 +100,7 @@ METRICS = {
             True,
             imputed,
             True,
-            "As positive perturbation, but what goes is filled in from around it; lower is better.",
+            "As positive perturbation, but removed patches are imputed from their neighbours; lower is better.",
         ),
     )
 }
@@ -208,7 +208,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
     if not whole - blank > MIN_DIFFERENCE * max(abs(whole), abs(blank)):
         raise MethodError(
             f"{target.name}: its score is {whole:.6g} for the whole image and {blank:.6g} for one without any patch; "
-            f"expected a clearly higher one for the whole image, of which the rest could be shares"
+            "expected a clearly higher one for the whole image"
         )
     return blank, whole
 

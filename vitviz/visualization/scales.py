@@ -3,8 +3,8 @@
 A scale changes colours only, not the values of a map, its exports or anything computed from them. The page computes
 the same in ``ui/explorer/js/scales.js``.
 
-Percentiles are not interpolated, but values of patches: the upper one is the next lower value, and the lower one the
-next higher value.
+Percentiles round inwards to an actual patch value: the upper one to the next lower value, the lower one to the next
+higher.
 """
 
 from __future__ import annotations

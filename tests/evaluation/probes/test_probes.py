@@ -155,7 +155,7 @@ def test_every_probe_that_a_model_can_have_gives_findings(make_model: MakeModel,
 
 def test_a_probe_that_a_model_cannot_have_is_refused_with_one_sentence(make_model: MakeModel) -> None:
     refusals = {
-        "logit_lens": ({"classes": 0}, "this model has no classifier, so that no token speaks for a class"),
+        "logit_lens": ({"classes": 0}, "this model has no classifier, so tokens have no class"),
         "prefix_mass": (
             {"cls_token": False, "pooling": "mean"},
             "this model has no prefix tokens, so that no attention goes to them",

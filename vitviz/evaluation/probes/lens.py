@@ -13,7 +13,7 @@ from vitviz.models.capture import CapturedNetwork
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.require import require_vit
 
-NO_LENS = "this model has no classifier, so that no token speaks for a class"
+NO_LENS = "this model has no classifier, so tokens have no class"
 # Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
 CHUNK_TOKENS = 256
 
@@ -89,6 +89,6 @@ def _findings(
         "logit_lens",
         f"The prediction is {labels[final]} from {since} on.",
         measurements,
-        ("after", "prediction", "probability", f"of {labels[final]}", "patches that say so"),
+        ("after", "prediction", "probability", f"of {labels[final]}", "patches that agree"),
         tuple(rows),
     )

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitviz import isolation
 from vitviz.errors.kinds import ImageError
-from vitviz.errors.messages import plain as legible
+from vitviz.errors.messages import plain
 from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
@@ -152,7 +152,7 @@ class UploadedPictures:
                 self._delete_soon(upload.path)
             if len(self._refused) > MAX_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
-            expired = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
+            expired = f"{plain(upload.name)}: no longer kept on this server; drop the picture here again"
             return str(error) if upload.path.exists() else self._refused.get(upload, expired)
 
     def _delete_soon(self, path: Path) -> None:
