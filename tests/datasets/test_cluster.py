@@ -35,7 +35,7 @@ from vitviz.datasets import (
 )
 from vitviz.datasets import run_batch as run
 from vitviz.datasets.readers import Items
-from vitviz.datasets.work import Pending, Work
+from vitviz.datasets.work import BatchSettings, UnprocessedPictures
 from vitviz.progress import Progress
 
 COUNT, BROKEN = 20, "05.png"
@@ -195,7 +195,7 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
     batch, names = {"key": ["a"], "file": [None], "content": [b"none"]}, ("key", "file", "content")
     columns = parquet.read_schema(_table_of(request, tmp_path))
-    sent = ray.put(Work(request, tmp_path))
+    sent = ray.put(BatchSettings(request, tmp_path))
     worker = cluster._Worker(sent, columns, Cluster(), names, tmp_path / "elsewhere.png")
     with pytest.raises(ConfigError, match=r"elsewhere\.png: the worker on .* does not see it; expected folders that"):
         worker(batch)
@@ -283,7 +283,7 @@ def test_a_picture_is_in_one_of_its_cells() -> None:
 @pytest.mark.slow
 def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
     items = list(Items(str(photos)))
-    begun = Pending(items[:4], set())
+    begun = UnprocessedPictures(items[:4], set())
     assert [item.key for item in begun] == [item.key for item in items[:4]]
     blocks = list(cluster._blocks(Items(str(photos)), begun.done_keys))
     cells = [row for block in blocks for row in block.to_pylist()]

@@ -15,7 +15,7 @@ from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
-from vitviz.datasets.work import WORKERS, Pending, Work
+from vitviz.datasets.work import WORKERS, BatchSettings, UnprocessedPictures
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
@@ -98,28 +98,29 @@ def run_batch(
         MethodError, QueryError: the model does not support the request: it has no such class, layer, head or token.
     """
     word("engine", engine, ENGINES, ConfigError)
-    work = Work(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
+    settings = BatchSettings(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
     example, request_json = blank_result(request), request.to_json()
     columns = schema(request, example, request_json, thumbnails)
-    source = ENGINES[engine].open(work, columns, cluster or Cluster())
+    source = ENGINES[engine].open(settings, columns, cluster or Cluster())
     folder = OutputFolder(output, request_json)
     with folder.locked():
         if retry_failed:
             folder.drop_failures()
         table = _Table(folder, columns)
-        pending = Pending(items, table.begin(work))
+        unprocessed = UnprocessedPictures(items, table.begin(settings))
         total = len(items) if isinstance(items, list | tuple) else 0
-        rows = source.rows(pending)
+        rows = source.rows(unprocessed)
         try:
             for row in rows:
                 table.add(row)
                 if report is not None:
-                    report(Progress(table.done + pending.skipped, total))
+                    report(Progress(table.done + unprocessed.skipped, total))
         finally:
             rows.close()
             table.flush()
         seconds = time.monotonic() - table.started
-        counts = table.analysed, table.failed, pending.skipped + table.repeated, table.failed_before, table.completed
+        skipped = unprocessed.skipped + table.repeated
+        counts = table.analysed, table.failed, skipped, table.failed_before, table.completed
         return Summary(*counts, table.errors, seconds, source.wait_seconds, source.batch_size)
 
 
@@ -144,7 +145,7 @@ class _Table:
         """How many pictures this run has processed."""
         return self.analysed + self.failed + self.completed
 
-    def begin(self, work: Work) -> set[bytes]:
+    def begin(self, settings: BatchSettings) -> set[bytes]:
         """The digests of the keys of all pictures that lack no row and no file: a million take some 80 MB.
 
         Raises:
@@ -155,7 +156,7 @@ class _Table:
             if error is not None:
                 self.failed_before += 1
                 self._note(key, error)
-            elif not work.has_files(key):
+            elif not settings.has_files(key):
                 self.incomplete.add(key_digest(key))
                 continue
             complete.add(key_digest(key))

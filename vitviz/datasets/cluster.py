@@ -25,7 +25,7 @@ from vitviz.datasets.output import key_digest
 from vitviz.datasets.readers import Item, Items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
-from vitviz.datasets.work import WORKERS, Pending, RowMaker, Work
+from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.errors.arguments import instance, integer
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
@@ -87,7 +87,7 @@ class RayRows:
     """Rows of pictures, computed by the workers of a cluster.
 
     Args:
-        work: the settings of the batch.
+        settings: of the batch.
         columns: of the rows, a ``pyarrow.Schema``.
         cluster: where it runs.
 
@@ -97,13 +97,14 @@ class RayRows:
 
     wait_seconds = None
 
-    def __init__(self, work: Work, columns: Any, cluster: Cluster) -> None:
+    def __init__(self, settings: BatchSettings, columns: Any, cluster: Cluster) -> None:
         self.ray = ray_data()
         # Workers run in folders of their own.
-        self.work, self.columns, self.cluster = replace(work, output=work.output.absolute()), columns, cluster
-        self.batch_size = work.batch_size
+        self.settings = replace(settings, output=settings.output.absolute())
+        self.columns, self.cluster = columns, cluster
+        self.batch_size = settings.batch_size
 
-    def rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
+    def rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         """The row of each picture, once, in order of completion; closing the generator ends the run.
 
         Raises:
@@ -121,11 +122,13 @@ class RayRows:
             if starts_ray:
                 self.ray.shutdown()
 
-    def _rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
+    def _rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         actors = _actors(self.ray, self.cluster)
-        pictures, block_rows, witness, count = self._send(items, actors)
+        pictures, block_rows, shared_file, count = self._picture_dataset(items, actors)
         columns = self.columns.append(arrow()[0].field(SKIPPED, arrow()[0].int64()))
-        results = _map_rows(self.ray, pictures, self.work, columns, self.cluster, actors, block_rows, witness=witness)
+        results = _map_rows(
+            self.ray, pictures, self.settings, columns, self.cluster, actors, block_rows, shared_file=shared_file
+        )
         results.context.enable_progress_bars = False
         keys = set[bytes]()
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -142,8 +145,8 @@ class RayRows:
         if count is not None and len(keys) != count:
             raise DataError(f"ray: {len(keys):,} of {count:,} pictures came back; run it again for the others")
 
-    def _send(self, items: Pending, actors: int) -> tuple[Any, int, Path | None, int | None]:
-        """The pictures as a data set, the rows of a block, one of their files to look for, and the number of pictures.
+    def _picture_dataset(self, items: UnprocessedPictures, actors: int) -> tuple[Any, int, Path | None, int | None]:
+        """The pictures as a data set, the rows of a block, a file that workers must see, and the number of pictures.
 
         A worker reads a source that streams, so that it is never in memory all at once. Then the last two are None.
         """
@@ -159,8 +162,8 @@ class RayRows:
         block_rows = min(max(min_rows, len(missing) // (actors * BLOCKS_PER_ACTOR)), MAX_BLOCK_ROWS)
         tables = [_table(missing[start : start + block_rows]) for start in range(0, len(missing), block_rows)]
         local_files = (item.source for item in missing if isinstance(item.source, Path) and item.source.exists())
-        witness = next(local_files, None)
-        return data.from_arrow(tables or [_table([])]), block_rows, witness and witness.absolute(), len(missing)
+        shared_file = next(local_files, None)
+        return data.from_arrow(tables or [_table([])]), block_rows, shared_file and shared_file.absolute(), len(missing)
 
 
 def analyze_dataset(
@@ -201,13 +204,13 @@ def analyze_dataset(
     for name, argument in ((column, "column"), (key, "key")):
         if name not in names:
             raise ConfigError(f"{argument} = {name!r}: the data set has no such column; expected {choices(names)}")
-    work = Work(request, Path(), batch_size, workers=workers)
+    settings = BatchSettings(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
     # The tasks that read and write the data set need a core: without a spare one they would wait for ever.
     actors = _actors(ray, cluster, spare=1)
     columns = schema(request, blank_result(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
-    return _map_rows(ray, pictures, work, columns, cluster, actors, STREAM_BLOCK_ROWS, (key, column))
+    return _map_rows(ray, pictures, settings, columns, cluster, actors, STREAM_BLOCK_ROWS, (key, column))
 
 
 def ray_data() -> Any:
@@ -272,20 +275,20 @@ def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
 def _map_rows(
     ray: Any,
     dataset: Any,
-    work: Work,
+    settings: BatchSettings,
     columns: Any,
     cluster: Cluster,
     actors: int,
     batch_size: int,
     names: tuple[str, ...] = (KEY, FILE, CONTENT),
-    witness: Path | None = None,
+    shared_file: Path | None = None,
 ) -> Any:
     """The rows of a data set of pictures, computed by actors that hold the model."""
     # A reference sends the model once to every machine, not once to every actor.
-    work_ref = ray.put(work)
+    settings_ref = ray.put(settings)
     return dataset.map_batches(
         _Worker,
-        fn_constructor_args=(work_ref, columns, cluster, names, witness),
+        fn_constructor_args=(settings_ref, columns, cluster, names, shared_file),
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
@@ -297,24 +300,25 @@ class _Worker:
     """An actor that holds the model and turns pictures into rows.
 
     Args:
-        work_ref: Ray's reference to the :class:`Work`.
+        settings_ref: Ray's reference to the :class:`BatchSettings`.
         columns: of the rows; with :data:`SKIPPED` if skipped pictures are counted.
         cluster: its resources.
         names: columns of the pictures: that of the key, then those that may hold the picture.
-        witness: a file that must be visible on every machine.
+        shared_file: a file that must be visible on every machine.
     """
 
     def __init__(
-        self, work_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], witness: Path | None = None
+        self, settings_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], shared_file: Path | None = None
     ) -> None:
-        self.work_ref, self.columns, self.cluster, self.names, self.witness = work_ref, columns, cluster, names, witness
+        self.settings_ref, self.columns, self.cluster = settings_ref, columns, cluster
+        self.names, self.shared_file = names, shared_file
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         pa, _ = arrow()
         skipped = sum(int(each) for each in batch.get(SKIPPED, ()))
         cells = zip(*(batch[name] for name in self.names), strict=True)
         items = [Item(str(key), _source(pictures)) for key, *pictures in cells if key is not None]
-        rows = list(self.maker.rows(items))
+        rows = list(self.computer.rows(items))
         table = {name: [row.get(name) for row in rows] for name in self.columns.names}
         if skipped:
             table = {name: [*values, skipped if name == SKIPPED else None] for name, values in table.items()}
@@ -323,15 +327,15 @@ class _Worker:
 
     # Not in __init__: Ray does not pass on the message of an error that is raised there.
     @cached_property
-    def maker(self) -> RowMaker:
-        work: Work = ray_data().get(self.work_ref)
-        paths = [work.output / REQUEST_FILE] * bool(work.writers) + [self.witness] * (self.witness is not None)
+    def computer(self) -> RowComputer:
+        settings: BatchSettings = ray_data().get(self.settings_ref)
+        paths = [settings.output / REQUEST_FILE] * bool(settings.writers) + [self.shared_file] * bool(self.shared_file)
         for path in paths:
             if path is not None and not path.exists():
                 problem = f"the worker on {platform.node()} does not see it"
                 raise ConfigError(f"{path}: {problem}; expected folders that all machines have at the same path")
-        work.request.model.to(self.cluster.device)
-        return RowMaker(work, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
+        settings.request.model.to(self.cluster.device)
+        return RowComputer(settings, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
 
 
 def _source(cells: list[Any]) -> Any:
@@ -369,11 +373,11 @@ def _read_blocks(batch: dict[str, Any], done_keys_ref: Any) -> Iterator[Any]:
 
 def _blocks(items: Items, done_keys: set[bytes]) -> Iterator[Any]:
     """Tables of the pictures that have no row, then one with the number of those that have."""
-    pending = Pending(items, done_keys)
-    missing = iter(pending)
+    unprocessed = UnprocessedPictures(items, done_keys)
+    missing = iter(unprocessed)
     while block_items := list(islice(missing, STREAM_BLOCK_ROWS)):
         yield _table(block_items)
-    yield _table([], pending.skipped)
+    yield _table([], unprocessed.skipped)
 
 
 def _absolute(source: str) -> str:

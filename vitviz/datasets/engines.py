@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vitviz.datasets.cluster import Cluster, RayRows
-from vitviz.datasets.work import Pending, RowMaker, Work
+from vitviz.datasets.work import BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.errors.kinds import ConfigError
 
 
@@ -23,7 +23,7 @@ class RowSource(Protocol):
     def batch_size(self) -> int | None: ...
     @property
     def wait_seconds(self) -> float | None: ...
-    def rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
+    def rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         """The row of each picture, once; closing the generator ends the run."""
 
 
@@ -34,18 +34,18 @@ class Engine:
     Args:
         name: in the command and in Python.
         title: what it is, for a message.
-        open: makes a source of rows for some work, the schema of the rows and a cluster.
+        open: makes a source of rows for the settings of a batch, the schema of the rows and a cluster.
     """
 
     name: str
     title: str
-    open: Callable[[Work, Any, Cluster], RowSource]
+    open: Callable[[BatchSettings, Any, Cluster], RowSource]
 
 
-def _local(work: Work, columns: Any, cluster: Cluster) -> RowSource:
+def _local(settings: BatchSettings, columns: Any, cluster: Cluster) -> RowSource:
     if cluster != Cluster():
         raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
-    return RowMaker(work)
+    return RowComputer(settings)
 
 
 LOCAL = Engine("local", "in this process", _local)

@@ -101,8 +101,8 @@ def schema(
     pa, _ = arrow()
     text, count, numbers = pa.string(), pa.int32(), pa.list_(pa.float32())
     fields = [
-        pa.field("path", text, nullable=False, metadata={"meaning": "of the picture in its source"}),
-        pa.field("error", text, metadata={"meaning": "why nothing was found; null where something was"}),
+        pa.field("path", text, nullable=False, metadata={"meaning": "path in the source"}),
+        pa.field("error", text, metadata={"meaning": "why the picture could not be analysed, else null"}),
         pa.field("sha256", text, metadata={"meaning": "of the picture's file, hexadecimal"}),
         pa.field("width", count, metadata={"meaning": "of the picture, pixels"}),
         pa.field("height", count, metadata={"meaning": "of the picture, pixels"}),
@@ -130,7 +130,7 @@ def schema(
             metadata = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
             column = f"{findings.probe}.{name}"
             fields.append(pa.field(column, pa.list_(_arrow_type(each.values)), metadata=_strings(metadata)))
-            fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "of its axes"}))
+            fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "size along each axis"}))
     if thumbnails:
         names = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])]
         meaning = "JPEG, for the gallery"

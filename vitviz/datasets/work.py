@@ -34,7 +34,7 @@ MAX_QUEUED_PIXELS, QUEUED_SIDE_PX = 2**20, 1024
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchSettings:
     """The settings of a batch. It can be pickled for other machines.
 
     Args:
@@ -72,7 +72,7 @@ class Work:
         )
 
 
-class Pending:
+class UnprocessedPictures:
     """The pictures of a source that have no row yet, each once.
 
     Args:
@@ -122,11 +122,11 @@ def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES, share:
     return size
 
 
-class RowMaker:
+class RowComputer:
     """Turns pictures into rows, in the same order.
 
     Args:
-        work: the settings of the batch.
+        settings: of the batch.
         share: as :func:`fitting_batch_size` takes it.
 
     Attributes:
@@ -134,12 +134,12 @@ class RowMaker:
         wait_seconds: seconds for which the model waited for pictures that were still being opened.
     """
 
-    def __init__(self, work: Work, share: float = 1.0) -> None:
-        self.work, self.wait_seconds = work, 0.0
-        size = work.batch_size
-        self.batch_size = fitting_batch_size(work.request, work.max_bytes, share) if size is None else size
-        self.encoder = encoder_of(work.request, work.max_bytes)
-        self.keeps_pictures = any(writer.whole_pictures for writer in work.writers)
+    def __init__(self, settings: BatchSettings, share: float = 1.0) -> None:
+        self.settings, self.wait_seconds = settings, 0.0
+        size = settings.batch_size
+        self.batch_size = fitting_batch_size(settings.request, settings.max_bytes, share) if size is None else size
+        self.encoder = encoder_of(settings.request, settings.max_bytes)
+        self.keeps_pictures = any(writer.whole_pictures for writer in settings.writers)
 
     def rows(self, items: Iterable[Item]) -> Generator[dict[str, Any], None, None]:
         """The row of each picture; closing the generator leaves no thread running."""
@@ -157,7 +157,7 @@ class RowMaker:
             file_infos[item.key] = replace(info, width=width, height=height)
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 
-        queue = BatchQueue(self.encoder, track_items(), self.batch_size, workers=self.work.workers, prepare=prepare)
+        queue = BatchQueue(self.encoder, track_items(), self.batch_size, workers=self.settings.workers, prepare=prepare)
         seconds_before, batches = self.wait_seconds, queue.batches()
         try:
             for batch in batches:
@@ -171,7 +171,7 @@ class RowMaker:
 
     def _results(self, batch: deque[Analysis | FailedAnalysis]) -> deque[PictureResult | VitvizError]:
         """The results of pictures that were encoded together; empties ``batch`` to free their memory."""
-        computed = iter(compute_results([each for each in batch if isinstance(each, Analysis)], self.work.request))
+        computed = iter(compute_results([each for each in batch if isinstance(each, Analysis)], self.settings.request))
         results = deque(each.error if isinstance(each, FailedAnalysis) else next(computed) for each in batch)
         batch.clear()
         return results
@@ -181,12 +181,12 @@ class RowMaker:
         try:
             if isinstance(result, VitvizError):
                 raise result
-            for writer in self.work.writers:
+            for writer in self.settings.writers:
                 writer.write(
                     result,
-                    lambda ending, folder=writer.folder: make_file_path(self.work.output, folder, item.key, ending),  # type: ignore[misc]
+                    lambda ending, folder=writer.folder: make_file_path(self.settings.output, folder, item.key, ending),  # type: ignore[misc]
                 )
-            return result_row(item.key, info, result, self.work.thumbnails)
+            return result_row(item.key, info, result, self.settings.thumbnails)
         except VitvizError as error:
             return failed_row(item.key, info, error)
 
