@@ -125,8 +125,8 @@ class Method:
         package: package that computes it, installed by the extra of the same name; None for vitviz itself.
         pooling: pooling that a model must have, a name in :data:`vitviz.models.pooling.POOLINGS`, and the reason; None
             for any pooling.
-        begins_with_identity: whether the map of a patch includes an identity term, by which that patch has the highest
-            value; the page leaves it out of the colour range.
+        begins_with_identity: whether the map of a patch includes an identity term, which usually gives that patch the
+            highest value; the page leaves it out of the colour range.
         reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
         compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
         image_passes: how it passes batches of changed images through the network: ``"forward"``, or ``"backward"`` too

@@ -37,7 +37,7 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         ExpiredError: the analysis of the view is no longer cached.
         ImageError: the view shows no clip, or the clip is no longer kept.
         MethodError: the map is about something else than a class.
-        LimitError: the server never has so much memory.
+        LimitError: the server never has this much memory.
     """
     state = PageState.from_json(request.get("state"))
     view = state.views[view_index(request, len(state.views))]

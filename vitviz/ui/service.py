@@ -278,7 +278,7 @@ class AnalysisService:
             report: receives how long the queue is.
 
         Raises:
-            LimitError: the server never has so much memory.
+            LimitError: the server never has this much memory.
         """
         with lock.turn(report_queue(report)), self.budget.share(nbytes, purpose, report_memory(report)):
             yield
@@ -300,7 +300,7 @@ class AnalysisService:
 
         Raises:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
-            LimitError: the server never has so much memory.
+            LimitError: the server never has this much memory.
         """
         heatmap = self.recent_map(analysis, method, parameters)
         if heatmap is not None:

@@ -19,7 +19,7 @@ FIELD = "files"
 MAX_FILES = 100
 # RFC 2046.
 MAX_BOUNDARY_CHARS = 70
-# A page may ask for an upload's progress for so long after its end.
+# A page may ask for an upload's progress for this long after its end.
 PROGRESS_SECONDS = 60.0
 
 # Gradio's own multipart parser.

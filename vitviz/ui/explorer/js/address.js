@@ -1,6 +1,6 @@
 // The state as the address of the page, and back. A part of explorer.js, whose names it uses.
 
-// The address follows a change after so long; browsers refuse more than a few changes a second.
+// The address follows a change after this delay; browsers refuse more than a few changes a second.
 const DESCRIBE_MS = 300;
 
 function describeSoon() {

@@ -1,6 +1,6 @@
 // One map of one analysis: its picture, the caption below it, and its prefix tokens above it.
 
-// A map that only the server computes is requested once the pointer rests on its patch for so long.
+// A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
 // A button stands for further prefix tokens.
 const MAX_CHIPS = 3;
