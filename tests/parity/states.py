@@ -20,7 +20,8 @@ from tests.parity.case import Case
 from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.archives import LazyTensor, TensorInfo
-from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, open_weights
+from vitviz.weights.formats.files import open_weights
+from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.read import Reading, read_checkpoint
 
 

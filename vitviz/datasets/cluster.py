@@ -101,8 +101,7 @@ class RayRows:
         self.ray = ray_data()
         # Workers run in folders of their own.
         self.settings = replace(settings, output=settings.output.absolute())
-        self.columns, self.cluster = columns, cluster
-        self.batch_size = settings.batch_size
+        self.columns, self.cluster, self.batch_size = columns, cluster, settings.batch_size
 
     def rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         """The row of each picture, once, in order of completion; closing the generator ends the run.
@@ -126,9 +125,8 @@ class RayRows:
         actors = _actors(self.ray, self.cluster)
         pictures, block_rows, shared_file, count = self._picture_dataset(items, actors)
         columns = self.columns.append(arrow()[0].field(SKIPPED, arrow()[0].int64()))
-        results = _map_rows(
-            self.ray, pictures, self.settings, columns, self.cluster, actors, block_rows, shared_file=shared_file
-        )
+        arguments = self.settings, columns, self.cluster, actors, block_rows
+        results = _map_rows(self.ray, pictures, *arguments, shared_file=shared_file)
         results.context.enable_progress_bars = False
         keys = set[bytes]()
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -161,9 +159,8 @@ class RayRows:
         min_rows = min(self.batch_size or MAX_BLOCK_ROWS, MAX_BLOCK_ROWS)
         block_rows = min(max(min_rows, len(missing) // (actors * BLOCKS_PER_ACTOR)), MAX_BLOCK_ROWS)
         tables = [_table(missing[start : start + block_rows]) for start in range(0, len(missing), block_rows)]
-        local_files = (item.source for item in missing if isinstance(item.source, Path) and item.source.exists())
-        shared_file = next(local_files, None)
-        return data.from_arrow(tables or [_table([])]), block_rows, shared_file and shared_file.absolute(), len(missing)
+        files = (item.source.absolute() for item in missing if isinstance(item.source, Path) and item.source.exists())
+        return data.from_arrow(tables or [_table([])]), block_rows, next(files, None), len(missing)
 
 
 def analyze_dataset(

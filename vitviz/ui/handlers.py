@@ -31,7 +31,7 @@ from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.weights import ZOO, Model, parse_overrides
-from vitviz.weights.formats.files import is_weight_file
+from vitviz.weights.formats.names import is_weight_file
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The picture and input with which the page opens.

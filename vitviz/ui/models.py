@@ -30,7 +30,7 @@ from vitviz.weights import (
     is_cached,
     load,
 )
-from vitviz.weights.formats.files import is_weight_file
+from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import INDEX_SUFFIX
 from vitviz.weights.text_tower import reads_text
 

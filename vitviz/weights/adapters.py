@@ -20,7 +20,8 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, listing, plain, quote
 from vitviz.weights.formats.archives import LazyTensor, TensorInfo
-from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
+from vitviz.weights.formats.files import WeightFile, open_weights
+from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.names import REPOSITORY, REVISION
 from vitviz.weights.metadata.settings import Settings

@@ -22,8 +22,9 @@ from torch import nn
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
+from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
+from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.hub.names import INDEX_SUFFIX, list_shards
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform

@@ -18,7 +18,8 @@ from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
 from vitviz.weights.formats.archives import EXPECTED
-from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
+from vitviz.weights.formats.files import WeightFile, open_weights
+from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.preparation import NORMALISATIONS, NOT_STATED, read_preprocessing

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from vitviz.errors.messages import describe, nearest
-from vitviz.weights.formats.files import is_weight_file
+from vitviz.weights.formats.names import is_weight_file
 
 HUB = "hf:"
 # A repository as other packages and browsers write it, or only its name.

@@ -15,7 +15,7 @@ from vitviz.evaluation.probes.lens import CHUNK_TOKENS
 from vitviz.metrics.faithfulness import BATCH_SIZE as SCORED_AT_ONCE
 from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
-from vitviz.weights.formats.files import is_weight_file
+from vitviz.weights.formats.names import is_weight_file
 
 # Freed blocks that the C library keeps, and small objects.
 SLACK_BYTES = 64 * 2**20

@@ -37,23 +37,14 @@ from vitviz.weights.formats.archives import (
     refuse,
 )
 from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
+from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
 
-__all__ = ["TensorInfo", "WeightFile", "is_weight_file", "open_weights", "tensors_in_memory"]
+__all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
 
 MAX_SHARDS = 1000
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
 CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d{1,12})")
-# The usual names of weights in a folder; the first that exists counts.
-WEIGHT_FILE_NAMES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "open_clip_model.safetensors",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "open_clip_pytorch_model.bin",
-)
 
 # A safetensors file begins with the length of its header, a number of this many bytes.
 LENGTH_BYTES = 8
@@ -230,11 +221,6 @@ def _read_errors(name: str) -> Iterator[None]:
 
 
 # Which file, and of what kind.
-
-
-def is_weight_file(name: str | Path) -> bool:
-    """Whether a file has a suffix of weights, in capitals or not."""
-    return Path(name).suffix.lower() in SUFFIXES
 
 
 def _find_weights(folder: Path, name: str) -> Path:

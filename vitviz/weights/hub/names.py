@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
-from vitviz.weights.formats.files import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
+from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 
 # Files that are read beside the weights. If they describe a text tower, its tokenizer files are read, too.
 JSON_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
