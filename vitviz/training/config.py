@@ -79,6 +79,7 @@ class TrainingConfig:
     low_resolution: float = setting(0.625, "fraction of the epochs, the first, with smaller images")
     low_scale: float = setting(0.75, "side of these smaller images, as a fraction of the image size")
     smallest_scale: float = setting(1.0, "smallest side of the later batches, as a fraction of the image size")
+    seen_patches: int = setting(0, "patches of an image that a step sees, drawn anew each time; 0 for all")
     average_decay: float = setting(0.999, "decay of the averaged weights, which are evaluated and saved")
     evaluate_every: int = setting(2, "epochs between two evaluations on the test images")
     seed: int = setting(0, "seed of the initial weights, the order of the images and the augmentation")
@@ -88,8 +89,9 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "evaluate_every", "heads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at least 1")
-        if self.picture_detail < 0:
-            raise ConfigError(f"picture_detail = {self.picture_detail}: expected 0 or more")
+        for name in ("picture_detail", "seen_patches"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
         if self.images_per_epoch and self.images_per_epoch < self.batch_size:
             raise ConfigError(
                 f"images_per_epoch = {self.images_per_epoch}: expected 0 or at least batch_size = {self.batch_size}"

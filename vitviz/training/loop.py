@@ -23,6 +23,7 @@ from vitviz.training.data import LabelledImages, read_image_folder, training_bat
 from vitviz.training.device import has_bfloat16
 from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, colour_limit, initialise, optimisers, schedule
+from vitviz.training.patch_dropout import forward_some
 from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
 from vitviz.training.soft_labels import SoftLabels, read_soft_labels
@@ -239,6 +240,8 @@ def _epoch(
         config.soft_label_weight,
     )
     run.network.train()
+    # Not the generator of the batches, so that these are the same with and without patch dropout.
+    random = torch.Generator().manual_seed(seed)
     # Counted here, since tqdm does not count while it is disabled.
     for step, (pixels, targets) in enumerate(batches, run.epoch * steps_per_epoch):
         factor = schedule(step, config.epochs * steps_per_epoch, config.warmup, config.cooldown)
@@ -246,7 +249,7 @@ def _epoch(
             for group in optimiser.param_groups:
                 group["lr"] = group["highest_rate"] * factor
             optimiser.zero_grad(set_to_none=True)
-        loss, right = _backward(run.network, pixels, targets, device, bfloat16)
+        loss, right = _backward(run.network, pixels, targets, device, bfloat16, config.seen_patches, random)
         for optimiser in run.optimisers:
             optimiser.step()
         if limit is not None:
@@ -278,17 +281,24 @@ def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
 
 
 def _backward(
-    network: VisionTransformer, pixels: torch.Tensor, targets: torch.Tensor, device: torch.device, bfloat16: bool
+    network: VisionTransformer,
+    pixels: torch.Tensor,
+    targets: torch.Tensor,
+    device: torch.device,
+    bfloat16: bool,
+    seen_patches: int,
+    random: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Accumulate the gradients of a batch. Returns its mean loss and its accuracy, in [0, 1]."""
+    layout = network.config.layout(*pixels.shape[-2:])
+    seen = min(seen_patches or layout.patch_count, layout.patch_count)
     count = len(pixels)
     if device.type == "cpu":
-        layout = network.config.layout(*pixels.shape[-2:])
-        count = max(1, TOKENS_AT_ONCE // layout.token_count)
+        count = max(1, TOKENS_AT_ONCE // (layout.prefix_count + seen))
     loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
     for chunk, labels in zip(pixels.split(count), targets.split(count), strict=True):
         with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-            logits = network(chunk)
+            logits = forward_some(network, chunk, seen, random)
         chunk_loss = F.cross_entropy(logits.float(), labels, reduction="sum") / len(pixels)
         chunk_loss.backward()
         loss += chunk_loss.detach()
