@@ -197,7 +197,7 @@ def _decode(
     layer_places = tuple(places[call] for call in range(first, last + 1))
     order = TokenOrder(tokens - grid[0] * grid[1], 0, grid[0] * grid[1])
     if pooling is not None and not all(place.is_sorted for place in layer_places):
-        raise ConfigError(f"{patches}, but reordered: a pooling over reordered patches is not supported")
+        raise ConfigError(f"{patches}, but in windows or reordered: a pooling over these is not supported")
     has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
     verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, layer_places)
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
