@@ -28,8 +28,8 @@ PAGES = re.compile(
 )
 LINK = re.compile(r"\]\((?P<page>[\w./-]+)\.md\)")
 HEIGHT = 720
-# The network with random weights, which `python -m docs.site.untrained` writes.
-UNTRAINED = "build/untrained.safetensors"
+# The network at three stages of its training, which `python -m docs.site.stages` writes.
+STAGES = "build/stages"
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def write_explorer(block: Block, folder: Path) -> None:
     from vitviz.cli import main
 
     folder.mkdir(parents=True, exist_ok=True)
-    if UNTRAINED in block.arguments:
-        _write_untrained()
+    if any(argument.startswith(STAGES) for argument in block.arguments):
+        _write_stages()
     arguments = [*block.arguments[:-1], str(folder / block.name)]
     before, said = Path.cwd(), io.StringIO()
     os.chdir(ROOT)
@@ -94,11 +94,11 @@ def write_explorer(block: Block, folder: Path) -> None:
 
 
 @cache
-def _write_untrained() -> None:
+def _write_stages() -> None:
     # Once in a process: the bundled checkpoint may have changed since the last.
-    from docs.site.untrained import write
+    from docs.site.stages import write
 
-    write(ROOT / UNTRAINED)
+    write(ROOT / STAGES)
 
 
 def _frame(block: Block, to_root: str) -> str:

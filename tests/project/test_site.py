@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import vitviz
 from docs.site.blocks import EXPLORER, Block, explorers, navigation
 from docs.site.check import problems
 from docs.site.gallery import index, pieces
+from docs.site.stages import write as write_stages
 from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
@@ -88,6 +90,19 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     page = index(found)
     assert all(f'href="{block.name}" target="explorer"' in page for _, _, block in found)
     assert "<script" not in page and "://" not in page
+
+
+def test_three_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
+    write_stages(tmp_path)
+    model = vitviz.load(str(tmp_path))
+    assert model.snapshots is not None and model.snapshots.steps == (0, 28 * 128, 90 * 128)
+    tops = []
+    for step in model.snapshots.steps:
+        analysis = vitviz.analyze(str(ROOT / "assets" / "chelsea.jpg"), vitviz.open_snapshot(model, step))
+        tops.append(analysis.predictions(1)[0])
+    assert tops[0].probability < 0.05 < tops[1].probability < tops[2].probability
+    shipped = vitviz.load().network.state_dict()
+    assert all(torch.equal(tensor, shipped[name]) for name, tensor in model.network.state_dict().items())
 
 
 # The reference of Python.
