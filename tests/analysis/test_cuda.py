@@ -1,4 +1,4 @@
-"""The same on a graphics card, where there is one."""
+"""The same on a GPU, where there is one."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos
     for greedy in (Cluster(actors=2), Cluster(actors=1, cpus=2)):
         with pytest.raises(ConfigError, match="take 2, and reading and writing need 1; expected fewer actors"):
             analyze_dataset(found, request, cluster=greedy)
-    with pytest.raises(ConfigError, match="2 cores and 0 graphics cards in the cluster: expected 3 cores"):
+    with pytest.raises(ConfigError, match="2 cores and 0 GPUs in the cluster: expected 3 cores"):
         analyze_dataset(found, request, cluster=Cluster(cpus=2))
     answered = analyze_dataset(found, request).take_all()
     assert len(answered) == COUNT - 1
@@ -188,8 +188,8 @@ def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos
 def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Path, tmp_path: Path) -> None:
     request, items = BatchRequest(model), list(read_items(str(photos)))
     for wrong, words in (
-        (Cluster(device="cuda"), "2 cores and 0 graphics cards in the cluster: expected 1 cores and 1 card for each"),
-        (Cluster(cpus=3), "2 cores and 0 graphics cards in the cluster: expected 3 cores for each worker"),
+        (Cluster(device="cuda"), "2 cores and 0 GPUs in the cluster: expected 1 cores and 1 GPU for each"),
+        (Cluster(cpus=3), "2 cores and 0 GPUs in the cluster: expected 3 cores for each worker"),
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
@@ -222,7 +222,7 @@ def _table_of(request: BatchRequest, folder: Path) -> Path:
     [
         (lambda: Cluster(actors=0), "actors = 0"),
         (lambda: Cluster(cpus=0), "cpus = 0"),
-        (lambda: Cluster(device="cuda:1"), "device 'cuda:1': Ray gives every worker a card of its own"),
+        (lambda: Cluster(device="cuda:1"), "device 'cuda:1': Ray gives every worker a GPU of its own"),
     ],
 )
 def test_a_wrong_cluster_is_one_sentence(make: Callable[[], Cluster], words: str) -> None:

@@ -59,10 +59,10 @@ class Cluster:
             machine for the duration of the batch.
         actors: workers that hold the model; by default as many as the cluster has room for.
         cpus: cores of each worker.
-        device: of each worker: ``"cpu"``, or ``"cuda"`` for a graphics card to itself.
+        device: of each worker: ``"cpu"``, or ``"cuda"`` for a GPU to itself.
 
     Raises:
-        ConfigError: a number is not whole, or below 1, or the device names a certain card.
+        ConfigError: a number is not whole, or below 1, or the device names a certain GPU.
     """
 
     address: str | None = None
@@ -75,11 +75,11 @@ class Cluster:
             integer("actors", self.actors, 1)
         integer("cpus", self.cpus, 1)
         if ":" in self.device:
-            raise ConfigError(f"device {self.device!r}: Ray gives every worker a card of its own; expected 'cuda'")
+            raise ConfigError(f"device {self.device!r}: Ray gives every worker a GPU of its own; expected 'cuda'")
 
     @property
-    def cards(self) -> int:
-        """Graphics cards of each worker."""
+    def gpus(self) -> int:
+        """GPUs of each worker."""
         return int(self.device == "cuda")
 
 
@@ -260,11 +260,11 @@ def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
             )
         return cluster.actors
     room = (cores - spare) // cluster.cpus
-    if cluster.cards:
-        room = min(room, int(resources.get("GPU", 0)) // cluster.cards)
+    if cluster.gpus:
+        room = min(room, int(resources.get("GPU", 0)) // cluster.gpus)
     if room < 1:
-        supply = f"{resources.get('CPU', 0):g} cores and {resources.get('GPU', 0):g} graphics cards in the cluster"
-        demand = f"{cluster.cpus + spare} cores" + f" and {cluster.cards} card" * bool(cluster.cards)
+        supply = f"{resources.get('CPU', 0):g} cores and {resources.get('GPU', 0):g} GPUs in the cluster"
+        demand = f"{cluster.cpus + spare} cores" + f" and {cluster.gpus} GPU" * bool(cluster.gpus)
         raise ConfigError(f"{supply}: expected {demand} for each worker, or actors= where more machines will come")
     return room
 
@@ -289,7 +289,7 @@ def _map_rows(
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
-        num_gpus=cluster.cards,
+        num_gpus=cluster.gpus,
     )
 
 

@@ -108,7 +108,7 @@ def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES, share:
     Args:
         request: has the model and the size of its input.
         max_bytes: most that one batch may need.
-        share: the share of the machine's free memory for this model, in (0, 1]; it has a graphics card to itself.
+        share: the share of the machine's free memory for this model, in (0, 1]; it has a GPU to itself.
     """
     encoder, device = encoder_of(request), request.model.network.device
     preprocessing = encoder.preprocessing

@@ -1,6 +1,6 @@
-"""The machine of the app: its processors, and a graphics card that is lent for single forward passes.
+"""The machine of the app: its processors, and a GPU that is lent for single forward passes.
 
-The lender is Hugging Face's ZeroGPU. It runs a function in a process forked from this one, which alone sees the card,
+The lender is Hugging Face's ZeroGPU. It runs a function in a process forked from this one, which alone sees the GPU,
 and pickles arguments and result. The fork inherits the networks that are in memory; a network that is opened later is
 sent to it once.
 """
@@ -40,10 +40,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FILES = "GRADIO_TEMP_DIR"
 # The variable that ZeroGPU sets.
 ZERO_GPU = "SPACES_ZERO_GPU"
-CARD = "cuda"
+GPU = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.
 LOAN_SECONDS = 20
-# Two cores take a second for fewer operations: less than waiting for a card, and without using up anybody's loans.
+# Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
 MIN_CARD_FLOPS = 150e9
 
 
@@ -111,22 +111,22 @@ def limit_threads(threads: int | None = None) -> int:
 
 
 def on_gpu(function: Function) -> Function:
-    """The function with a card for each call, on a host that lends one; the function itself elsewhere."""
+    """The function with a GPU for each call, on a host that lends one; the function itself elsewhere."""
     if not _lends():
         return function
     # The host installs this package; it is never imported elsewhere.
-    on_card: Function = import_module("spaces").GPU(function, duration=LOAN_SECONDS)
-    return on_card
+    on_gpu: Function = import_module("spaces").GPU(function, duration=LOAN_SECONDS)
+    return on_gpu
 
 
 @cache
 def forward() -> Forward:
-    """The function that runs networks here. Call it before the launch, when the host looks for what needs a card."""
-    return LentCard().encode if _lends() else VisionTransformer.encode
+    """The function that runs networks here. Call it before the launch, when the host looks for what needs a GPU."""
+    return LentGPU().encode if _lends() else VisionTransformer.encode
 
 
-class LentCard:
-    """Forward passes on a card that is lent for each; everything else, gradients included, stays on the processor."""
+class LentGPU:
+    """Forward passes on a GPU that is lent for each; everything else, gradients included, stays on the processor."""
 
     def __init__(self) -> None:
         # Numbers are unique, so that no process mistakes one network for another.
@@ -134,7 +134,7 @@ class LentCard:
         self._numbers: WeakKeyDictionary[VisionTransformer, int] = WeakKeyDictionary()
         self._networks: WeakValueDictionary[int, VisionTransformer] = WeakValueDictionary()
         self._lock = threading.Lock()
-        self._on_card: VisionTransformer | None = None
+        self._on_gpu: VisionTransformer | None = None
         self._run_there = on_gpu(self._run)
 
     def encode(
@@ -145,17 +145,17 @@ class LentCard:
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:
-        """:meth:`vitviz.VisionTransformer.encode`, on a card if the pass is large enough.
+        """:meth:`vitviz.VisionTransformer.encode`, on a GPU if the pass is large enough.
 
         Args:
             network: on the processor, where it stays.
             pixels, storage, keep_bytes: of ``encode``.
-            report: called after every layer, or, with a card, before the first and after the last; an exception that it
-                raises ends the call before a card is borrowed.
+            report: called after every layer, or, with a GPU, before the first and after the last; an exception that it
+                raises ends the call before a GPU is borrowed.
 
         Raises:
             ImageError, ConfigError: as ``encode``.
-            LimitError: the host lends no card now; the message is the host's.
+            LimitError: the host lends no GPU now; the message is the host's.
         """
         layout, depth = network.config.layout(*pixels.shape[-2:]), network.config.depth
         if cost_of(network.config, layout, len(pixels), storage).flops < MIN_CARD_FLOPS:
@@ -190,27 +190,27 @@ class LentCard:
             raise LimitError(f"{getattr(error, 'title', 'Error')}: {error.message}") from None
 
     def _run(self, number: int, request: bytes, packed_network: bytes | None) -> bytes | None:
-        """The forward pass, in the process with the card; None if that process does not have the network.
+        """The forward pass, in the process with the GPU; None if that process does not have the network.
 
         Arguments and results are bytes: the host's queue would pass tensors in shared memory, which is small in a
         container and takes an open file each. Errors are results, too: of an exception, the host keeps only the name.
         """
-        network = self._networks.get(number) if packed_network is None else _unpacked(packed_network, CARD)
+        network = self._networks.get(number) if packed_network is None else _unpacked(packed_network, GPU)
         if network is None:
             return None
         self._networks[number] = network
         try:
-            self._move_to_card(network)
+            self._move_to_gpu(network)
             with torch.inference_mode():
-                return _packed(network.encode(*_unpacked(request, CARD)))
+                return _packed(network.encode(*_unpacked(request, GPU)))
         except (VitvizError, MemoryError, torch.OutOfMemoryError) as error:
             return _packed(error)
 
-    def _move_to_card(self, network: VisionTransformer) -> None:
-        """Put the network on the card in the place of the previous one."""
-        if self._on_card is not None and self._on_card is not network:
-            self._on_card.to("cpu")
-        self._on_card = network.to(CARD)
+    def _move_to_gpu(self, network: VisionTransformer) -> None:
+        """Put the network on the GPU in the place of the previous one."""
+        if self._on_gpu is not None and self._on_gpu is not network:
+            self._on_gpu.to("cpu")
+        self._on_gpu = network.to(GPU)
 
 
 def _lends() -> bool:

@@ -84,7 +84,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     found = Host()
     monkeypatch.setitem(sys.modules, "spaces", found)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    monkeypatch.setattr(hosting, "CARD", "cpu")
+    monkeypatch.setattr(hosting, "GPU", "cpu")
     monkeypatch.setattr(hosting, "MIN_CARD_FLOPS", 0)
     forward.cache_clear()
     yield found
@@ -131,8 +131,8 @@ def test_the_host_gets_the_forward_pass_once_and_nothing_else(
     model = make_model()
     build_demo(model)
     AnalysisService(model)
-    assert [function.__qualname__ for function in host.functions] == ["LentCard._run"]
-    # Nobody waits for a card, or pays for it, where the processor is done at once.
+    assert [function.__qualname__ for function in host.functions] == ["LentGPU._run"]
+    # Nobody waits for a GPU, or pays for it, where the processor is done at once.
     assert host.calls == []
 
 
