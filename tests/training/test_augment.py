@@ -8,6 +8,7 @@ import pytest
 import torch
 from einops import repeat
 
+from vitviz.images.resizing import reduce_detail
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation
 
@@ -95,6 +96,24 @@ def test_reducing_one_models_detail_leaves_the_other_unchanged(name: str, kept: 
     share = spread(after[changed]) / spread(before[changed])
     assert share.min() < 0.2 and share.max() > 0.4
     torch.testing.assert_close(after[changed].mean((-2, -1)), before[changed].mean((-2, -1)), atol=0.02, rtol=0)
+
+
+def test_detail_is_lost_from_what_the_network_sees() -> None:
+    """Where the preprocessing leaves 16 pixels of 64, to reduce a view to 32 would change nothing that is seen."""
+    noise = torch.rand(COUNT, 3, 64, 64, generator=generator(1))
+
+    def loss(picture_detail: int | None) -> torch.Tensor:
+        settings = {}, {"detail": 0.5, "colour_detail": 0.5}
+        seen = [
+            reduce_detail(views(only(**each), noise, 64, generator(), picture_detail), 16).flatten(1)
+            for each in settings
+        ]
+        return (seen[1] - seen[0]).std(1) / seen[0].std(1)
+
+    assert loss(None).max() < 0.35
+    assert loss(16).max() > 0.6
+    # A limit beyond the view is none.
+    torch.testing.assert_close(loss(99), loss(None), rtol=0, atol=0)
 
 
 def test_fine_detail_is_weakened_and_strengthened() -> None:

@@ -25,10 +25,17 @@ GROUND_FADES = (0.02, 0.2)
 GROUND_EXPONENTS = (1, 3)
 
 
-def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: torch.Generator) -> torch.Tensor:
+def views(
+    augmentation: Augmentation,
+    images: torch.Tensor,
+    size: int,
+    random: torch.Generator,
+    picture_detail: int | None = None,
+) -> torch.Tensor:
     """Randomly cropped, flipped and recoloured images, ``size`` pixels square.
 
-    Input and result are ``"image channel height width"`` in [0, 1].
+    Input and result are ``"image channel height width"`` in [0, 1]. ``picture_detail`` is the side in pixels to which
+    the preprocessing will reduce them before it enlarges them again.
     """
     count = len(images)
     width, height, shift_x, shift_y = _random_crops(augmentation, count, random)
@@ -49,7 +56,7 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
         mask = on_ground.to(images.device)
         resampled[mask] = _fade_to_ground(resampled[mask], grid[mask], random)
     if augmentation.detail < 1 or augmentation.colour_detail < 1:
-        resampled = _change_detail(augmentation, resampled, random)
+        resampled = _change_detail(augmentation, resampled, min(picture_detail or size, size), random)
     return _jitter_colours(augmentation, resampled, random)
 
 
@@ -126,11 +133,14 @@ def _resample(images: torch.Tensor, grid: torch.Tensor, reduction: torch.Tensor)
     return sampled
 
 
-def _change_detail(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Views with randomly less or more detail in brightness and in colour.
+def _change_detail(augmentation: Augmentation, views: torch.Tensor, side: int, random: torch.Generator) -> torch.Tensor:
+    """Square views with randomly less or more detail in brightness and in colour.
 
     Where classes come from different sources, the sharpness of a picture and of its colours reveals the source and so
     the class. On pictures from elsewhere that cue means nothing.
+
+    ``side`` is that of the finest detail which the network will see, in pixels: fractions are of it, since to reduce
+    views to more would change nothing.
     """
     brightness = torch.einsum("ichw,c->ihw", views, views.new_tensor(BRIGHTNESS))
     brightness = rearrange(brightness, "image row column -> image 1 row column")
@@ -139,7 +149,7 @@ def _change_detail(augmentation: Augmentation, views: torch.Tensor, random: torc
         coarse = values.clone()
         for group, share in enumerate(_uniform(DETAIL_GROUPS, smallest_share, 1, random).tolist()):
             group_values = values[group::DETAIL_GROUPS]
-            size = [max(1, round(share * side)) for side in values.shape[-2:]]
+            size = [max(1, round(share * side))] * 2
             if len(group_values) and size != list(values.shape[-2:]):
                 coarse[group::DETAIL_GROUPS] = coarsen(group_values, size)
         if augmentation.sharpest:

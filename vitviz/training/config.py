@@ -27,7 +27,9 @@ class Augmentation:
     plain_ground: float = setting(0.0, "fraction of the images that are shrunk onto a plain background")
     jitter: float = setting(0.3, "largest change of brightness, contrast and saturation, as a fraction")
     mix: float = setting(0.5, "fraction of the batches that mixup or CutMix mixes")
-    detail: float = setting(1.0, "smallest side that an image is reduced to before it is enlarged, as a fraction")
+    detail: float = setting(
+        1.0, "smallest side that an image is reduced to before it is enlarged, as a fraction of the side that is seen"
+    )
     colour_detail: float = setting(1.0, "the same for colours alone, as in compressed files")
     sharpest: float = setting(0.0, "largest factor of the finer detail, drawn from 0; above 1 sharpens")
 

@@ -146,7 +146,8 @@ def training_batches(
         if len(indices) < batch_size:
             return
         side = sides[int(torch.randint(len(sides), (), generator=random))] if len(sides) > 1 else sides[0]
-        pixels = views(augmentation, data.images[indices].to(device).float() / 255, side, random)
+        pixels = data.images[indices].to(device).float() / 255
+        pixels = views(augmentation, pixels, side, random, preprocessing.detail)
         one_hot = F.one_hot(data.targets[indices].to(device), classes).float()
         targets = one_hot * (1 - label_smoothing) + label_smoothing / classes
         if soft_labels is not None:
