@@ -47,6 +47,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ": the input itself; expected another file to write",
     ),
     "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
+    "numbers over their image": (["probe", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),

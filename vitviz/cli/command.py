@@ -233,6 +233,8 @@ def _run_probe(
     max_bytes: int,
     **options: Any,
 ) -> None:
+    if output is not None:
+        check_output(output, image)
     parameters = {name: options.pop(name) for name in PARAMETERS}
     analysis = analyze(image, load_with_bar(**options), fit, resolution=resolution, max_bytes=max_bytes)
     run_probes(analysis, names, output, pictures, **parameters)

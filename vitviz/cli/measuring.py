@@ -106,8 +106,9 @@ def _run_describe_heads(
         _write(output, record(model, images, paths, resolution=resolution, heads=heads))
     if picture is not None:
         try:
-            heads_picture(heads).savefig(picture)
-        except (OSError, ValueError) as error:
+            write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
+        # An unknown format.
+        except ValueError as error:
             raise ConfigError(f"{picture}: cannot be written ({error})") from None
     print(head_tables(heads))
 
