@@ -18,7 +18,8 @@ from vitviz.training.optimise import initialise
 from vitviz.weights.snapshots import snapshot_path
 
 HALF_WAY = Path(__file__).resolve().parents[2] / "checkpoints" / "recipe" / "epoch-28.pt"
-SHIPPED_EPOCH, STEPS_PER_EPOCH, SEED = 90, 128, 0
+# The last: all steps of the runs behind the weights that ship.
+STEPS_PER_EPOCH, ALL_STEPS, SEED = 128, 12_992, 0
 
 
 def stages() -> dict[int, Model]:
@@ -32,7 +33,7 @@ def stages() -> dict[int, Model]:
     half_way = VisionTransformer(config)
     state = torch.load(HALF_WAY, weights_only=True)
     half_way.load_state_dict(state["averaged"])
-    networks = {0: first, state["epoch"] * STEPS_PER_EPOCH: half_way, SHIPPED_EPOCH * STEPS_PER_EPOCH: bundled.network}
+    networks = {0: first, state["epoch"] * STEPS_PER_EPOCH: half_way, ALL_STEPS: bundled.network}
     return {
         step: replace(
             bundled,
