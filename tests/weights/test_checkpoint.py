@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-from vitviz import CheckpointError, ConfigError, Model, Preprocessing, load, save_checkpoint
+from vitviz import CheckpointError, ConfigError, Model, Preprocessing, analyze, load, save_checkpoint
 from vitviz.weights import BUNDLED, load_checkpoint, resources
 from vitviz.weights import native as checkpoint
 
@@ -174,6 +174,12 @@ def test_the_bundled_checkpoint_says_how_often_it_is_right(bundled: Model) -> No
     assert said, f"the card is {bundled.card}"
     assert min(map(float, said.groups())) > 56
     assert bundled.ood_threshold is not None
+
+
+def test_the_examples_have_one_that_it_knows_and_one_that_is_unlike(bundled: Model) -> None:
+    cat, chart = (analyze(resources("assets") / name, bundled) for name in ("chelsea.jpg", "chart.png"))
+    assert cat.predictions(1)[0].label == "cat" and cat.predictions(1)[0].probability > 0.5
+    assert not cat.is_out_of_distribution and chart.is_out_of_distribution
 
 
 # The folders of what is bundled.

@@ -42,7 +42,13 @@ FITS = (
 )
 # The resolutions of the menu, in multiples of the trained one.
 RESOLUTION_FACTORS = (1.5, 2, 3, 4)
-CAPTIONS = {"chelsea.jpg": "cat", "rocket.jpg": "rocket", "coffee.jpg": "coffee", "astronaut.jpg": "astronaut"}
+CAPTIONS = {
+    "chelsea.jpg": "cat",
+    "rocket.jpg": "rocket",
+    "coffee.jpg": "coffee",
+    "astronaut.jpg": "astronaut",
+    "chart.png": "chart",
+}
 THUMBNAIL_SIDE = 128
 # The colour table of signed values; the page has the same name.
 DIFFERENCE = "coolwarm"
