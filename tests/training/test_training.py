@@ -224,7 +224,9 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole(
     expected = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
     network.zero_grad()
     monkeypatch.setattr(loop, "TOKENS_AT_ONCE", 2 * network.config.layout(side, side).token_count)
-    loss, right = loop._backward(network, pixels, targets, torch.device("cpu"), bfloat16=False)
+    loss, right = loop._backward(
+        network, pixels, targets, torch.device("cpu"), bfloat16=False, seen_patches=0, random=random
+    )
     torch.testing.assert_close(
         [parameter.grad for parameter in network.parameters() if parameter.grad is not None], expected
     )
