@@ -54,8 +54,8 @@ def _hover(page: Any, moves: int) -> list[float]:
 BENCHMARK = Benchmark(
     "explorer",
     "The explorer",
-    f"{MOVES} moves of the pointer over the picture, with the mean of all heads; headless Chromium without a "
-    "GPU, whose next frame comes after up to 17 ms. The sheet of all layers and heads follows in slices of time.",
+    f"{MOVES} moves of the pointer over the picture, with the mean of all heads; headless Chromium without a GPU, "
+    "whose next frame comes after up to 17 ms. The sheet of all layers and heads follows in slices of time.",
     (Case(B_16, 1), Case(B_14, 1), Case(S_8, 1, resolution=480)),
     facts=facts,
 )

@@ -85,7 +85,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setitem(sys.modules, "spaces", found)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     monkeypatch.setattr(hosting, "GPU", "cpu")
-    monkeypatch.setattr(hosting, "MIN_CARD_FLOPS", 0)
+    monkeypatch.setattr(hosting, "MIN_GPU_FLOPS", 0)
     forward.cache_clear()
     yield found
     found.end()
@@ -127,7 +127,7 @@ def test_elsewhere_everything_is_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_host_gets_the_forward_pass_once_and_nothing_else(
     host: Host, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting, "MIN_CARD_FLOPS", 1e9)
+    monkeypatch.setattr(hosting, "MIN_GPU_FLOPS", 1e9)
     model = make_model()
     build_demo(model)
     AnalysisService(model)

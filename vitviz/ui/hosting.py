@@ -44,7 +44,7 @@ GPU = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.
 LOAN_SECONDS = 20
 # Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
-MIN_CARD_FLOPS = 150e9
+MIN_GPU_FLOPS = 150e9
 
 
 def prepare(threads: int | None = None) -> None:
@@ -115,8 +115,8 @@ def on_gpu(function: Function) -> Function:
     if not _lends():
         return function
     # The host installs this package; it is never imported elsewhere.
-    on_gpu: Function = import_module("spaces").GPU(function, duration=LOAN_SECONDS)
-    return on_gpu
+    lent: Function = import_module("spaces").GPU(function, duration=LOAN_SECONDS)
+    return lent
 
 
 @cache
@@ -158,7 +158,7 @@ class LentGPU:
             LimitError: the host lends no GPU now; the message is the host's.
         """
         layout, depth = network.config.layout(*pixels.shape[-2:]), network.config.depth
-        if cost_of(network.config, layout, len(pixels), storage).flops < MIN_CARD_FLOPS:
+        if cost_of(network.config, layout, len(pixels), storage).flops < MIN_GPU_FLOPS:
             return network.encode(pixels, storage, keep_bytes, report)
         if report is not None:
             report(Progress(0, depth))
