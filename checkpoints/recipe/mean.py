@@ -26,8 +26,6 @@ from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 
 NAME = "vitviz-photos"
-# The epochs of 128 steps behind the states of the mean that ships.
-EPOCHS = "101.5, in seven runs"
 EVERYDAY = "airplane", "bird", "car", "cat", "dog", "flower", "motorbike", "person"
 
 
@@ -57,7 +55,7 @@ def network_of(state: dict[str, Any]) -> VisionTransformer:
     return network.eval()
 
 
-def calibrated(state: dict[str, Any], like: Model, folder: Path) -> Model:
+def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str) -> Model:
     """A model with the preprocessing and terms of another one, calibrated on the test photographs."""
     network, sides = network_of(state), (48, 80, 112)
     patch = network.config.patch_height, network.config.patch_width
@@ -69,7 +67,7 @@ def calibrated(state: dict[str, Any], like: Model, folder: Path) -> Model:
     right = ", ".join(f"{accuracy_of(each, test).top1:.2%} at {side} pixels" for side, each in logits.items())
     card = {
         "data": f"{state['images']['training images']:,} training and {len(test):,} test images of 108 classes",
-        "epochs": EPOCHS,
+        "epochs": epochs,
         "top-1 accuracy": f"{right} of {len(test):,} test images",
         "calibration": found.summary,
         "terms": like.card["terms"],
@@ -84,12 +82,13 @@ def main() -> None:
     parser.add_argument("states", type=Path, nargs="+", metavar="STATE")
     parser.add_argument("--weights", type=float, nargs="+", default=None)
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER")
+    parser.add_argument("--epochs", default=None, metavar="TEXT", help="for the card (default: of the last state)")
     parser.add_argument("--state", type=Path, default=None)
     options = parser.parse_args()
 
     state = mean_of(options.states, options.weights or [1.0] * len(options.states))
     raise_everyday(state, options.raise_everyday)
-    model = calibrated(state, vitviz.load(), options.folder)
+    model = calibrated(state, vitviz.load(), options.folder, options.epochs or str(state["epoch"]))
     save_checkpoint(options.out, model)
     print("\n".join(f"{name}: {text}" for name, text in model.card.items()))
     if options.state is not None:

@@ -17,7 +17,7 @@ from vitviz import Model, VisionTransformer
 from vitviz.training.optimise import initialise
 from vitviz.weights.snapshots import snapshot_path
 
-HALF_WAY = Path(__file__).resolve().parents[2] / "checkpoints" / "recipe" / "epoch-28.pt"
+AFTER_28_EPOCHS = Path(__file__).resolve().parents[2] / "checkpoints" / "recipe" / "epoch-28.pt"
 # The last: all steps of the runs behind the weights that ship.
 STEPS_PER_EPOCH, ALL_STEPS, SEED = 128, 12_992, 0
 
@@ -30,10 +30,10 @@ def stages() -> dict[int, Model]:
         torch.manual_seed(SEED)
         first = VisionTransformer(config)
         initialise(first)
-    half_way = VisionTransformer(config)
-    state = torch.load(HALF_WAY, weights_only=True)
-    half_way.load_state_dict(state["averaged"])
-    networks = {0: first, state["epoch"] * STEPS_PER_EPOCH: half_way, ALL_STEPS: bundled.network}
+    earlier = VisionTransformer(config)
+    state = torch.load(AFTER_28_EPOCHS, weights_only=True)
+    earlier.load_state_dict(state["averaged"])
+    networks = {0: first, state["epoch"] * STEPS_PER_EPOCH: earlier, ALL_STEPS: bundled.network}
     return {
         step: replace(
             bundled,
