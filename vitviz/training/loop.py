@@ -240,8 +240,8 @@ def _epoch(
         config.soft_label_weight,
     )
     run.network.train()
-    # Not the generator of the batches, so that these are the same with and without patch dropout.
-    random = torch.Generator().manual_seed(seed)
+    # Not the generator of the batches, so that these are the same with and without patch dropout; nor its numbers.
+    random = torch.Generator().manual_seed(-1 - seed)
     # Counted here, since tqdm does not count while it is disabled.
     for step, (pixels, targets) in enumerate(batches, run.epoch * steps_per_epoch):
         factor = schedule(step, config.epochs * steps_per_epoch, config.warmup, config.cooldown)
