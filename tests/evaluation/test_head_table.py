@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 import vitviz
@@ -93,6 +95,23 @@ def test_the_command_prints_tables_and_writes_the_figure(
         torch.testing.assert_close(torch.tensor(saved["heads"][name], dtype=torch.float64), values)
     assert main([*command, "--picture", str(tmp_path / "heads.nothing")]) == 2
     assert "heads.nothing: cannot be written" in capsys.readouterr().err
+
+
+def test_a_figure_that_cannot_be_finished_leaves_the_old_file(
+    make_model: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, picture = tmp_path / "small.safetensors", tmp_path / "heads.png"
+    save_checkpoint(checkpoint, make_model(classes=0))
+    picture.write_bytes(b"old")
+
+    def fill_the_disk(self: Figure, file: BinaryIO, **_: object) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", fill_the_disk)
+    command = ["describe-heads", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "--resolution", "24"]
+    assert main([*command, "--picture", str(picture)]) == 2
+    assert picture.read_bytes() == b"old"
 
 
 def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> None:
