@@ -122,7 +122,7 @@ def test_what_is_vitvizs_own_is_used_and_said() -> None:
     assert (model.engine, model.card["engine"]) == ("own", OWN)
     chosen = load_tiny(module, engine="module")
     assert isinstance(chosen.network, CapturedNetwork)
-    assert (chosen.engine, chosen.card["engine"]) == ("module", "the module itself: as asked for")
+    assert (chosen.engine, chosen.card["engine"]) == ("module", "the module itself: as requested")
     pixels = torch.randn(1, 3, 48, 48)
     assert torch.allclose(model.network(pixels), module(pixels), atol=1e-5)
     assert not any(parameter.requires_grad for parameter in model.network.parameters())

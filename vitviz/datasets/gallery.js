@@ -41,7 +41,7 @@ function tile(picture) {
     photo.decoding = "async";
     frame.append(photo);
   } else {
-    frame.append(element("span", "", picture.error ?? "analysed before the gallery was asked for: no picture kept"));
+    frame.append(element("span", "", picture.error ?? "analysed before the gallery was requested: no picture kept"));
   }
   const text = element("div", "text");
   const name = element("div", "name", picture.path);

@@ -89,7 +89,7 @@ class BatchRequest:
         for names in ([each.name for each in self.maps], list(self.probes)):
             duplicates = sorted({name for name in names if names.count(name) > 1})
             if duplicates:
-                raise ConfigError(f"{listing(duplicates)}: asked for twice; expected every map and probe once")
+                raise ConfigError(f"{listing(duplicates)}: requested twice; expected every map and probe once")
         for map_request in self.maps:
             refusal = METHODS[map_request.method].refusal(config)
             if refusal is not None:

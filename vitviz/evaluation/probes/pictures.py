@@ -16,7 +16,7 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 
 COLUMNS, CELL_INCHES = 7, 1.5
-# The most lines that can be told apart.
+# The most lines that a reader can distinguish.
 MAX_LINES = 6
 # The most positions per side of the grid in a sheet with one map per position.
 MAX_POSITIONS = 9

@@ -48,7 +48,7 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
     Raises:
         ConfigError: ``engine`` is ``"own"``, and vitviz has no network for the module, or the numbers differ.
     """
-    reason = "as asked for"
+    reason = "as requested"
     if engine != "module":
         modification = "forward=… calls it in a way of its own" if has_forward else find_modification(module)
         try:
