@@ -24,6 +24,7 @@ from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, made, small_app
 from vitviz.models.config import ViTConfig
 from vitviz.models.vit import VisionTransformer
+from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import Model
 
@@ -137,7 +138,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         check_page(page, library)
         # A picture of one's own, which is not analysed, is asked for by its id.
         page.locator(".vx-like-file").set_input_files(tmp_path / "noise.png")
-        expect(page.locator(".vx-like button")).to_have_count(5)
+        expect(page.locator(".vx-like button")).to_have_count(len(EXAMPLES) + 1)
         found = target(page)
         assert isinstance(found, dict) and found["like"].startswith("picture:") and "patch" not in found
         library.pictures[found["like"]] = tmp_path / "noise.png"
