@@ -4,8 +4,9 @@
 Each `STATE` is a `compact.pt` of a run of the same network; all go back to one of them (Wortsman et al. 2022, "Robust
 fine-tuning of zero-shot models"; the same 2022, "Model soups"). `--weights` gives their shares, by default equal.
 `--raise-everyday` adds a number to the logits of the classes that visitors show most: the prior of these classes in use
-is higher than in training (Menon et al. 2021, "Long-tail learning via logit adjustment"). The mean is calibrated on
-`FOLDER/test` and says so in its card. With `--state FILE` it is also written as a `compact.pt`, to go on from.
+is higher than in training (Menon et al. 2021, "Long-tail learning via logit adjustment"). The mean is calibrated
+on `FOLDER/test` and says so in its card; its OOD detector is fitted to 5,000 images of `FOLDER/train`. With `--state
+FILE` it is also written as a `compact.pt`, to go on from.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import accuracy_of, classify
+from vitviz.training.out_of_distribution import detector_of
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 
@@ -72,7 +74,9 @@ def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str) ->
         "calibration": found.summary,
         "terms": like.card["terms"],
     }
-    return Model(NAME, network, like.preprocessing, test.labels, card, ood_threshold=found.ood_threshold)
+    train = read_image_folder(folder, "train", like.preprocessing, *patch)
+    detector = detector_of(network, like.preprocessing, train, test)
+    return Model(NAME, network, like.preprocessing, test.labels, card, ood_detector=detector)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def stages() -> dict[int, Model]:
             name=f"step {step:,}",
             network=network.eval().requires_grad_(False),
             card={"training step": f"{step:,} of {max(networks):,}", "terms": bundled.card["terms"]},
-            ood_threshold=None,
+            ood_detector=None,
         )
         for step, network in networks.items()
     }

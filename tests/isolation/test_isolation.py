@@ -24,6 +24,7 @@ from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.isolation import Limits, Worker, opening
 from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.protocol import LENGTH, ChildExited, read_answer
+from vitviz.weights.detector import OODDetector
 from vitviz.weights.native import write_checkpoint
 
 pytestmark = pytest.mark.process
@@ -72,13 +73,18 @@ def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_pat
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
-    model = replace(make_model(), card={"accuracy": "high"}, ood_threshold=1.5)
+    model = make_model()
+    features = model.network.config.heads * model.network.config.head_width
+    detector = OODDetector(torch.randn(features), torch.randn(features, features), 0.5, 8.0, -1.5)
+    model = replace(model, card={"accuracy": "high"}, ood_detector=detector)
     save_checkpoint(tmp_path / "small.safetensors", model)
     found = isolation.open_checkpoint(worker, tmp_path / "small.safetensors", 2**30)
     expected = vitviz.load(tmp_path / "small.safetensors")
     assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
-    fields = ("name", "labels", "card", "ood_threshold", "assumptions", "origin")
+    fields = ("name", "labels", "card", "assumptions", "origin")
     assert [getattr(found, field) for field in fields] == [getattr(expected, field) for field in fields]
+    assert found.ood_detector is not None
+    assert torch.equal(found.ood_detector.whitening, detector.whitening) and found.ood_detector.threshold == -1.5
     weights = expected.network.state_dict()
     assert all(torch.equal(tensor, weights[key]) for key, tensor in found.network.state_dict().items())
     assert not any(parameter.requires_grad for parameter in found.network.parameters())

@@ -1,20 +1,14 @@
-"""Calibration of probabilities, and detection of images unlike those of the training."""
+"""Calibration of probabilities."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-import vitviz
-from vitviz import Analysis, Model
-from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz import Model
 from vitviz.training.calibrate import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
@@ -23,9 +17,6 @@ from vitviz.training.calibrate import (
     divide,
     temperature,
 )
-from vitviz.ui import build_demo
-from vitviz.ui.explorer import Explorer
-from vitviz.weights import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -84,14 +75,6 @@ def test_the_second_error_is_of_images_that_the_temperature_was_not_fitted_to() 
     assert found.temperature == temperature(logits, targets)
 
 
-def test_a_tenth_of_the_images_lies_below_the_ood_threshold() -> None:
-    logits, targets = calibrated_logits(1000)
-    found = calibrate(logits, targets)
-    assert found is not None
-    energy = (logits / found.temperature).logsumexp(-1)
-    assert int((energy < found.ood_threshold).sum()) == 100
-
-
 def test_too_few_images_or_mistakes_calibrate_nothing() -> None:
     logits, targets = calibrated_logits(199)
     assert calibrate(logits, targets) is None
@@ -108,69 +91,3 @@ def test_a_divided_classifier_gives_divided_logits(make_model: Callable[..., Mod
     assert isinstance(network.classifier, torch.nn.Linear)
     divide(network.classifier, 0.4)
     torch.testing.assert_close(network(pixels), before / 0.4)
-
-
-# Out-of-distribution images.
-
-
-@pytest.fixture
-def picture() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
-
-
-def test_a_picture_with_a_low_energy_score_is_out_of_distribution(
-    make_model: Callable[..., Model], picture: np.ndarray
-) -> None:
-    model = make_model()
-
-    def analysis_with(threshold: float | None) -> Analysis:
-        return vitviz.analyze(picture, replace(model, ood_threshold=threshold))
-
-    logits = analysis_with(None).logits.double().numpy()
-    energy = math.log(np.exp(logits).sum())
-    assert analysis_with(None).energy_score == pytest.approx(energy, rel=1e-5)
-    assert [analysis_with(threshold).is_out_of_distribution for threshold in (None, energy + 0.01, energy - 0.01)] == [
-        None,
-        True,
-        False,
-    ]
-
-
-def test_a_model_without_a_classifier_has_no_energy_score(
-    make_model: Callable[..., Model], picture: np.ndarray
-) -> None:
-    analysis = vitviz.analyze(picture, make_model(classes=0))
-    assert analysis.is_out_of_distribution is None
-    with pytest.raises(MethodError, match="has no classifier: it has no energy score"):
-        _ = analysis.energy_score
-
-
-def test_a_checkpoint_keeps_its_ood_threshold(make_model: Callable[..., Model], tmp_path: Path) -> None:
-    for threshold in (None, 3.25):
-        save_checkpoint(tmp_path / "small.safetensors", replace(make_model(), ood_threshold=threshold))
-        assert load_checkpoint(tmp_path / "small.safetensors").ood_threshold == threshold
-
-
-@pytest.mark.parametrize("threshold", [math.nan, math.inf, "3", True, [3]])
-def test_an_invalid_ood_threshold_is_refused(
-    make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threshold: object
-) -> None:
-    model = make_model()
-    with pytest.raises(ConfigError, match=r"ood_threshold = .*: expected a number, of a classifier"):
-        replace(model, ood_threshold=threshold)
-    object.__setattr__(model, "ood_threshold", threshold)
-    save_checkpoint(tmp_path / "small.safetensors", model)
-    with pytest.raises(CheckpointError, match=r"small\.safetensors: its header .* ood_threshold = "):
-        load_checkpoint(tmp_path / "small.safetensors")
-
-
-def test_without_classes_there_is_no_evidence_to_compare_with(make_model: Callable[..., Model]) -> None:
-    with pytest.raises(ConfigError, match="of a classifier"):
-        replace(make_model(classes=0), ood_threshold=3.0)
-
-
-def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model) -> None:
-    for threshold, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
-        demo = build_demo(replace(bundled, ood_threshold=threshold))
-        [value] = [block.value for block in demo.blocks.values() if isinstance(block, Explorer)]
-        assert value["views"][0]["is_out_of_distribution"] is is_unlike

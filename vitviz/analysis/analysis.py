@@ -27,6 +27,7 @@ from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
+from vitviz.weights.detector import features_of
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,30 @@ class Analysis:
         return float(self.logits.logsumexp(-1))
 
     @property
+    def ood_score(self) -> float:
+        """How much the image is like the training images, by the model's :class:`~vitviz.weights.detector.OODDetector`.
+
+        Raises:
+            MethodError: the model has no detector.
+        """
+        detector = self.model.ood_detector
+        if detector is None:
+            raise MethodError(f"{self.model.name} has no OOD detector, which training fits: it has no OOD score")
+        return float(detector.score(self.logits.cpu(), features_of(self.trace)))
+
+    @property
     def is_out_of_distribution(self) -> bool | None:
-        """Whether the energy score is below the model's threshold; None for a model without one."""
-        threshold = self.model.ood_threshold
-        return None if threshold is None else self.energy_score < threshold
+        """Whether the score is below the threshold of the model's detector; None for a model without one.
+
+        None also if the input has less than half the patches of the model's own size: the features of so few are
+        unlike those of the training images, whatever they show.
+        """
+        model, detector = self.model, self.model.ood_detector
+        config = model.network.config
+        own = config.layout(*model.preprocessing.whole_patches(config.patch_height, config.patch_width))
+        if detector is None or 2 * self.trace.layout.patch_count < own.patch_count:
+            return None
+        return self.ood_score < detector.threshold
 
     @named_arguments(MethodError, _unknown_parameter_message)
     def map(

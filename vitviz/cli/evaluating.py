@@ -40,7 +40,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     """
     with extra("train"):
         from vitviz.training.data import read_image_folder
-        from vitviz.training.evaluate import accuracy_of, classify, logits_of
+        from vitviz.training.evaluate import accuracy_of, encode
         from vitviz.training.out_of_distribution import SCORES, area_under_curve, read_pictures
     model = load_with_bar(**load_options)
     if not model.labels:
@@ -55,7 +55,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     data = data.with_labels(model.labels)
     stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
-    logits = classify(network, preprocessing, data, network.device)
+    logits, features = encode(network, preprocessing, data.images, network.device)
     accuracy = accuracy_of(logits, data)
     joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
     for label, class_accuracy in accuracy.per_class.items():
@@ -69,10 +69,18 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
     if stranger_data is not None:
-        stranger_logits = logits_of(network, preprocessing, stranger_data, network.device)
-        for name, score in SCORES.items():
-            area = area_under_curve(score(logits), score(stranger_logits))
+        strange_logits, strange_features = encode(network, preprocessing, stranger_data, network.device)
+        scores = {name: (score(logits), score(strange_logits)) for name, score in SCORES.items()}
+        detector = model.ood_detector
+        if detector is not None:
+            known, strange = detector.score(logits, features), detector.score(strange_logits, strange_features)
+            scores["OOD detector"] = known, strange
+        for name, both in scores.items():
+            area = area_under_curve(*both)
             print(f"{name}: area under the curve {area:.3f}, test images against {len(stranger_data):,} strangers")
+        if detector is not None:
+            unlike = [float((each < detector.threshold).float().mean()) for each in (known, strange)]
+            print("out of distribution: {:.1%} of the test images, {:.1%} of the strangers".format(*unlike))
 
 
 def _interval(bounds: tuple[float, float]) -> str:

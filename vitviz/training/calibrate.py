@@ -1,4 +1,4 @@
-"""Calibration of a model's probabilities, and its threshold for out-of-distribution images."""
+"""Calibration of a model's probabilities."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from torch import nn
 
 # Number of equal-width bins in which probabilities are compared with accuracy.
 BINS = 15
-# Fraction of held-out images below the out-of-distribution threshold.
-BELOW_THRESHOLD = 0.1
 # With fewer images the fitted temperature is mostly noise.
 MIN_IMAGES = 200
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
@@ -19,20 +17,17 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """Temperature, calibration error and out-of-distribution threshold, measured on held-out images.
+    """Temperature and calibration error, measured on held-out images.
 
     Args:
         temperature: divisor of the logits.
         error_before, error_after: expected calibration error without and with the temperature, in [0, 1]. The second is
             measured on images that its temperature was not fitted to.
-        ood_threshold: energy score that all but a tenth of the images exceed, computed from logits divided by the
-            temperature; :attr:`vitviz.Analysis.energy_score` defines the score.
     """
 
     temperature: float
     error_before: float
     error_after: float
-    ood_threshold: float
 
     @property
     def summary(self) -> str:
@@ -58,9 +53,7 @@ def calibrate(logits: torch.Tensor, targets: torch.Tensor) -> Calibration | None
     for start, (half, classes) in enumerate(reversed(halves)):
         scaled[start::2] = logits[start::2] / temperature(half, classes)
     fitted = temperature(logits, targets)
-    energy_score = (logits / fitted).logsumexp(-1)
-    ood_threshold = float(energy_score.double().quantile(BELOW_THRESHOLD))
-    return Calibration(fitted, calibration_error(logits, targets), calibration_error(scaled, targets), ood_threshold)
+    return Calibration(fitted, calibration_error(logits, targets), calibration_error(scaled, targets))
 
 
 def temperature(logits: torch.Tensor, targets: torch.Tensor) -> float:

@@ -23,6 +23,7 @@ from vitviz.training.data import LabelledImages, read_image_folder, training_bat
 from vitviz.training.device import has_bfloat16
 from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, colour_limit, initialise, optimisers, schedule
+from vitviz.training.out_of_distribution import detector_of
 from vitviz.training.patch_dropout import forward_some
 from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
@@ -133,7 +134,7 @@ def train(
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
             run.save(output / STATE)
             run.save_compact(output / COMPACT)
-    model, accuracy = _finished_model(run, name, preprocessing, test, device, f"{len(data):,}")
+    model, accuracy = _finished_model(run, name, preprocessing, data, test, device)
     if terms:
         model = replace(model, card={**model.card, "terms": terms})
     save_checkpoint(output / CHECKPOINT, model)
@@ -141,16 +142,21 @@ def train(
 
 
 def _finished_model(
-    run: Run, name: str, preprocessing: Preprocessing, test: LabelledImages, device: torch.device, images: str
+    run: Run,
+    name: str,
+    preprocessing: Preprocessing,
+    data: LabelledImages,
+    test: LabelledImages,
+    device: torch.device,
 ) -> tuple[Model, Accuracy]:
     """The averaged network as a calibrated model, and its accuracy on the test images.
 
     Args:
         run: the completed run.
         name, preprocessing: of the model.
+        data: training images.
         test: images for testing and calibration.
         device: device for testing.
-        images: number of training images, as text.
     """
     config, network = run.config, run.averaged
     logits = {side: classify(network, preprocessing, test.at(side), device) for side in config.sides(config.epochs)}
@@ -163,17 +169,16 @@ def _finished_model(
     accuracy = accuracies[config.image_size]
     top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in accuracies.items())
     card = {
-        "data": f"{images} training and {len(test):,} test images of {len(test.labels)} classes",
+        "data": f"{len(data):,} training and {len(test):,} test images of {len(test.labels)} classes",
         "epochs": str(config.epochs),
         "top-1 accuracy": f"{top1 if len(logits) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
         "calibration": "none: too few test images or mistakes to learn from"
         if calibration is None
         else calibration.summary,
     }
-    ood_threshold = None if calibration is None else calibration.ood_threshold
-    return Model(
-        name, network.to("cpu").eval(), preprocessing, test.labels, card, ood_threshold=ood_threshold
-    ), accuracy
+    detector = None if calibration is None else detector_of(network, preprocessing, data, test, device)
+    network = network.to("cpu").eval()
+    return Model(name, network, preprocessing, test.labels, card, ood_detector=detector), accuracy
 
 
 def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, ...]]:

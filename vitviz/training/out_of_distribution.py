@@ -1,8 +1,9 @@
-"""Out-of-distribution scores, which tell pictures of a model's classes from strangers, pictures of other things."""
+"""Out-of-distribution scores, which tell pictures of a model's classes from others, and the detector of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,13 @@ from einops import rearrange
 from vitviz.errors.kinds import DataError
 from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.vit import VisionTransformer
+from vitviz.training.data import LabelledImages
+from vitviz.training.evaluate import encode
+from vitviz.weights.detector import OODDetector
 
 SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated; the app uses this score.
+    # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated.
     "energy": lambda logits: logits.logsumexp(-1),
     # Hendrycks et al. 2022, "Scaling Out-of-Distribution Detection for Real-World Settings".
     "highest logit": lambda logits: logits.amax(-1),
@@ -22,6 +27,46 @@ SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "highest probability": lambda logits: logits.softmax(-1).amax(-1),
 }
 """Scores ``"image"`` of logits ``"image class"``, by name; each should be higher for pictures of known classes."""
+
+# Of the training images to which a detector is fitted; so many give a covariance of some hundred features.
+MAX_FITTED = 5000
+# Part of the mean variance that is added to each variance: features that hardly vary count less.
+SHRINKAGE = 0.01
+# Fraction of held-out images below the threshold of a detector.
+BELOW_THRESHOLD = 0.1
+
+
+def fit_detector(training: torch.Tensor, logits: torch.Tensor, features: torch.Tensor) -> OODDetector:
+    """The detector of a model, whose score is below the threshold for a tenth of the held-out images.
+
+    Args:
+        training: ``"image feature"``, features of training images.
+        logits: ``"image class"``, calibrated, of held-out images.
+        features: ``"image feature"``, of the same images.
+    """
+    mean = training.double().mean(0)
+    covariance = torch.atleast_2d(torch.cov(training.double().T, correction=0))
+    covariance += SHRINKAGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(mean)).double()
+    whitening = torch.linalg.cholesky(torch.linalg.inv(covariance))
+    unscaled = OODDetector(mean.float(), whitening.float(), 1.0, 1.0, 0.0)
+    log_probability = logits.log_softmax(-1).amax(-1)
+    distance = log_probability - unscaled.score(logits, features)
+    scales = [max(float(values.double().std()), 1e-6) for values in (log_probability, distance)]
+    scaled = replace(unscaled, probability_scale=scales[0], distance_scale=scales[1])
+    return replace(scaled, threshold=float(scaled.score(logits, features).double().quantile(BELOW_THRESHOLD)))
+
+
+def detector_of(
+    network: VisionTransformer,
+    preprocessing: Preprocessing,
+    data: LabelledImages,
+    test: LabelledImages,
+    device: torch.device | None = None,
+) -> OODDetector:
+    """Fit the detector of a calibrated network to some of its training images, and its threshold to the test images."""
+    chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:MAX_FITTED]
+    _, training = encode(network, preprocessing, data.images[chosen], device)
+    return fit_detector(training, *encode(network, preprocessing, test.images, device))
 
 
 def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:

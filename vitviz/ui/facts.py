@@ -44,10 +44,12 @@ FITS = (
 RESOLUTION_FACTORS = (1.5, 2, 3, 4)
 CAPTIONS = {
     "chelsea.jpg": "cat",
-    "rocket.jpg": "rocket",
-    "coffee.jpg": "coffee",
-    "astronaut.jpg": "astronaut",
+    "flower.jpg": "flower",
+    "perch.jpg": "fish",
     "chart.png": "chart",
+    "coffee.jpg": "coffee",
+    "rocket.jpg": "rocket",
+    "astronaut.jpg": "astronaut",
 }
 THUMBNAIL_SIDE = 128
 # The colour table of signed values; the page has the same name.

@@ -15,7 +15,7 @@ from gradio.processing_utils import hash_file
 from vitviz.errors.kinds import ImageError
 from vitviz.weights import resources
 
-EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg", "chart.png")
+EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
 PICTURE = "expected example:NAME, or picture: and the 22 characters that a link of the page has"

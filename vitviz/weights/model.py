@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,11 @@ import torch
 
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
 from vitviz.models.vit import VisionTransformer
+from vitviz.weights.detector import OODDetector
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,13 @@ class Model:
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
         origin: of its checkpoint; None for a network that was not opened from one.
-        ood_threshold: a picture with a lower :attr:`vitviz.Analysis.energy_score` is out of the distribution of the
-            training images; None if it was not measured.
+        ood_detector: tells pictures unlike the training images from others; None if it was not fitted.
         snapshots: of its training; None for a model that was opened without them.
         step: training step of its own snapshot.
         assumptions: facts that its checkpoint does not state and that published ones have: ``"heads 12"``.
 
     Raises:
-        ConfigError: labels, channels or image size contradict each other, or the threshold is no number.
+        ConfigError: labels, channels, image size or the detector contradict each other.
     """
 
     name: str
@@ -75,7 +73,7 @@ class Model:
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
-    ood_threshold: float | None = None
+    ood_detector: OODDetector | None = None
     snapshots: Snapshots | None = None
     step: int | None = None
     assumptions: tuple[str, ...] = ()
@@ -87,9 +85,10 @@ class Model:
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
-        threshold = self.ood_threshold
-        if threshold is not None and not (type(threshold) in (int, float) and math.isfinite(threshold) and self.labels):
-            raise ConfigError(f"{self.name}: ood_threshold = {quote(threshold)}: expected a number, of a classifier")
+        detector, features = self.ood_detector, config.heads * config.head_width
+        if detector is not None and not (self.labels and len(detector.mean) == features):
+            found = f"{len(self.labels)} classes and keys of {features} features"
+            raise ConfigError(f"{self.name}: an OOD detector of {len(detector.mean)} features; the model has {found}")
 
     def __repr__(self) -> str:
         config = self.network.config

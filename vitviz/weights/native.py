@@ -7,7 +7,7 @@ import os
 import reprlib
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
+from vitviz.weights.detector import OODDetector
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.formats.paths import existing_path, path_name
 from vitviz.weights.model import Model
@@ -30,6 +31,8 @@ FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
 DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES = tuple(DTYPE_NAMES.values())
+# Prefix of the tensors of an OOD detector, and which of its values one of them holds.
+DETECTOR, NUMBERS = "ood_detector.", ("probability_scale", "distance_scale", "threshold")
 # Limits of a header's values, checked before any tensor.
 MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
@@ -55,9 +58,11 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
         "labels": json.dumps(model.labels),
         "card": json.dumps(model.card),
     }
-    if model.ood_threshold is not None:
-        metadata["ood_threshold"] = json.dumps(model.ood_threshold)
     tensors = network.state_dict()
+    if (detector := model.ood_detector) is not None:
+        numbers = torch.tensor([getattr(detector, name) for name in NUMBERS])
+        parts = {"mean": detector.mean, "whitening": detector.whitening, "numbers": numbers}
+        tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -105,7 +110,12 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
             layouts = {
                 key: (tuple(tensor_slice.get_shape()), tensor_slice.get_dtype()) for key, tensor_slice in slices.items()
             }
-            _check_tensors(layouts, network.state_dict(), path.name)
+            expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+            if any(key.startswith(DETECTOR) for key in layouts):
+                features = network.config.heads * network.config.head_width
+                parts = {"mean": (features,), "whitening": (features, features), "numbers": (len(NUMBERS),)}
+                expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
+            _check_tensors(layouts, expected, path.name)
             needed = needed_bytes(network)
             check_bytes(path.name, needed, path.stat().st_size, max_bytes)
             with memory_for(path.name, needed) as tensors:
@@ -116,6 +126,13 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
+    if f"{DETECTOR}numbers" in tensors:
+        mean, whitening, numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", "numbers"))
+        try:
+            detector = OODDetector(mean, whitening, **dict(zip(NUMBERS, numbers.tolist(), strict=True)))
+            model = replace(model, ood_detector=detector)
+        except ConfigError as error:
+            raise CheckpointError(f"{path.name}: {error}") from None
     network.load_state_dict(tensors, assign=True)
     network.requires_grad_(False)
     return model
@@ -133,9 +150,7 @@ def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
         preprocessing = Preprocessing.from_dict(entries["preprocessing"])
         with torch.device("meta"):
             network = VisionTransformer(config).eval()
-        # Optional entry.
-        threshold = json.loads(header.get("ood_threshold", "null"))
-        return Model(name, network, preprocessing, tuple(labels), card, ood_threshold=threshold)
+        return Model(name, network, preprocessing, tuple(labels), card)
     except KeyError as error:
         raise CheckpointError(f"{file}: no {error} in its header; expected {', '.join(HEADER)}") from None
     # The last two: JSON that is nested too deeply, and sizes that no tensor can have.
@@ -159,7 +174,7 @@ def _read_config(values: Any) -> ViTConfig:
 
 
 def _check_tensors(
-    layouts: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, torch.Tensor], name: str
+    layouts: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, tuple[int, ...]], name: str
 ) -> None:
     problems = []
     for problem, keys in (("missing", expected.keys() - layouts.keys()), ("surplus", layouts.keys() - expected.keys())):
@@ -168,8 +183,8 @@ def _check_tensors(
     wrong = []
     for key in sorted(expected.keys() & layouts.keys()):
         shape, dtype = layouts[key]
-        if shape != tuple(expected[key].shape) or dtype not in DTYPES:
-            wrong.append(f"{key} is {dtype} {shape}, expected {tuple(expected[key].shape)} in {' or '.join(DTYPES)}")
+        if shape != expected[key] or dtype not in DTYPES:
+            wrong.append(f"{key} is {dtype} {shape}, expected {expected[key]} in {' or '.join(DTYPES)}")
     if problems or wrong:
         problems += [several(wrong)] * bool(wrong)
         raise CheckpointError(f"{name}: the tensors are not those of its configuration ({'; '.join(problems)})")
