@@ -126,20 +126,17 @@ class Analysis:
         """
         detector = self.model.ood_detector
         if detector is None:
-            raise MethodError(f"{self.model.name} has no OOD detector, which training fits: it has no OOD score")
+            raise MethodError(f"{self.model.name} has no OOD detector, so it has no OOD score")
         return float(detector.score(self.logits.cpu(), features_of(self.trace)))
 
     @property
     def is_out_of_distribution(self) -> bool | None:
         """Whether the score is below the threshold of the model's detector; None for a model without one.
 
-        None also if the input has less than half the patches of the model's own size: the features of so few are
-        unlike those of the training images, whatever they show.
+        None also for an input of less than half the patches of the model's own size, whose features are always unlike.
         """
-        model, detector = self.model, self.model.ood_detector
-        config = model.network.config
-        own = config.layout(*model.preprocessing.whole_patches(config.patch_height, config.patch_width))
-        if detector is None or 2 * self.trace.layout.patch_count < own.patch_count:
+        detector = self.model.ood_detector
+        if detector is None or 2 * self.trace.layout.patch_count < self.model.layout.patch_count:
             return None
         return self.ood_score < detector.threshold
 

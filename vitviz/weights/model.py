@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
 from vitviz.images.preprocessing import Preprocessing
@@ -84,7 +85,8 @@ class Model:
             raise ConfigError(f"{self.name}: {len(self.labels)} labels for {config.classes} classes")
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
-        config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
+        # An image size without a layout is refused.
+        _ = self.layout
         detector, features = self.ood_detector, config.heads * config.head_width
         if detector is not None and not (self.labels and len(detector.mean) == features):
             found = f"{len(self.labels)} classes and keys of {features} features"
@@ -107,6 +109,12 @@ class Model:
         """
         self.network.to(usable_device(device))
         return self
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The order of the tokens of an input of the model's own size."""
+        config = self.network.config
+        return config.layout(*self.preprocessing.whole_patches(config.patch_height, config.patch_width))
 
     @property
     def engine(self) -> str:
