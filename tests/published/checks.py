@@ -29,7 +29,9 @@ VARIABLE = "VITVIZ_PUBLISHED"
 CONFIGURATIONS = ("config.json", "open_clip_config.json")
 REFERENCE = "reference.npz"
 """Numbers of another program beside a checkpoint: ``pixels`` and one of :data:`OUTPUTS`."""
-PHOTOS = tuple(sorted((Path(__file__).parents[2] / "assets").glob("*.jpg")))
+ASSETS = Path(__file__).parents[2] / "assets"
+# Those of the tables in docs/published.md.
+PHOTOS = tuple(ASSETS / f"{name}.jpg" for name in ("astronaut", "chelsea", "coffee", "rocket"))
 
 
 def all_tokens(network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:

@@ -39,8 +39,8 @@ def test_a_checkpoint_of_every_package_has_its_numbers(package: str, tmp_path: P
     assert set(found.comparisons) == set(COLUMNS) - {"kept numbers"}
 
 
-def test_every_photograph_is_compared() -> None:
-    assert {path.stem for path in checks.PHOTOS} == {"astronaut", "chelsea", "coffee", "rocket"}
+def test_the_photographs_are_there() -> None:
+    assert len(checks.PHOTOS) == 4 and all(path.is_file() for path in checks.PHOTOS)
 
 
 def test_checks_notice_another_crop_other_weights_and_rows_that_do_not_sum_to_one(
