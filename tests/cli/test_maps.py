@@ -16,7 +16,7 @@ from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast,
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
-from vitviz.training.evaluate import encode
+from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer import whole_page
 from vitviz.weights import read
 
@@ -137,9 +137,9 @@ def test_evaluate_computes_where_the_model_is(
 
     def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
         devices.append((device, network.device))
-        return encode(network, preprocessing, data, device)
+        return logits_of(network, preprocessing, data, device)
 
-    monkeypatch.setattr("vitviz.training.evaluate.encode", spy)
+    monkeypatch.setattr("vitviz.training.out_of_distribution.logits_of", spy)
     assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
     assert "of 8 images, cross-entropy" in capsys.readouterr().out
     assert devices == [(torch.device("cpu"), torch.device("cpu"))]

@@ -40,7 +40,8 @@ def test_a_checkpoint_of_every_package_has_its_numbers(package: str, tmp_path: P
 
 
 def test_the_photographs_are_there() -> None:
-    assert len(checks.PHOTOS) == 4 and all(path.is_file() for path in checks.PHOTOS)
+    assert {path.stem for path in checks.PHOTOS} == {"astronaut", "chelsea", "coffee", "rocket"}
+    assert all(path.is_file() for path in checks.PHOTOS)
 
 
 def test_checks_notice_another_crop_other_weights_and_rows_that_do_not_sum_to_one(

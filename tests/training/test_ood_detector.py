@@ -113,6 +113,7 @@ def test_of_an_input_with_few_patches_nothing_is_said(make_model: Make, picture:
 def test_without_a_detector_nothing_is_said(make_model: Make, picture: np.ndarray) -> None:
     analysis = vitviz.analyze(picture, make_model())
     assert analysis.is_out_of_distribution is None
+    assert vitviz.analyze(picture, make_model(classes=0)).is_out_of_distribution is None
     with pytest.raises(MethodError, match="has no OOD detector"):
         _ = analysis.ood_score
 

@@ -181,6 +181,7 @@ def test_the_examples_have_some_that_it_knows_and_one_that_is_unlike(bundled: Mo
     for name, label in known.items():
         found = analyze(resources("assets") / name, bundled)
         assert found.predictions(1)[0].label == label and not found.is_out_of_distribution, name
+    assert analyze(resources("assets") / "chelsea.jpg", bundled).predictions(1)[0].probability > 0.5
     assert analyze(resources("assets") / "chart.png", bundled).is_out_of_distribution
 
 

@@ -40,8 +40,8 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     """
     with extra("train"):
         from vitviz.training.data import read_image_folder
-        from vitviz.training.evaluate import accuracy_of, encode
-        from vitviz.training.out_of_distribution import SCORES, area_under_curve, read_pictures
+        from vitviz.training.evaluate import accuracy_of
+        from vitviz.training.out_of_distribution import DETECTOR, area_under_curve, logits_and_scores, read_pictures
     model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
@@ -55,7 +55,8 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     data = data.with_labels(model.labels)
     stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
-    logits, features = encode(network, preprocessing, data.images, network.device)
+    detector = None if stranger_data is None else model.ood_detector
+    logits, scores = logits_and_scores(network, preprocessing, data.images, detector)
     accuracy = accuracy_of(logits, data)
     joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
     for label, class_accuracy in accuracy.per_class.items():
@@ -69,18 +70,13 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
     if stranger_data is not None:
-        strange_logits, strange_features = encode(network, preprocessing, stranger_data, network.device)
-        scores = {name: (score(logits), score(strange_logits)) for name, score in SCORES.items()}
-        detector = model.ood_detector
-        if detector is not None:
-            known, strange = detector.score(logits, features), detector.score(strange_logits, strange_features)
-            scores["OOD detector"] = known, strange
-        for name, both in scores.items():
-            area = area_under_curve(*both)
+        _, stranger_scores = logits_and_scores(network, preprocessing, stranger_data, detector)
+        for name, score in scores.items():
+            area = area_under_curve(score, stranger_scores[name])
             print(f"{name}: area under the curve {area:.3f}, test images against {len(stranger_data):,} strangers")
         if detector is not None:
-            unlike = [float((each < detector.threshold).float().mean()) for each in (known, strange)]
-            print("out of distribution: {:.1%} of the test images, {:.1%} of the strangers".format(*unlike))
+            below = [float((each[DETECTOR] < detector.threshold).float().mean()) for each in (scores, stranger_scores)]
+            print("out of distribution: {:.1%} of the test images, {:.1%} of the strangers".format(*below))
 
 
 def _interval(bounds: tuple[float, float]) -> str:

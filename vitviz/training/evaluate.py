@@ -16,7 +16,6 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
-from vitviz.weights.detector import features_of
 
 # A normal variable lies within this many standard deviations of its mean with a probability of 95 %.
 Z_95 = 1.959964
@@ -84,7 +83,6 @@ def evaluate(
     return accuracy_of(classify(network, preprocessing, data, device, bfloat16, batch_size), data)
 
 
-@torch.inference_mode()
 def classify(
     network: VisionTransformer,
     preprocessing: Preprocessing,
@@ -100,35 +98,26 @@ def classify(
     """
     if network.config.classes != len(data.labels):
         raise DataError(f"{len(data.labels)} classes in the images, {network.config.classes} in the model")
-    device = device or torch.device("cpu")
-    logits = []
-    with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-        for batch in data.images.split(batch_size):
-            pixels = preprocessing.standardise(batch.float() / 255)
-            logits.append(network(pixels.to(device)).float().cpu())
-    return torch.cat(logits)
+    return logits_of(network, preprocessing, data.images, device, bfloat16, batch_size)
 
 
 @torch.inference_mode()
-def encode(
+def logits_of(
     network: VisionTransformer,
     preprocessing: Preprocessing,
     images: torch.Tensor,
     device: torch.device | None = None,
-    batch_size: int = 16,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits ``"image class"`` of images, and the features ``"image feature"`` that an OOD detector compares.
-
-    Args:
-        images: ``"image channel height width"``, uint8, of the model's input size.
-    """
-    logits, features = [], []
-    for batch in images.split(batch_size):
-        pixels = preprocessing.standardise(batch.float() / 255).to(device or torch.device("cpu"))
-        encoding = network.encode(pixels)
-        logits.append(encoding.logits.float().cpu())
-        features += [features_of(trace) for trace in encoding.traces]
-    return torch.cat(logits), torch.stack(features)
+    bfloat16: bool = False,
+    batch_size: int = 250,
+) -> torch.Tensor:
+    """The logits ``"image class"`` of images of the model's input size, ``"image channel height width"``, uint8."""
+    device = device or torch.device("cpu")
+    logits = []
+    with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
+        for batch in images.split(batch_size):
+            pixels = preprocessing.standardise(batch.float() / 255)
+            logits.append(network(pixels.to(device)).float().cpu())
+    return torch.cat(logits)
 
 
 def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:

@@ -15,8 +15,8 @@ from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import LabelledImages
-from vitviz.training.evaluate import encode
-from vitviz.weights.detector import OODDetector
+from vitviz.training.evaluate import logits_of
+from vitviz.weights.detector import OODDetector, features_of, log_probability, squared_distance
 
 SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated.
@@ -28,10 +28,15 @@ SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """Scores ``"image"`` of logits ``"image class"``, by name; each should be higher for pictures of known classes."""
 
+DETECTOR = "OOD detector"
+"""Name of the score of a model's detector, which needs features as well."""
+
 # Of the training images to which a detector is fitted; so many give a covariance of some hundred features.
 MAX_FITTED = 5000
 # Part of the mean variance that is added to each variance: features that hardly vary count less.
 SHRINKAGE = 0.01
+# Where probabilities or features never vary.
+MIN_SCALE = 1e-6
 # Fraction of held-out images below the threshold of a detector.
 BELOW_THRESHOLD = 0.1
 
@@ -47,13 +52,49 @@ def fit_detector(training: torch.Tensor, logits: torch.Tensor, features: torch.T
     mean = training.double().mean(0)
     covariance = torch.atleast_2d(torch.cov(training.double().T, correction=0))
     covariance += SHRINKAGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(mean)).double()
-    whitening = torch.linalg.cholesky(torch.linalg.inv(covariance))
-    unscaled = OODDetector(mean.float(), whitening.float(), 1.0, 1.0, 0.0)
-    log_probability = logits.log_softmax(-1).amax(-1)
-    distance = log_probability - unscaled.score(logits, features)
-    scales = [max(float(values.double().std()), 1e-6) for values in (log_probability, distance)]
-    scaled = replace(unscaled, probability_scale=scales[0], distance_scale=scales[1])
-    return replace(scaled, threshold=float(scaled.score(logits, features).double().quantile(BELOW_THRESHOLD)))
+    whitening = torch.linalg.cholesky(torch.linalg.inv(covariance)).float()
+    mean = mean.float()
+    measured = log_probability(logits), squared_distance(features, mean, whitening)
+    scale, distance_scale = (max(float(values.double().std()), MIN_SCALE) for values in measured)
+    detector = OODDetector(mean, whitening, scale, distance_scale, threshold=0.0)
+    return replace(detector, threshold=float(detector.score(logits, features).double().quantile(BELOW_THRESHOLD)))
+
+
+@torch.inference_mode()
+def encode(
+    network: VisionTransformer,
+    preprocessing: Preprocessing,
+    images: torch.Tensor,
+    device: torch.device | None = None,
+    batch_size: int = 16,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logits ``"image class"`` of images, and the features ``"image feature"`` that a detector compares.
+
+    Args:
+        images: ``"image channel height width"``, uint8, of the model's input size.
+    """
+    logits, features = [], []
+    for batch in images.split(batch_size):
+        encoding = network.encode(preprocessing.standardise(batch.float() / 255).to(device or torch.device("cpu")))
+        logits.append(encoding.logits.float().cpu())
+        features += [features_of(trace) for trace in encoding.traces]
+    return torch.cat(logits), torch.stack(features)
+
+
+def logits_and_scores(
+    network: VisionTransformer, preprocessing: Preprocessing, images: torch.Tensor, detector: OODDetector | None
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The logits ``"image class"`` of images, and every score ``"image"`` by name, with that of a detector if given.
+
+    Args:
+        images: ``"image channel height width"``, uint8, of the model's input size.
+    """
+    if detector is None:
+        logits = logits_of(network, preprocessing, images, network.device)
+        return logits, {name: score(logits) for name, score in SCORES.items()}
+    logits, features = encode(network, preprocessing, images, network.device)
+    scores = {name: score(logits) for name, score in SCORES.items()}
+    return logits, {**scores, DETECTOR: detector.score(logits, features)}
 
 
 def detector_of(
@@ -63,7 +104,12 @@ def detector_of(
     test: LabelledImages,
     device: torch.device | None = None,
 ) -> OODDetector:
-    """Fit the detector of a calibrated network to some of its training images, and its threshold to the test images."""
+    """Fit the detector of a calibrated network to some of its training images, and its threshold to the test images.
+
+    Args:
+        network: its logits are calibrated.
+        data, test: images of the model's input size.
+    """
     chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:MAX_FITTED]
     _, training = encode(network, preprocessing, data.images[chosen], device)
     return fit_detector(training, *encode(network, preprocessing, test.images, device))

@@ -23,6 +23,16 @@ def features_of(trace: AttentionTrace) -> torch.Tensor:
     return patches.mean(1).flatten().cpu()
 
 
+def log_probability(logits: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the highest probability, ``"..."``, of logits ``"... class"``."""
+    return logits.log_softmax(-1).amax(-1)
+
+
+def squared_distance(features: torch.Tensor, mean: torch.Tensor, whitening: torch.Tensor) -> torch.Tensor:
+    """The squared length, ``"..."``, of whitened features ``"... feature"``."""
+    return ((features - mean) @ whitening).square().sum(-1)
+
+
 @dataclass(frozen=True, eq=False)
 class OODDetector:
     """Tells pictures like the training images of a model from out-of-distribution ones, by a score.
@@ -75,6 +85,5 @@ class OODDetector:
             logits: ``"... class"``.
             features: ``"... feature"``, of :func:`features_of`.
         """
-        probability = logits.log_softmax(-1).amax(-1)
-        distance = ((features - self.mean) @ self.whitening).square().sum(-1)
-        return probability / self.probability_scale - distance / self.distance_scale
+        distance = squared_distance(features, self.mean, self.whitening)
+        return log_probability(logits) / self.probability_scale - distance / self.distance_scale

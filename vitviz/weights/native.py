@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import reprlib
 import textwrap
@@ -111,12 +112,13 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
                 key: (tuple(tensor_slice.get_shape()), tensor_slice.get_dtype()) for key, tensor_slice in slices.items()
             }
             expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+            needed = needed_bytes(network)
             if any(key.startswith(DETECTOR) for key in layouts):
                 features = network.config.heads * network.config.head_width
                 parts = {"mean": (features,), "whitening": (features, features), "numbers": (len(NUMBERS),)}
                 expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
+                needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
             _check_tensors(layouts, expected, path.name)
-            needed = needed_bytes(network)
             check_bytes(path.name, needed, path.stat().st_size, max_bytes)
             with memory_for(path.name, needed) as tensors:
                 for key in layouts:
