@@ -18,7 +18,7 @@ from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import Target
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PREDICTION_COUNT = 5
 
 

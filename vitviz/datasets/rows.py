@@ -119,6 +119,12 @@ def schema(
             ),
             pa.field("energy_score", pa.float32(), metadata={"meaning": "Liu et al. 2020, equation 4, its negative"}),
         ]
+    if request.model.ood_detector is not None:
+        unlike = "whether the picture is unlike the training images; null for an input of few patches"
+        fields += [
+            pa.field("ood_score", pa.float32(), metadata={"meaning": "of the model's OOD detector"}),
+            pa.field("is_out_of_distribution", pa.bool_(), metadata={"meaning": unlike}),
+        ]
     for map_request in request.maps:
         token_map = example.maps[map_request.name].token_map
         metadata = {**map_request.to_json(), "quantity": token_map.quantity, "signed": token_map.signed}
@@ -168,6 +174,9 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
         predictions = analysis.predictions(PREDICTION_COUNT)
         cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
         cells["energy_score"] = analysis.energy_score
+    if analysis.model.ood_detector is not None:
+        cells["ood_score"] = analysis.ood_score
+        cells["is_out_of_distribution"] = analysis.is_out_of_distribution
     for name, heatmap in result.maps.items():
         cells[name] = heatmap.numpy().ravel()
         cells[f"{name}.caption"] = heatmap.description
