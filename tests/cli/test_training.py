@@ -191,7 +191,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         **{"evaluate_every": 3, "seed": 9},
         augmentation=Augmentation(
             **{"smallest_crop": 0.8, "aspect": 1.5, "flip": False, "plain_ground": 0.2, "jitter": 0.9, "mix": 0.25},
-            **{"detail": 0.4, "colour_detail": 0.3, "sharpest": 1.5},
+            **{"detail": 0.4, "colour_detail": 0.3, "sharpest": 1.5, "greyscale": 0.45, "solarize": 0.35},
         ),
     )
     settings = {**vars(changed), **vars(changed.augmentation)}

@@ -127,6 +127,19 @@ def test_fine_detail_is_weakened_and_strengthened() -> None:
     assert (abs(share - 1) < 0.05).any()
 
 
+def test_some_images_are_grey_and_others_solarized() -> None:
+    images = torch.rand(COUNT, 3, SIZE, SIZE, generator=generator(1))
+    plain = views(only(), images, SIZE, generator())
+    augmented = views(only(greyscale=0.3, solarize=0.2), images, SIZE, generator())
+    brightness = plain.mul(torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True).expand_as(plain)
+    solarized = torch.where(plain > 0.5, 1 - plain, plain)
+    kinds = torch.stack([(augmented - each).abs().amax((1, 2, 3)) < 1e-6 for each in (plain, brightness, solarized)])
+    assert (kinds.sum(0) == 1).all()
+    # Three standard deviations of 200 draws are 0.11 at most.
+    torch.testing.assert_close(kinds.float().mean(1), torch.tensor([0.5, 0.3, 0.2]), atol=0.11, rtol=0)
+    torch.testing.assert_close(views(only(greyscale=1.0), images, SIZE, generator()), brightness)
+
+
 def test_a_crop_is_stretched_as_much_as_asked_for() -> None:
     augmented = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
     ratio = (

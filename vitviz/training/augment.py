@@ -57,7 +57,7 @@ def views(
         resampled[mask] = _fade_to_ground(resampled[mask], grid[mask], random)
     if augmentation.detail < 1 or augmentation.colour_detail < 1:
         resampled = _change_detail(augmentation, resampled, min(picture_detail or size, size), random)
-    return _jitter_colours(augmentation, resampled, random)
+    return _drop_colours(augmentation, _jitter_colours(augmentation, resampled, random), random)
 
 
 def _random_crops(augmentation: Augmentation, count: int, random: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -170,6 +170,17 @@ def _jitter_colours(augmentation: Augmentation, views: torch.Tensor, random: tor
     views = grey + (views - grey) * saturation
     middle = views.mean((1, 2, 3), keepdim=True)
     return (middle * brightness + (views - middle) * contrast).clamp(0, 1)
+
+
+def _drop_colours(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Views of which some are grey and some solarized; none is both."""
+    if not augmentation.greyscale and not augmentation.solarize:
+        return views
+    draw = rearrange(torch.rand(len(views), generator=random), "image -> image 1 1 1").to(views.device)
+    brightness = torch.einsum("ichw,c->ihw", views, views.new_tensor(BRIGHTNESS))[:, None]
+    views = torch.where(draw < augmentation.greyscale, brightness, views)
+    solarized = (draw >= augmentation.greyscale) & (draw < augmentation.greyscale + augmentation.solarize)
+    return torch.where(solarized & (views > 0.5), 1 - views, views)
 
 
 def mix_batch(

@@ -18,7 +18,8 @@ def setting(default: Any, help: str) -> Any:
 class Augmentation:
     """Random changes of the training images, drawn anew for every image and epoch.
 
-    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field hold its description.
+    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. Grey and solarized images: Touvron et al. 2022, "DeiT III". The
+    metadata of each field hold its description.
     """
 
     smallest_crop: float = setting(0.5, "smallest area of a random crop, as a fraction of the image")
@@ -31,6 +32,8 @@ class Augmentation:
         1.0, "smallest side that an image is reduced to before it is enlarged, as a fraction of the side that is seen"
     )
     colour_detail: float = setting(1.0, "the same for colours alone, as in compressed files")
+    greyscale: float = setting(0.0, "fraction of the images that lose their colours")
+    solarize: float = setting(0.0, "fraction of the images whose brighter half of values is inverted")
     sharpest: float = setting(0.0, "largest factor of the finer detail, drawn from 0; above 1 sharpens")
 
     def __post_init__(self) -> None:
@@ -40,9 +43,11 @@ class Augmentation:
             raise ConfigError(f"aspect = {self.aspect}: expected a number of 1 or more")
         if not 0 <= self.sharpest < float("inf"):
             raise ConfigError(f"sharpest = {self.sharpest}: expected a number of 0 or more")
-        for name in ("plain_ground", "jitter", "mix"):
+        for name in ("plain_ground", "jitter", "greyscale", "solarize", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
+        if self.greyscale + self.solarize > 1:
+            raise ConfigError(f"greyscale = {self.greyscale}, solarize = {self.solarize}: expected a sum of at most 1")
         for name in ("detail", "colour_detail"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in (0, 1]")
