@@ -99,6 +99,19 @@ def test_resuming_with_another_configuration_is_refused_with_the_difference(
     assert (tmp_path / loop.STATE).read_bytes() == before
 
 
+def test_a_state_from_before_a_setting_existed_is_resumed_at_its_default(
+    finished: TrainedRun, folder: Path, tmp_path: Path
+) -> None:
+    state = torch.load(finished.output / loop.STATE, weights_only=True)
+    del state["config"]["seen_patches"], state["config"]["augmentation"]["solarize"]
+    torch.save(state, tmp_path / loop.STATE)
+    model, _ = loop.train(folder, tmp_path, SMALL)
+    assert same_weights(model.network, finished.model.network)
+    torch.save(state, tmp_path / loop.STATE)
+    with pytest.raises(CheckpointError, match=r"\(solarize was 0\.0, now 0\.5\)"):
+        loop.train(folder, tmp_path, replace(SMALL, augmentation=replace(SMALL.augmentation, solarize=0.5)))
+
+
 @pytest.mark.parametrize(
     ("classes", "count", "message"),
     [

@@ -63,7 +63,9 @@ class Run:
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             current = {**_settings(asdict(self.config)), **self.images, "soft labels": self.soft_labels}
-            before = {**_settings(state["config"]), **state["images"], "soft labels": state.get("soft labels")}
+            # Settings that are newer than the state were at their defaults.
+            config = {**_settings(asdict(TrainingConfig())), **_settings(state["config"])}
+            before = {**config, **state["images"], "soft labels": state.get("soft labels")}
             changed = [
                 f"{key} was {before.get(key)}, now {current[key]}" for key in current if before.get(key) != current[key]
             ]
