@@ -229,24 +229,21 @@ class Laboratory:
         """Train without labels: the pixels of masked patches (Xie et al. 2022, "SimMIM")."""
         hidden, pixels_of = Hidden(network.patch_embedding, config.width), nn.Linear(config.width, 3 * PATCH**2)
         config = replace(config, augmentation=replace(config.augmentation, mix=0, plain_ground=0))
-        random, embedding, last = torch.Generator().manual_seed(0), network.patch_embedding, network.encoder[-1]
-        outputs: list[torch.Tensor] = []
-        handle = last.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+        random, embedding = torch.Generator().manual_seed(0), network.patch_embedding
         extra = [hidden.token, *pixels_of.parameters()]
         for _, images, _ in self._steps(network, config, extra, self._batches(config, 1)):
             network.patch_embedding = hidden  # type: ignore[assignment]
             for chunk in images.split(CHUNK):
                 patches = rearrange(chunk, "b c (row h) (column w) -> b row column (c h w)", h=PATCH, w=PATCH)
                 hidden.mask = torch.rand(patches.shape[:3], generator=random) < MASKED
-                outputs.clear()
                 with autocast():
-                    network(chunk)
-                tokens = outputs[0].float()[:, -patches.shape[1] * patches.shape[2] :]
-                found = pixels_of(tokens).view_as(patches)
+                    tokens, layout = network.embed(chunk)
+                    for layer in network.encoder:
+                        tokens = layer(tokens, None, layout.token_count)
+                found = pixels_of(tokens.float()[:, layout.prefix_count :]).view_as(patches)
                 wrong = (found - F.layer_norm(patches, patches.shape[-1:])).abs().mean(-1)
                 ((wrong * hidden.mask).sum() / hidden.mask.sum() * len(chunk) / len(images)).backward()
             network.patch_embedding = embedding
-        handle.remove()
 
     def _randaugment(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """RandAugment (Cubuk et al. 2020) of normalised pixels; four images share the changes, for speed."""
