@@ -27,13 +27,13 @@ class Augmentation:
     flip: bool = setting(True, "mirror half of the images")
     plain_ground: float = setting(0.0, "fraction of the images that are shrunk onto a plain background")
     jitter: float = setting(0.3, "largest change of brightness, contrast and saturation, as a fraction")
+    greyscale: float = setting(0.0, "fraction of the images that lose their colours")
+    solarize: float = setting(0.0, "fraction of the images whose values above a half are inverted")
     mix: float = setting(0.5, "fraction of the batches that mixup or CutMix mixes")
     detail: float = setting(
         1.0, "smallest side that an image is reduced to before it is enlarged, as a fraction of the side that is seen"
     )
     colour_detail: float = setting(1.0, "the same for colours alone, as in compressed files")
-    greyscale: float = setting(0.0, "fraction of the images that lose their colours")
-    solarize: float = setting(0.0, "fraction of the images whose brighter half of values is inverted")
     sharpest: float = setting(0.0, "largest factor of the finer detail, drawn from 0; above 1 sharpens")
 
     def __post_init__(self) -> None:
