@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compare networks by what users bring: judge.py FOLDER OUTSIDE NETWORK... [--count 1000] [--side 112]
+"""Compare networks by what users bring: compare_networks.py FOLDER OUTSIDE NETWORK... [--count 1000] [--side 112]
 
 `FOLDER` was written by `photos.py`, `OUTSIDE` by `outside.py`. A `NETWORK` is a checkpoint, a `compact.pt`, or several
-of these joined by `+`, of which the mean is judged. Each gets a row of a Markdown table: what is right of the test
+of these joined by `+`, whose mean is compared. Each gets a row of a Markdown table: what is right of the test
 photographs and of pictures from elsewhere, how well strangers are told from test photographs, and which pictures its
 OOD detector flags. Networks are computed in single precision and not calibrated, so that only their order is looked at.
 """
@@ -10,7 +10,6 @@ OOD detector flags. Networks are computed in single precision and not calibrated
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import logits_of
-from vitviz.training.out_of_distribution import area_under_curve, encode, fit_detector, read_pictures
+from vitviz.training.out_of_distribution import area_under_curve, encode, fit_detector, read_pictures, stack_pictures
 from vitviz.weights.detector import log_probability
 
 # Training images to which the detector is fitted; drawn pictures of each kind.
@@ -58,12 +57,6 @@ def outside(folder: Path, labels: tuple[str, ...], preprocessing: Preprocessing,
     return Pictures(torch.cat(images), torch.tensor(classes))
 
 
-def stack(pictures: Iterable[Image.Image], preprocessing: Preprocessing, patch: int) -> torch.Tensor:
-    """Pictures at the model's input size: ``"image channel row column"``, uint8."""
-    fitted = [np.array(preprocessing.fit_image(each, patch, patch, "squash")[0]) for each in pictures]
-    return torch.from_numpy(np.stack(fitted)).permute(0, 3, 1, 2)
-
-
 def drawn() -> list[Image.Image]:
     """Noise, text and gradients."""
     random, pictures = np.random.default_rng(0), []
@@ -78,7 +71,7 @@ def drawn() -> list[Image.Image]:
     return pictures
 
 
-def network(text: str, raised: float) -> VisionTransformer:
+def open_network(text: str, raised: float) -> VisionTransformer:
     """The network of a checkpoint, or of the mean of states."""
     paths = [Path(part) for part in text.split("+")]
     if paths[0].suffix == ".safetensors":
@@ -90,7 +83,7 @@ def network(text: str, raised: float) -> VisionTransformer:
     return network_of(state)
 
 
-class Judge:
+class Comparison:
     """The pictures that networks are compared by.
 
     Args:
@@ -110,11 +103,11 @@ class Judge:
         self.test = Pictures(test.images[chosen], test.targets[chosen])
         paths = sorted((folder / "train").glob("*/*"))
         fitted = [open_image(paths[index]) for index in torch.randperm(len(paths), generator=random)[:FITTED].tolist()]
-        self.training = stack(fitted, like.preprocessing, patch)
+        self.training = stack_pictures(fitted, like.preprocessing, patch, patch)
         self.photographs = outside(elsewhere / "photographs", test.labels, like.preprocessing, patch)
         self.cut_out = outside(elsewhere / "cutouts", test.labels, like.preprocessing, patch)
         self.strangers = read_pictures(folder / "strangers", like.preprocessing, patch, patch)
-        self.drawn = stack(drawn(), like.preprocessing, patch)
+        self.drawn = stack_pictures(drawn(), like.preprocessing, patch, patch)
 
     def row(self, name: str, network: VisionTransformer) -> str:
         """The row of a network."""
@@ -160,11 +153,11 @@ def main() -> None:
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER", help="as of mean.py")
     options = parser.parse_args()
 
-    judge = Judge(options.folder, options.outside, options.count, options.side)
+    comparison = Comparison(options.folder, options.outside, options.count, options.side)
     print(f"| {COLUMNS} |\n|{' --- |' * (COLUMNS.count('|') + 1)}")
     for text in options.networks:
         name = "+".join(Path(part).stem for part in text.split("+"))
-        print(f"| {judge.row(name, network(text, options.raise_everyday))} |", flush=True)
+        print(f"| {comparison.row(name, open_network(text, options.raise_everyday))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 Each run begins anew with the preset `photos` at 48×48 pixels and changes one thing; the averaged weights are tested on
 4,000 test photographs at that size. `FOLDER` was written by `photos.py`. A row of a Markdown table is printed for each.
+RandAugment is that of torchvision.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ CHANGES = {
     "three views of each picture in a batch": Change({}, views=3),
     "a stem of four convolutions": Change({}, stem=True),
     "half of the target by the averaged weights": Change({}, self_taught=True),
-    "192 steps with masked patches before": Change({}, masked_first=True),
+    "as many steps with masked patches before": Change({}, masked_first=True),
 }
 
 
@@ -95,7 +96,7 @@ class Stem(nn.Module):
         return rearrange(self.layers(pixels), "b width row column -> b row column width")
 
 
-class Hidden(nn.Module):
+class MaskedEmbedding(nn.Module):
     """A patch embedding that replaces some patches by a learnt token.
 
     ``mask`` is ``"batch row column"``, set before each forward pass.
@@ -116,7 +117,7 @@ def autocast() -> Any:
     return torch.autocast("cpu", torch.bfloat16) if has_bfloat16(torch.device("cpu")) else nullcontext()
 
 
-class Laboratory:
+class ShortRuns:
     """The images of all runs.
 
     Args:
@@ -158,7 +159,7 @@ class Laboratory:
         if change.stem:
             network.patch_embedding = Stem(config.width)  # type: ignore[assignment]
         if change.masked_first:
-            self._complete(network, config)
+            self._pretrain(network, config)
         averaged = self._classify(network, config, change)
         accuracy = accuracy_of(classify(averaged, self.preprocessing, self.test), self.test)
         everyday, _ = accuracy.of(EVERYDAY)
@@ -225,24 +226,25 @@ class Laboratory:
             mine.copy_(trained)
         return averaged
 
-    def _complete(self, network: VisionTransformer, config: TrainingConfig) -> None:
+    def _pretrain(self, network: VisionTransformer, config: TrainingConfig) -> None:
         """Train without labels: the pixels of masked patches (Xie et al. 2022, "SimMIM")."""
-        hidden, pixels_of = Hidden(network.patch_embedding, config.width), nn.Linear(config.width, 3 * PATCH**2)
+        masked = MaskedEmbedding(network.patch_embedding, config.width)
+        pixels_of = nn.Linear(config.width, 3 * PATCH**2)
         config = replace(config, augmentation=replace(config.augmentation, mix=0, plain_ground=0))
         random, embedding = torch.Generator().manual_seed(0), network.patch_embedding
-        extra = [hidden.token, *pixels_of.parameters()]
+        extra = [masked.token, *pixels_of.parameters()]
         for _, images, _ in self._steps(network, config, extra, self._batches(config, 1)):
-            network.patch_embedding = hidden  # type: ignore[assignment]
+            network.patch_embedding = masked  # type: ignore[assignment]
             for chunk in images.split(CHUNK):
                 patches = rearrange(chunk, "b c (row h) (column w) -> b row column (c h w)", h=PATCH, w=PATCH)
-                hidden.mask = torch.rand(patches.shape[:3], generator=random) < MASKED
+                masked.mask = torch.rand(patches.shape[:3], generator=random) < MASKED
                 with autocast():
                     tokens, layout = network.embed(chunk)
                     for layer in network.encoder:
                         tokens = layer(tokens, None, layout.token_count)
                 found = pixels_of(tokens.float()[:, layout.prefix_count :]).view_as(patches)
                 wrong = (found - F.layer_norm(patches, patches.shape[-1:])).abs().mean(-1)
-                ((wrong * hidden.mask).sum() / hidden.mask.sum() * len(chunk) / len(images)).backward()
+                ((wrong * masked.mask).sum() / masked.mask.sum() * len(chunk) / len(images)).backward()
             network.patch_embedding = embedding
 
     def _randaugment(self) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -266,10 +268,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=192)
     options = parser.parse_args()
 
-    laboratory = Laboratory(options.folder, options.steps)
+    runs = ShortRuns(options.folder, options.steps)
     print("| changed | top-1 | top-5 | cross-entropy | everyday classes |\n| --- | --- | --- | --- | --- |", flush=True)
     for name in options.only or CHANGES:
-        print(laboratory.row(name, CHANGES[name]), flush=True)
+        print(runs.row(name, CHANGES[name]), flush=True)
 
 
 if __name__ == "__main__":

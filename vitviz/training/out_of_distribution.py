@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from einops import rearrange
+from PIL import Image
 
 from vitviz.errors.kinds import DataError
 from vitviz.images.opening import FILE_SUFFIXES, open_image
@@ -140,10 +141,16 @@ def read_pictures(folder: Path, preprocessing: Preprocessing, patch_height: int,
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILE_SUFFIXES and path.is_file())
     if not paths:
         raise DataError(f"{folder}: no image in it; expected {', '.join(FILE_SUFFIXES)}")
+    return stack_pictures((open_image(path, str(path)) for path in paths), preprocessing, patch_height, patch_width)
+
+
+def stack_pictures(
+    pictures: Iterable[Image.Image], preprocessing: Preprocessing, patch_height: int, patch_width: int
+) -> torch.Tensor:
+    """Pictures brought to the model's input size: ``"image channel height width"``, uint8."""
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
-    pictures = []
-    for path in paths:
-        picture, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
-        values = torch.from_numpy(np.array(picture))
-        pictures.append(rearrange(values, "height width ... -> (...) height width"))
-    return torch.stack(pictures)
+    fitted = []
+    for picture in pictures:
+        values = np.array(preprocessing.fit_image(picture, patch_height, patch_width, fit)[0])
+        fitted.append(rearrange(torch.from_numpy(values), "height width ... -> (...) height width"))
+    return torch.stack(fitted)
