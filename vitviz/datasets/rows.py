@@ -120,9 +120,11 @@ def schema(
             pa.field("energy_score", pa.float32(), metadata={"meaning": "Liu et al. 2020, equation 4, its negative"}),
         ]
     if request.model.ood_detector is not None:
-        unlike = "whether the picture is unlike the training images; null for an input of few patches"
+        unlike = "whether the score is below the detector's threshold; null for an input of few patches"
         fields += [
-            pa.field("ood_score", pa.float32(), metadata={"meaning": "of the model's OOD detector"}),
+            pa.field(
+                "ood_score", pa.float32(), metadata={"meaning": "low where the picture is unlike the training images"}
+            ),
             pa.field("is_out_of_distribution", pa.bool_(), metadata={"meaning": unlike}),
         ]
     for map_request in request.maps:
