@@ -104,8 +104,8 @@ class Comparison:
         paths = sorted((folder / "train").glob("*/*"))
         fitted = [open_image(paths[index]) for index in torch.randperm(len(paths), generator=random)[:FITTED].tolist()]
         self.training = stack_pictures(fitted, like.preprocessing, patch, patch)
-        self.photographs = outside(elsewhere / "photographs", test.labels, like.preprocessing, patch)
-        self.cut_out = outside(elsewhere / "cutouts", test.labels, like.preprocessing, patch)
+        self.photographs = outside(elsewhere / "photographs" / "test", test.labels, like.preprocessing, patch)
+        self.cut_out = outside(elsewhere / "cutouts" / "test", test.labels, like.preprocessing, patch)
         self.strangers = read_pictures(folder / "strangers", like.preprocessing, patch, patch)
         self.drawn = stack_pictures(drawn(), like.preprocessing, patch, patch)
 

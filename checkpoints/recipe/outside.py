@@ -2,9 +2,10 @@
 """Write photographs that no source of the run has, as image folders: outside.py GCOMPRIS STAMPS OUT
 
 `GCOMPRIS` is the folder of `gcompris-qt-data` with its `.rcc` files (Qt's resources: "rcc" in Qt's documentation),
-`STAMPS` that of `tuxpaint-stamps-default`, both as Debian packages unpack them. `OUT/photographs/CLASS/` gets the
-photographs of the one and of `assets/`, `OUT/cutouts/CLASS/` the things of the other, laid on light grey, for `vitviz
-evaluate`. The classes are those of `photos.py`, given by looking at the pictures; what could be two is left out.
+`STAMPS` that of `tuxpaint-stamps-default`, both as Debian packages unpack them. `OUT/photographs/test/CLASS/` gets
+the photographs of the one and of `assets/`, `OUT/cutouts/test/CLASS/` the things of the other, laid on light grey: two
+folders for `vitviz evaluate`. The classes are those of `photos.py`, given by looking at the pictures; what could be two
+is left out.
 """
 
 from __future__ import annotations
@@ -81,15 +82,16 @@ def main() -> None:
         if found := class_of(Path(name), PHOTOGRAPHS):
             # Two folders have a horse.
             file = f"{Path(name).parent.name}-{Path(name).stem}.png"
-            _write(content, options.output / "photographs" / found / file)
+            _write(content, options.output / "photographs" / "test" / found / file)
     for found, name in OWN.items():
-        _write((ASSETS / f"{name}.jpg").read_bytes(), options.output / "photographs" / found / f"{name}.png")
+        _write((ASSETS / f"{name}.jpg").read_bytes(), options.output / "photographs" / "test" / found / f"{name}.png")
     for path in sorted(options.stamps.rglob("*.png")):
         if found := class_of(path, CUTOUTS):
-            _write(path.read_bytes(), options.output / "cutouts" / found / path.name)
+            _write(path.read_bytes(), options.output / "cutouts" / "test" / found / path.name)
 
-    for folder in sorted(options.output.iterdir()):
-        print(f"{folder.name}: {sum(1 for _ in folder.rglob('*.png'))} pictures, {len(list(folder.iterdir()))} classes")
+    for folder in sorted(options.output.glob("*/test")):
+        count = sum(1 for _ in folder.rglob("*.png"))
+        print(f"{folder.parent.name}: {count} pictures, {len(list(folder.iterdir()))} classes")
 
 
 def resources(content: bytes) -> Iterator[tuple[str, bytes]]:

@@ -2,7 +2,7 @@
 """Write the photographs of the run as an image folder: photos.py PHOTOS.npz OUT [--cifar10 CIFAR10_JPEG.npz]
 
 `PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
-`OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/INDEX.webp`.
+`OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/LABEL/INDEX.webp`.
 
 One source has photographs of 84 pixels with colours of some ten blocks along a side, and the others have sharper ones
 of other classes: a network that sees both takes whatever has sharp colours for one of these. So the sharper ones are
@@ -173,9 +173,11 @@ def write_folder(photographs: Path, out: Path, cifar10: Path | None) -> None:
     known = [numbers[source] for sources in CLASSES.values() for source in sources.split()]
     strangers = np.flatnonzero(test & ~np.isin(label, known))
     random = np.random.default_rng(0)
-    (out / "strangers").mkdir(parents=True, exist_ok=True)
     for index in strangers:
-        (out / "strangers" / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
+        # A label is SOURCE/NAME.
+        folder = out / "strangers" / Path(str(archive["labels"][label[index]])).name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
     print(f"{len(strangers):,} strangers of {len(numbers) - len(known)} labels")
     for name, sources in CLASSES.items():
         chosen = np.flatnonzero(np.isin(label, [numbers[source] for source in sources.split()]))
