@@ -19,7 +19,7 @@ from vitviz.weights.snapshots import snapshot_path
 
 AFTER_28_EPOCHS = Path(__file__).resolve().parents[2] / "checkpoints" / "recipe" / "epoch-28.pt"
 # The last: all steps of the runs behind the weights that ship.
-STEPS_PER_EPOCH, ALL_STEPS, SEED = 128, 12_992, 0
+STEPS_PER_EPOCH, ALL_STEPS, SEED = 128, 16_256, 0
 
 
 def stages() -> dict[int, Model]:

@@ -95,7 +95,7 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
 def test_three_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     write_stages(tmp_path)
     model = vitviz.load(str(tmp_path))
-    assert model.snapshots is not None and model.snapshots.steps == (0, 28 * 128, 12_992)
+    assert model.snapshots is not None and model.snapshots.steps == (0, 28 * 128, 16_256)
     tops = []
     for step in model.snapshots.steps:
         analysis = vitviz.analyze(str(ROOT / "assets" / "chelsea.jpg"), vitviz.open_snapshot(model, step))
