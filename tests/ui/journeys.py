@@ -126,6 +126,8 @@ class Journey:
 
     def layer(self) -> str:
         key = self.random.choice("[]0m1")
+        # In the field of the resolution, a digit would be a digit.
+        self.page.evaluate("document.activeElement.blur()")
         self.page.keyboard.press(key)
         return key
 
