@@ -5,6 +5,8 @@ const MAX_LINES = 6;
 // In a sheet of one map for each position: the number of positions along each side.
 const MAX_POSITIONS = 9;
 const OTHER_CLASS = "#8a8f98";
+// For classes without a line of their own: no colour of the lines, which are those of the pins.
+const MORE_COLOURS = ["#332288", "#44aa99", "#882255", "#999933", "#aa4499", "#661100"];
 const MEAN_COLOUR = "#56b4e9", HEAD_COLOUR = "#d55e00";
 
 const stepName = (step) => (step === 0 ? "input" : `layer ${step - 1}`);
@@ -157,8 +159,8 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const commonest = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_LINES).map(([index]) => index);
   // A class has the colour of its line, if there is one.
   const lineMeasurement = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`), lineClasses = lineMeasurement ? highestOf(lineMeasurement.values) : [];
-  const freeColours = PIN_COLOURS.filter((_, index) => !commonest.includes(lineClasses[index]));
-  const colours = new Map(commonest.map((index) => [index, lineClasses.includes(index) ? PIN_COLOURS[lineClasses.indexOf(index)] : freeColours.shift()]));
+  const moreColours = [...MORE_COLOURS];
+  const colours = new Map(commonest.map((index) => [index, PIN_COLOURS[lineClasses.indexOf(index)] ?? moreColours.shift()]));
   const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
   const cells = steps.map((step) => {
     const patches = slice(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
