@@ -200,10 +200,20 @@ function play() {
   showControls();
 }
 
+// Whether the guide has chosen a head, for as long as its steps are about one.
+let isHeadOfGuide = false;
+
 /** Go to a step of the guide and its method; null closes the guide. */
 function goToStep(step) {
   const [, , , method, isOfOneHead] = STEPS[step] ?? [];
+  if (isHeadOfGuide && !isOfOneHead) {
+    isHeadOfGuide = false;
+    if (activeView().parameters.head === 0) store.patchParameters(active, { head: null });
+  }
   if (method && activeView().method !== method) chooseMethod(method);
-  if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") setParameter("head", 0);
+  if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
+    isHeadOfGuide = true;
+    setParameter("head", 0);
+  }
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
 }
