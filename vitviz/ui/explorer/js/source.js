@@ -1,7 +1,7 @@
 // Picture, model, the model's input settings, and its predictions.
 
-const UNLIKE_TEXT = "Unlike anything this model was trained on. It has to call every picture one of its classes, and for this one " +
-  "no class speaks as clearly as is usual for the pictures that it knows.";
+const UNLIKE_TEXT = "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
+  "It has to call every picture one of its classes. Of the pictures that it was tested with, one in ten gets this hint, too.";
 const MAX_LISTED_CLASSES = 20;
 // The fit that keeps the whole picture and its shape.
 const UNCROPPED_FIT = "native";
