@@ -324,7 +324,8 @@ METHODS = {
             integrated_gradients,
             (_TARGET, Number("steps", "Steps", 4, 128, 4, 32, "of the integral", whole=True)),
             "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
-            "What the pixels add to the score on the way from a blank image; based on pixels, not on attention.",
+            "What the pixels add to the score on the way from a blank image, without what lowers it; based on pixels, "
+            "not on attention.",
             package=CAPTUM,
             image_passes="backward",
         ),
