@@ -28,6 +28,8 @@ from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 
 NAME = "vitviz-photos"
+# Of the training images; photos.py adds them.
+CIFAR10 = 30_000
 EVERYDAY = "airplane", "bird", "car", "cat", "dog", "flower", "motorbike", "person"
 
 
@@ -57,8 +59,12 @@ def network_of(state: dict[str, Any]) -> VisionTransformer:
     return network.eval()
 
 
-def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str) -> Model:
-    """A model with the preprocessing and terms of another one, calibrated on the test photographs."""
+def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str, notes: dict[str, str]) -> Model:
+    """A model with the preprocessing and terms of another one, calibrated on the test photographs.
+
+    Args:
+        notes: more lines of its card.
+    """
     network, sides = network_of(state), (48, 80, 112)
     patch = network.config.patch_height, network.config.patch_width
     test = read_image_folder(folder, "test", like.preprocessing, *patch)
@@ -67,11 +73,13 @@ def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str) ->
     assert found is not None and isinstance(network.classifier, torch.nn.Linear)
     divide(network.classifier, found.temperature)
     right = ", ".join(f"{accuracy_of(each, test).top1:.2%} at {side} pixels" for side, each in logits.items())
+    count = state["images"]["training images"]
     card = {
-        "data": f"{state['images']['training images']:,} training and {len(test):,} test images of 108 classes",
+        "data": f"{count:,} training images, {CIFAR10:,} of them of CIFAR-10, and {len(test):,} test images",
         "epochs": epochs,
         "top-1 accuracy": f"{right} of {len(test):,} test images",
         "calibration": found.summary,
+        **notes,
         "terms": like.card["terms"],
     }
     train = read_image_folder(folder, "train", like.preprocessing, *patch)
@@ -87,12 +95,14 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=None)
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER")
     parser.add_argument("--epochs", default=None, metavar="TEXT", help="for the card (default: of the last state)")
+    parser.add_argument("--note", nargs=2, action="append", default=[], metavar=("NAME", "TEXT"), help="of the card")
     parser.add_argument("--state", type=Path, default=None)
     options = parser.parse_args()
 
     state = mean_of(options.states, options.weights or [1.0] * len(options.states))
     raise_everyday(state, options.raise_everyday)
-    model = calibrated(state, vitviz.load(), options.folder, options.epochs or str(state["epoch"]))
+    notes = dict(options.note)
+    model = calibrated(state, vitviz.load(), options.folder, options.epochs or str(state["epoch"]), notes)
     save_checkpoint(options.out, model)
     print("\n".join(f"{name}: {text}" for name, text in model.card.items()))
     if options.state is not None:

@@ -32,7 +32,7 @@ class Calibration:
     @property
     def summary(self) -> str:
         """One line for a model card."""
-        error = f"expected error {self.error_after:.1%}, without it {self.error_before:.1%}"
+        error = f"expected calibration error {self.error_after:.1%}, {self.error_before:.1%} without the temperature"
         return f"temperature {self.temperature:.3f}, {error}"
 
 
