@@ -302,6 +302,9 @@ class Expected:
         if isinstance(resolution, int):
             assert int(shown["pixels"]) == resolution
         assert f"{self.layout.grid_height}×{self.layout.grid_width} patches" in shown["seen"]
+        geometry, trained = self.analysis.prepared.geometry, min(own.height, own.width)
+        is_trained = min(geometry.input_height, geometry.input_width) == trained
+        assert (f"(trained at {trained})" in shown["seen"]) != is_trained
         assert set(shown["parameters"]) == {each.name for each in METHODS[self.view.method].parameters}
         for record in METHODS[self.view.method].parameters:
             control, value = shown["parameters"][record.name], self.parameter(record.name)

@@ -149,6 +149,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "title": visible(title),
         "fit": model.preprocessing.fit,
         "resolutions": _resolutions(model),
+        "trained_resolution": _trained_resolution(model),
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
@@ -173,9 +174,13 @@ def _assumptions(model: Model) -> str:
     )
 
 
+def _trained_resolution(model: Model) -> int:
+    return min(model.preprocessing.height, model.preprocessing.width)
+
+
 def _resolutions(model: Model) -> list[dict[str, Any]]:
     """The menu of resolutions; other multiples of the patch are legal, too."""
-    trained, step = min(model.preprocessing.height, model.preprocessing.width), resolution_step(model)
+    trained, step = _trained_resolution(model), resolution_step(model)
     sizes = dict.fromkeys(round(trained * factor / step) * step for factor in RESOLUTION_FACTORS)
     larger = [{"title": f"{size} pixels", "value": size} for size in sizes if size > trained]
     first = {"title": f"as trained, {trained} pixels", "value": None}

@@ -119,7 +119,8 @@ class Source {
     find("pixels").step = model.patch[0];
     const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
     const { rows, columns } = facts, [high, wide] = model.patch;
-    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels: ${rows}×${columns} patches of ${high}×${wide} pixels`;
+    const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;
+    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels${trained}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
     find("steps").hidden = !model.steps;
     if (model.steps) {
       const step = view.step ?? model.steps.at(-1);
