@@ -39,6 +39,7 @@ from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.isolation import shared_worker
+from vitviz.training.out_of_distribution import BELOW_THRESHOLD
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
@@ -323,5 +324,7 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
         assert seen[path.name] == bool(vitviz.analyze(path, bundled).is_out_of_distribution), path.name
         if seen[path.name]:
             expect(page.locator(".vx-unlike")).to_contain_text("Unlike most pictures that this model was trained on")
+            expect(page.locator(".vx-unlike")).to_contain_text("one in ten gets this hint")
+    assert BELOW_THRESHOLD == 0.1, "the page says one in ten"
     # There are some of each kind.
     assert set(seen.values()) == {True, False}
