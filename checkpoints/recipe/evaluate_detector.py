@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure which pictures a model calls unlike all that it knows: hint.py FOLDER OUTSIDE [--checkpoint FILE]
+"""Measure which pictures a model calls unlike those that it knows: evaluate_detector.py FOLDER OUTSIDE
 
 `FOLDER` was written by `photos.py`, `OUTSIDE` by `outside.py`. Prints a Markdown table: of each kind of pictures, how
 many are below the threshold that a tenth of the test photographs are below, by the scores of the logits and by the
