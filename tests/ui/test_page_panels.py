@@ -249,8 +249,17 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     choose_method(page, "attention")
     settle(page)
     assert "head" not in first_view(page)["parameters"]
+    # Even if the visitor chooses another method meanwhile.
     opener.click()
-    page.locator(".vx-guide-next").click()
+    for _ in range(2):
+        page.locator(".vx-guide-next").click()
+    expect(page.locator(".vx-guide-place")).to_have_text("3 of 6")
+    assert first_view(page)["parameters"]["head"] == 0
+    for method in ("rollout", "attention"):
+        choose_method(page, method)
+        settle(page)
+        assert "head" not in first_view(page)["parameters"]
+    page.locator(".vx-guide-back").click()
     expect(page.locator(".vx-guide-place")).to_have_text("2 of 6")
     page.keyboard.press("Escape")
     expect(guide).not_to_be_visible()
@@ -323,6 +332,9 @@ def test_the_model_says_what_it_is(page: Page, bundled: Model) -> None:
     text = " ".join(panel.locator("dl").inner_text().split())
     for name, value in bundled.card.items():
         assert " ".join(f"{name} {value}".split()) in text
+    panel.locator("summary", has_text=f"All {len(bundled.labels)} classes").click()
+    listed = panel.locator(".vx-all-classes p").inner_text().removesuffix(".").split(", ")
+    assert sorted(listed) == sorted(bundled.labels) and listed == sorted(listed, key=str.lower)
     open_panel(page, "save")
     expect(panel.locator("dl")).not_to_be_visible()
 

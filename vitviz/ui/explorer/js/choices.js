@@ -84,6 +84,7 @@ async function openOwn({ files, hub, overrides }) {
 
 /** Another method keeps layer, head, token and target, if it has these parameters. */
 function chooseMethod(method) {
+  returnHeadOfGuide();
   const { method: previous, parameters } = activeView();
   latestParameters.set(previous, parameters);
   Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
@@ -206,14 +207,17 @@ let isHeadOfGuide = false;
 /** Go to a step of the guide and its method; null closes the guide. */
 function goToStep(step) {
   const [, , , method, isOfOneHead] = STEPS[step] ?? [];
-  if (isHeadOfGuide && !isOfOneHead) {
-    isHeadOfGuide = false;
-    if (activeView().parameters.head === 0) store.patchParameters(active, { head: null });
-  }
+  if (!isOfOneHead) returnHeadOfGuide();
   if (method && activeView().method !== method) chooseMethod(method);
   if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
     isHeadOfGuide = true;
     setParameter("head", 0);
   }
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
+}
+
+/** Take back the head that the guide chose, unless the visitor has chosen another one since. */
+function returnHeadOfGuide() {
+  if (isHeadOfGuide && activeView().parameters.head === 0) store.patchParameters(active, { head: null });
+  isHeadOfGuide = false;
 }

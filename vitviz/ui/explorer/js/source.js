@@ -2,7 +2,7 @@
 
 const UNLIKE_TEXT = "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
   "It has to call every picture one of its classes. Of the pictures that it was tested with, one in ten gets this hint, too.";
-const MAX_LISTED_CLASSES = 20;
+const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
 // The fit that keeps the whole picture and its shape.
 const UNCROPPED_FIT = "native";
 
@@ -161,8 +161,12 @@ class Source {
     find("resolution").replaceChildren(new Option("another", ""), ...options);
     find("predictions-part").hidden = !model.labels.length;
     const { labels } = model, firstLabels = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
-    find("classes").textContent = labels.length > MAX_LISTED_CLASSES
-      ? `This model knows ${labels.length.toLocaleString("en")} classes: ${firstLabels}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
+    const all = find("all-classes"), isLong = labels.length > MAX_LISTED_CLASSES;
+    find("classes").textContent = isLong
+      ? `This model knows ${labels.length.toLocaleString("en")} classes and no others: ${firstLabels}, … “About this model” lists them all.` : `This model knows only: ${labels.join(", ")}.`;
+    all.hidden = !isLong;
+    all.querySelector("summary").textContent = `All ${labels.length.toLocaleString("en")} classes`;
+    all.querySelector("p").textContent = isLong ? `${labels.map((label) => label.split(",")[0]).sort(BY_NAME.compare).join(", ")}.` : "";
     find("assumptions").hidden = !model.assumptions;
     find("assumptions").textContent = model.assumptions;
     find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
