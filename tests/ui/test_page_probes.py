@@ -126,6 +126,8 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         found = dict(text.rsplit(": ", 1) for text in points(page))
         for index, label in enumerate(app.model.labels):
             assert found[f"{label} after layer 2"] == percent(float(lens[3, index]))
+        titles = page.locator(".vx-figure figcaption span")
+        expect(titles.last).to_have_text("Probability of each patch’s class, after every layer")
         # A sheet of heads leads to its head, too.
         page.locator(".vx-probe").select_option("head_similarity")
         expect(said(page)).to_have_text(probe(app.analysis, "head_similarity").summary)

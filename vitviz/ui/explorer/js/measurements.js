@@ -145,7 +145,9 @@ function stepsFigure(measurement, context) {
   // A model that classifies its CLS token has no patches after the last layer.
   const steps = range(values.shape[0]).filter((step) => slice(values, step).subarray(prefix).some(isKnown));
   if (indexes) return classesFigure(measurement, steps, context);
-  return mapsFigure(`${quantity}, after every layer`, steps.map(stepName), steps.map((step) => slice(values, step)), context, {
+  // Beside the classes of the tokens, the other measurement is about these.
+  const named = context.measurements.find((other) => other.indexes && isEqual(other.axes, measurement.axes));
+  return mapsFigure(`${quantity}${named ? ` of each patch’s ${named.indexes}` : ""}, after every layer`, steps.map(stepName), steps.map((step) => slice(values, step)), context, {
     quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}`,
   });
 }
