@@ -10,7 +10,7 @@ OOD detector flags. Networks are computed in single precision and not calibrated
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -90,24 +90,25 @@ class Comparison:
         folder, elsewhere: what ``photos.py`` and ``outside.py`` wrote.
         count: number of test photographs, drawn by chance.
         side: of the input in pixels.
+        detail: side in pixels to which pictures are reduced before they are enlarged; 0 reduces none.
     """
 
-    def __init__(self, folder: Path, elsewhere: Path, count: int, side: int) -> None:
+    def __init__(self, folder: Path, elsewhere: Path, count: int, side: int, detail: int) -> None:
         like = vitviz.load()
         patch = like.network.config.patch_height
-        self.preprocessing, self.side = like.preprocessing, side
-        test = read_image_folder(folder, "test", like.preprocessing, patch, patch)
+        self.preprocessing, self.side = replace(like.preprocessing, detail=detail or None), side
+        test = read_image_folder(folder, "test", self.preprocessing, patch, patch)
         self.labels = test.labels
         random = torch.Generator().manual_seed(0)
         chosen = torch.randperm(len(test), generator=random)[:count]
         self.test = Pictures(test.images[chosen], test.targets[chosen])
         paths = sorted((folder / "train").glob("*/*"))
         fitted = [open_image(paths[index]) for index in torch.randperm(len(paths), generator=random)[:FITTED].tolist()]
-        self.training = stack_pictures(fitted, like.preprocessing, patch, patch)
-        self.photographs = outside(elsewhere / "photographs" / "test", test.labels, like.preprocessing, patch)
-        self.cut_out = outside(elsewhere / "cutouts" / "test", test.labels, like.preprocessing, patch)
-        self.strangers = read_pictures(folder / "strangers", like.preprocessing, patch, patch)
-        self.drawn = stack_pictures(drawn(), like.preprocessing, patch, patch)
+        self.training = stack_pictures(fitted, self.preprocessing, patch, patch)
+        self.photographs = outside(elsewhere / "photographs" / "test", test.labels, self.preprocessing, patch)
+        self.cut_out = outside(elsewhere / "cutouts" / "test", test.labels, self.preprocessing, patch)
+        self.strangers = read_pictures(folder / "strangers", self.preprocessing, patch, patch)
+        self.drawn = stack_pictures(drawn(), self.preprocessing, patch, patch)
 
     def row(self, name: str, network: VisionTransformer) -> str:
         """The row of a network."""
@@ -150,10 +151,11 @@ def main() -> None:
     parser.add_argument("networks", nargs="+", metavar="NETWORK")
     parser.add_argument("--count", type=int, default=1000, help="test photographs (default: 1000)")
     parser.add_argument("--side", type=int, default=112, help="of the input in pixels (default: 112)")
+    parser.add_argument("--picture-detail", type=int, default=48, help="as of `vitviz train` (default: 48)")
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER", help="as of mean.py")
     options = parser.parse_args()
 
-    comparison = Comparison(options.folder, options.outside, options.count, options.side)
+    comparison = Comparison(options.folder, options.outside, options.count, options.side, options.picture_detail)
     print(f"| {COLUMNS} |\n|{' --- |' * (COLUMNS.count('|') + 1)}")
     for text in options.networks:
         name = "+".join(Path(part).stem for part in text.split("+"))

@@ -12,6 +12,7 @@ FILE` it is also written as a `compact.pt`, to go on from.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +61,18 @@ def network_of(state: dict[str, Any]) -> VisionTransformer:
 
 
 def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str, notes: dict[str, str]) -> Model:
-    """A model with the preprocessing and terms of another one, calibrated on the test photographs.
+    """A model with the terms of another one and its preprocessing, but for the detail of pictures, calibrated on the
+    test photographs.
 
     Args:
         notes: more lines of its card.
     """
     network, sides = network_of(state), (48, 80, 112)
+    preprocessing = replace(like.preprocessing, detail=state["config"].get("picture_detail") or None)
     patch = network.config.patch_height, network.config.patch_width
-    test = read_image_folder(folder, "test", like.preprocessing, *patch)
-    logits = {side: classify(network, like.preprocessing, test.at(side)) for side in sides}
-    found = calibrate(logits[like.preprocessing.height], test.targets)
+    test = read_image_folder(folder, "test", preprocessing, *patch)
+    logits = {side: classify(network, preprocessing, test.at(side)) for side in sides}
+    found = calibrate(logits[preprocessing.height], test.targets)
     assert found is not None and isinstance(network.classifier, torch.nn.Linear)
     divide(network.classifier, found.temperature)
     right = ", ".join(f"{accuracy_of(each, test).top1:.2%} at {side} pixels" for side, each in logits.items())
@@ -82,9 +85,9 @@ def calibrated(state: dict[str, Any], like: Model, folder: Path, epochs: str, no
         **notes,
         "terms": like.card["terms"],
     }
-    train = read_image_folder(folder, "train", like.preprocessing, *patch)
-    detector = detector_of(network, like.preprocessing, train, test)
-    return Model(NAME, network, like.preprocessing, test.labels, card, ood_detector=detector)
+    train = read_image_folder(folder, "train", preprocessing, *patch)
+    detector = detector_of(network, preprocessing, train, test)
+    return Model(NAME, network, preprocessing, test.labels, card, ood_detector=detector)
 
 
 def main() -> None:
