@@ -90,13 +90,16 @@ class Comparison:
         folder, elsewhere: what ``photos.py`` and ``outside.py`` wrote.
         count: number of test photographs, drawn by chance.
         side: of the input in pixels.
-        detail: side in pixels to which pictures are reduced before they are enlarged; 0 reduces none.
+        detail: side in pixels to which pictures are reduced before they are enlarged, 0 for none; None as the bundled
+            model does.
     """
 
-    def __init__(self, folder: Path, elsewhere: Path, count: int, side: int, detail: int) -> None:
+    def __init__(self, folder: Path, elsewhere: Path, count: int, side: int, detail: int | None) -> None:
         like = vitviz.load()
         patch = like.network.config.patch_height
-        self.preprocessing, self.side = replace(like.preprocessing, detail=detail or None), side
+        self.preprocessing, self.side = like.preprocessing, side
+        if detail is not None:
+            self.preprocessing = replace(like.preprocessing, detail=detail or None)
         test = read_image_folder(folder, "test", self.preprocessing, patch, patch)
         self.labels = test.labels
         random = torch.Generator().manual_seed(0)
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="+", metavar="NETWORK")
     parser.add_argument("--count", type=int, default=1000, help="test photographs (default: 1000)")
     parser.add_argument("--side", type=int, default=112, help="of the input in pixels (default: 112)")
-    parser.add_argument("--picture-detail", type=int, default=48, help="as of `vitviz train` (default: 48)")
+    parser.add_argument("--picture-detail", type=int, default=None, help="default: the bundled model's")
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER", help="as of mean.py")
     options = parser.parse_args()
 
