@@ -99,7 +99,7 @@ class Panels {
       const mark = beats[metric.name] ? "better" : "worse";
       return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
     });
-    rows.push(["Weights shuffled", correlation === null ? "none: one of the two maps is the same everywhere" : `rank correlation ${signed(digits(correlation))}`,
+    rows.push(["Weights shuffled", correlation === null ? "no rank correlation: one of the two maps is the same everywhere" : `rank correlation ${signed(digits(correlation))}`,
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);

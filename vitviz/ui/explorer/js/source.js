@@ -160,13 +160,14 @@ class Source {
     const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
     find("resolution").replaceChildren(new Option("another", ""), ...options);
     find("predictions-part").hidden = !model.labels.length;
-    const { labels } = model, firstLabels = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
-    const all = find("all-classes"), isLong = labels.length > MAX_LISTED_CLASSES;
+    const { labels } = model, isLong = labels.length > MAX_LISTED_CLASSES, count = labels.length.toLocaleString("en"), all = find("all-classes");
+    // Some labels list synonyms.
+    const names = labels.map((label) => label.split(",")[0]);
     find("classes").textContent = isLong
-      ? `This model knows ${labels.length.toLocaleString("en")} classes and no others: ${firstLabels}, … “About this model” lists them all.` : `This model knows only: ${labels.join(", ")}.`;
+      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … “About this model” lists them all.` : `This model knows only: ${labels.join(", ")}.`;
     all.hidden = !isLong;
-    all.querySelector("summary").textContent = `All ${labels.length.toLocaleString("en")} classes`;
-    all.querySelector("p").textContent = isLong ? `${labels.map((label) => label.split(",")[0]).sort(BY_NAME.compare).join(", ")}.` : "";
+    all.querySelector("summary").textContent = `All ${count} classes`;
+    all.querySelector("p").textContent = isLong ? `${names.sort(BY_NAME.compare).join(", ")}.` : "";
     find("assumptions").hidden = !model.assumptions;
     find("assumptions").textContent = model.assumptions;
     find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
