@@ -32,18 +32,19 @@ def drawn(seed: int = 0) -> torch.Generator:
 
 
 @torch.no_grad()
-def test_all_patches_give_the_logits_of_a_forward_pass() -> None:
+def test_all_patches_give_the_features_of_a_forward_pass() -> None:
     model, pixels = network(), images()
     expected = model(pixels)
-    assert torch.equal(forward_some(model, pixels, 16, drawn()), expected)
-    assert torch.equal(forward_some(model, pixels, 99, drawn()), expected)
+    assert torch.equal(model.classifier(forward_some(model, pixels, 16, drawn())), expected)
+    assert torch.equal(model.classifier(forward_some(model, pixels, 99, drawn())), expected)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_logits_depend_on_as_many_patches_as_are_seen(pooling: str) -> None:
+def test_features_depend_on_as_many_patches_as_are_seen(pooling: str) -> None:
     pixels = images().requires_grad_()
-    logits = forward_some(network(pooling), pixels, 5, drawn())
-    (gradient,) = torch.autograd.grad(logits.square().sum(), pixels)
+    features = forward_some(network(pooling), pixels, 5, drawn())
+    # One feature: the squares of normalised ones have the same sum for all images.
+    (gradient,) = torch.autograd.grad(features[:, 0].sum(), pixels)
     patches = gradient.unfold(2, 2, 2).unfold(3, 2, 2).abs().sum((1, 4, 5)).flatten(1)
     assert ((patches > 0).sum(1) == 5).all()
     assert len({tuple(row.tolist()) for row in patches > 0}) > 1, "every image has patches of its own"
@@ -59,7 +60,7 @@ def test_a_seen_patch_keeps_its_position() -> None:
     pixels = images(200)
     tokens, layout = model.embed(pixels)
     each = model.classify_each(tokens[:, layout.prefix_count :].flatten(0, 1)).view(200, 16, 3)
-    found = forward_some(model, pixels, 1, drawn())
+    found = model.classifier(forward_some(model, pixels, 1, drawn()))
     distance = (each - found[:, None]).abs().amax(-1)
     assert (distance.amin(1) < 1e-5).all()
     assert len(distance.argmin(1).unique()) == 16, "every patch is drawn at times"

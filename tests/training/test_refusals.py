@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ CONFIGS = [
     ({"register_tokens": -1}, "register_tokens = -1"),
     ({"colour_frequencies": -1}, "colour_frequencies = -1: expected 0 to patch_size = 4"),
     ({"picture_detail": -1}, "picture_detail = -1: expected 0 or more"),
+    ({"largest_scale": 0.9}, "largest_scale = 0.9: expected a number of 1 or more"),
+    ({"feature_weight": -1.0}, "feature_weight = -1.0: expected a number of 0 or more"),
     ({"colour_frequencies": 5}, "colour_frequencies = 5"),
 ]
 
@@ -130,3 +133,5 @@ def test_later_epochs_have_several_sides_of_whole_patches() -> None:
         image_size=64, patch_size=4, epochs=4, low_resolution=0.5, low_scale=0.375, smallest_scale=0.5
     )
     assert [config.sides(epoch) for epoch in range(4)] == [(24,)] * 2 + [(32, 48, 64)] * 2
+    larger = replace(config, largest_scale=1.5)
+    assert [larger.sides(epoch) for epoch in range(4)] == [(24,)] * 2 + [(32, 48, 64, 96)] * 2

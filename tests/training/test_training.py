@@ -32,10 +32,12 @@ from vitviz import (
 )
 from vitviz.training import loop
 from vitviz.training.attention_log import SIDE
-from vitviz.training.config import Augmentation
+from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
 from vitviz.training.optimise import colour_limit, initialise, schedule
+from vitviz.training.patch_dropout import forward_some
+from vitviz.training.state import Run
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +101,8 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) ->
 
 
 def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
-    assert state.keys() == {"config", "images", "soft labels", "epoch", "network", "averaged", "optimisers"}
+    header = {"config", "images", "soft labels", "epoch"}
+    assert state.keys() == header | {"network", "averaged", "feature head", "optimisers"}
     assert state["config"] == asdict(SMALL)
     assert state["images"] == {"classes": ["blue", "green", "red"], "training images": 36}
     assert state["soft labels"] is None and state["epoch"] == 6
@@ -194,6 +197,12 @@ def test_images_are_made_smaller_by_their_means() -> None:
     assert torch.equal(smaller.images[0, 0].float(), expected)
 
 
+def test_images_are_made_larger_without_steps() -> None:
+    images = torch.tensor([[0, 100], [0, 100]], dtype=torch.uint8).view(1, 1, 2, 2)
+    larger = LabelledImages(images, torch.tensor([0]), ("a",)).at(4)
+    assert larger.images[0, 0].tolist() == [[0, 25, 75, 100]] * 4
+
+
 def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> None:
     config = replace(SMALL, register_tokens=2, epochs=1)
     model, _ = loop.train(folder, tmp_path, config)
@@ -212,27 +221,36 @@ def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_pat
     assert not (tmp_path / loop.CHECKPOINT).exists()
 
 
+@pytest.mark.parametrize("weight", [0.0, 3.0])
 def test_a_batch_in_parts_has_the_gradients_of_the_whole(
-    make_network: Callable[..., VisionTransformer], monkeypatch: pytest.MonkeyPatch
+    make_network: Callable[..., VisionTransformer], monkeypatch: pytest.MonkeyPatch, weight: float
 ) -> None:
     network = make_network().requires_grad_(True)
     side, classes = network.config.image_height, network.config.classes
     random = torch.Generator().manual_seed(0)
     pixels = torch.randn(5, 3, side, side, generator=random)
-    targets = torch.softmax(torch.randn(5, classes, generator=random), -1)
-    torch.nn.functional.cross_entropy(network(pixels), targets).backward()
-    expected = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+    probabilities = torch.softmax(torch.randn(5, classes, generator=random), -1)
+    wanted = torch.nn.functional.normalize(torch.randn(5, 4, generator=random), dim=1)
+    head = torch.nn.Linear(network.config.width, 4)
+    features = forward_some(network, pixels, 999, random)
+    logits = network.classifier(features)
+    cross_entropy = torch.nn.functional.cross_entropy(logits, probabilities)
+    distance = (1 - torch.nn.functional.cosine_similarity(head(features), wanted)).mean()
+    (cross_entropy + weight * distance).backward()
+    trained = [*network.parameters(), *(head.parameters() if weight else ())]
+    expected = [parameter.grad.clone() for parameter in trained if parameter.grad is not None]
     network.zero_grad()
+    head.zero_grad()
+
     monkeypatch.setattr(loop, "TOKENS_AT_ONCE", 2 * network.config.layout(side, side).token_count)
-    loss, right = loop._backward(
-        network, pixels, targets, torch.device("cpu"), bfloat16=False, seen_patches=0, random=random
-    )
-    torch.testing.assert_close(
-        [parameter.grad for parameter in network.parameters() if parameter.grad is not None], expected
-    )
-    logits = network(pixels)
-    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, targets).detach())
-    assert float(right) == pytest.approx(float((logits.argmax(-1) == targets.argmax(-1)).float().mean()))
+    config = TrainingConfig(feature_weight=weight)
+    run = Run(config, {}, network, network, [], head if weight else None)
+    targets = torch.cat([probabilities, wanted], 1)
+    loss, far, right = loop._backward(run, pixels, targets, torch.device("cpu"), bfloat16=False, random=random)
+    torch.testing.assert_close([each.grad for each in trained if each.grad is not None], expected)
+    torch.testing.assert_close(loss, cross_entropy.detach())
+    torch.testing.assert_close(far, distance.detach() * (weight > 0))
+    assert float(right) == pytest.approx(float((logits.argmax(-1) == probabilities.argmax(-1)).float().mean()))
 
 
 def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Path, tmp_path: Path) -> None:

@@ -141,7 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     train_parser.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=resume_help)
     terms_help = "licence terms of the weights, written to the checkpoint's card"
     train_parser.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
-    soft_labels_help = "npz file with a teacher's class probabilities of every training image (docs/training.md)"
+    soft_labels_help = (
+        "npz file with a teacher's probabilities, and features, of all training images (docs/training.md)"
+    )
     train_parser.add_argument("--soft-labels", type=Path, default=None, metavar="FILE", help=soft_labels_help)
     add_training(train_parser)
     train_parser.set_defaults(run=_run_train)

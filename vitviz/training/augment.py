@@ -188,7 +188,7 @@ def mix_batch(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mix some batches with their own reverse, by mixup or CutMix.
 
-    The targets, ``"image class"``, are mixed in the same proportion.
+    The targets, ``"image target"``, are mixed in the same proportion.
     """
     if torch.rand((), generator=random) >= augmentation.mix:
         return images, targets

@@ -83,9 +83,11 @@ class TrainingConfig:
     cooldown: float = setting(1.0, "fraction of the steps, the last, in which the learning rates fall")
     label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
     soft_label_weight: float = setting(0.5, "weight of the teacher's probabilities in the targets")
+    feature_weight: float = setting(0.0, "weight of the cosine distance from the teacher's features in the loss")
     low_resolution: float = setting(0.625, "fraction of the epochs, the first, with smaller images")
     low_scale: float = setting(0.75, "side of these smaller images, as a fraction of the image size")
     smallest_scale: float = setting(1.0, "smallest side of the later batches, as a fraction of the image size")
+    largest_scale: float = setting(1.0, "largest side of the later batches, as a multiple of the image size")
     seen_patches: int = setting(0, "patches of an image that a step sees, drawn anew each time; 0 for all")
     average_decay: float = setting(0.999, "decay of the averaged weights, which are evaluated and saved")
     evaluate_every: int = setting(2, "epochs between two evaluations on the test images")
@@ -110,7 +112,9 @@ class TrainingConfig:
         for name in ("low_scale", "smallest_scale"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in (0, 1]")
-        for name in ("muon_rate", "adam_rate", "weight_decay", "mlp_ratio"):
+        if not 1 <= self.largest_scale < float("inf"):
+            raise ConfigError(f"largest_scale = {self.largest_scale}: expected a number of 1 or more")
+        for name in ("muon_rate", "adam_rate", "weight_decay", "mlp_ratio", "feature_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number of 0 or more")
         if self.width % self.heads:
@@ -146,9 +150,8 @@ class TrainingConfig:
         """
         if epoch < self.low_resolution * self.epochs:
             return (self._side(self.low_scale),)
-        return tuple(
-            sorted({self._side(self.smallest_scale + (1 - self.smallest_scale) * step) for step in (0, 0.5, 1)})
-        )
+        scales = self.smallest_scale, (self.smallest_scale + 1) / 2, 1.0, self.largest_scale
+        return tuple(sorted({self._side(scale) for scale in scales}))
 
     def _side(self, scale: float) -> int:
         """The scaled side of the image in pixels, rounded to whole patches."""

@@ -18,6 +18,7 @@ from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation
+from vitviz.training.soft_labels import SoftLabels
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
 MAX_IMAGE_BYTES = 8 * 2**30
@@ -48,11 +49,13 @@ class LabelledImages:
         return replace(self, targets=new_indices[self.targets], labels=tuple(labels))
 
     def at(self, side: int) -> LabelledImages:
-        """The same images, reduced to squares of ``side`` pixels."""
+        """The same images, brought to squares of ``side`` pixels."""
         if self.images.shape[-2:] == (side, side):
             return self
-        reduced = [F.interpolate(images.float(), (side, side), mode="area") for images in self.images.split(5000)]
-        return replace(self, images=torch.cat([images.round().to(torch.uint8) for images in reduced]))
+        # The mean of an area repeats pixels where it enlarges.
+        mode = "area" if side < min(self.images.shape[-2:]) else "bilinear"
+        resized = [F.interpolate(images.float(), (side, side), mode=mode) for images in self.images.split(5000)]
+        return replace(self, images=torch.cat([images.round().to(torch.uint8) for images in resized]))
 
 
 def read_image_folder(
@@ -127,14 +130,17 @@ def training_batches(
     seed: int,
     device: torch.device | None = None,
     order: torch.Tensor | None = None,
-    soft_labels: torch.Tensor | None = None,
+    soft_labels: SoftLabels | None = None,
     soft_label_weight: float = 0.0,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the batches of one epoch: normalised pixels and class probabilities, on the device.
+    """Yield the batches of one epoch: normalised pixels and targets, on the device.
+
+    Targets are class probabilities, beside them the teacher's features if the soft labels have them:
+    ``"image (class feature)"``.
 
     The images come in the given order (:func:`vitviz.training.sampling.balanced_order`), or all in random order. Each
-    batch draws one of the sides, in pixels. The last batch is dropped if it is smaller. With soft labels,
-    ``"image class"``, the probabilities are a mean of these, with their weight, and of the smoothed labels.
+    batch draws one of the sides, in pixels. The last batch is dropped if it is smaller. With soft labels, the
+    probabilities are a mean of these, with their weight, and of the smoothed labels.
 
     All random numbers follow from the seed, so that an epoch can be repeated after an interrupt.
     """
@@ -151,6 +157,7 @@ def training_batches(
         one_hot = F.one_hot(data.targets[indices].to(device), classes).float()
         targets = one_hot * (1 - label_smoothing) + label_smoothing / classes
         if soft_labels is not None:
-            targets = torch.lerp(targets, soft_labels[indices].to(targets), soft_label_weight)
+            targets = torch.lerp(targets, soft_labels.probabilities[indices].to(targets), soft_label_weight)
+            targets = torch.cat([targets, soft_labels.features[indices].to(targets)], 1)
         pixels, targets = mix_batch(augmentation, pixels, targets, random)
         yield preprocessing.standardise(pixels), targets

@@ -27,7 +27,7 @@ from vitviz.training.out_of_distribution import detector_of
 from vitviz.training.patch_dropout import forward_some
 from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
-from vitviz.training.soft_labels import SoftLabels, read_soft_labels
+from vitviz.training.soft_labels import SoftLabels, feature_distance, read_soft_labels
 from vitviz.training.state import COMPACT, STATE, Run
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
@@ -59,12 +59,12 @@ def train(
         resume_from: compact state of a run of the same network on the same images; the run starts from it if the output
             folder has no state yet.
         terms: terms of use of the weights, for the checkpoint's card.
-        soft_labels: file with a teacher's probabilities of every training image, as
+        soft_labels: file with a teacher's probabilities, and features if wanted, of every training image, as
             :func:`vitviz.training.soft_labels.read_soft_labels` describes it.
 
     Raises:
-        DataError: the classes of the splits differ, there are fewer images than in one batch, or the soft labels
-            belong to other images.
+        DataError: the classes of the splits differ, there are fewer images than in one batch, the soft labels belong
+            to other images, or they have no features although these have a weight.
         ImageError: an image cannot be opened.
         ConfigError: the number of snapshots is out of range, or the loss is no longer finite.
         CheckpointError: the output folder holds a damaged run, a run with another configuration or other images, or
@@ -86,6 +86,9 @@ def train(
     if steps_per_epoch < 1:
         raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
     teacher = None if soft_labels is None else read_soft_labels(soft_labels, data.paths, data.labels)
+    if config.feature_weight and (teacher is None or not teacher.features.shape[1]):
+        where = "no soft labels" if soft_labels is None else f"{soft_labels}: no array 'features' in it"
+        raise DataError(f"{where}; feature_weight = {config.feature_weight:g} expects a teacher's features")
     mean, std = _statistics(data)
     preprocessing = replace(plain, mean=mean, std=std, detail=config.picture_detail or None)
 
@@ -205,11 +208,17 @@ def _new_run(config: TrainingConfig, data: LabelledImages, teacher: SoftLabels |
     for layer in network.encoder:
         layer.attention.fused = device.type != "cpu"
     rates = optimisers(network, config.muon_rate, config.adam_rate, config.weight_decay)
+    head = None
+    if config.feature_weight and teacher is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            head = torch.nn.Linear(config.width, teacher.features.shape[1]).to(device)
+        rates[-1].add_param_group({"params": list(head.parameters())})
     for optimiser in rates:
         for group in optimiser.param_groups:
             group["highest_rate"] = group["lr"]
     images = {"classes": list(data.labels), "training images": len(data)}
-    return Run(config, images, network, averaged, rates, None if teacher is None else teacher.digest)
+    return Run(config, images, network, averaged, rates, head, None if teacher is None else teacher.digest)
 
 
 def _epoch(
@@ -241,7 +250,7 @@ def _epoch(
         seed,
         device,
         order,
-        None if teacher is None else teacher.probabilities,
+        teacher,
         config.soft_label_weight,
     )
     run.network.train()
@@ -254,7 +263,7 @@ def _epoch(
             for group in optimiser.param_groups:
                 group["lr"] = group["highest_rate"] * factor
             optimiser.zero_grad(set_to_none=True)
-        loss, right = _backward(run.network, pixels, targets, device, bfloat16, config.seen_patches, random)
+        loss, distance, right = _backward(run, pixels, targets, device, bfloat16, random)
         for optimiser in run.optimisers:
             optimiser.step()
         if limit is not None:
@@ -272,6 +281,8 @@ def _epoch(
                 )
             log.add_scalar("train/loss", mistake, done)
             log.add_scalar("train/accuracy", float(right), done)
+            if run.feature_head is not None:
+                log.add_scalar("train/feature distance", float(distance), done)
             log.add_scalar("train/learning rate", factor, done)
             bar.set_postfix(
                 epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{float(right):.1%}"
@@ -286,26 +297,38 @@ def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
 
 
 def _backward(
-    network: VisionTransformer,
+    run: Run,
     pixels: torch.Tensor,
     targets: torch.Tensor,
     device: torch.device,
     bfloat16: bool,
-    seen_patches: int,
     random: torch.Generator,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Accumulate the gradients of a batch. Returns its mean loss and its accuracy, in [0, 1]."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Accumulate the gradients of a batch.
+
+    Returns:
+        Means over the batch: cross-entropy, distance from the teacher's features, and accuracy, in [0, 1].
+    """
+    network, config = run.network, run.config
     layout = network.config.layout(*pixels.shape[-2:])
-    seen = min(seen_patches or layout.patch_count, layout.patch_count)
+    seen = min(config.seen_patches or layout.patch_count, layout.patch_count)
     count = len(pixels)
     if device.type == "cpu":
         count = max(1, TOKENS_AT_ONCE // (layout.prefix_count + seen))
-    loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
-    for chunk, labels in zip(pixels.split(count), targets.split(count), strict=True):
+    classes = network.config.classes
+    loss, distance, right = torch.zeros(3, device=device)
+    for chunk, wanted in zip(pixels.split(count), targets.split(count), strict=True):
         with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-            logits = forward_some(network, chunk, seen, random)
-        chunk_loss = F.cross_entropy(logits.float(), labels, reduction="sum") / len(pixels)
-        chunk_loss.backward()
+            features = forward_some(network, chunk, seen, random)
+            logits = network.classifier(features).float()
+            predicted = None if run.feature_head is None else run.feature_head(features).float()
+        labels = wanted[:, :classes]
+        chunk_loss = F.cross_entropy(logits, labels, reduction="sum") / len(pixels)
         loss += chunk_loss.detach()
+        if predicted is not None:
+            chunk_distance = feature_distance(predicted, wanted[:, classes:]).sum() / len(pixels)
+            distance += chunk_distance.detach()
+            chunk_loss = chunk_loss + config.feature_weight * chunk_distance
+        chunk_loss.backward()
         right += (logits.argmax(-1) == labels.argmax(-1)).sum() / len(pixels)
-    return loss, right
+    return loss, distance, right

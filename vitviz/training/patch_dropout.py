@@ -13,7 +13,7 @@ from vitviz.models.vit import VisionTransformer
 
 
 def forward_some(network: VisionTransformer, pixels: torch.Tensor, count: int, random: torch.Generator) -> torch.Tensor:
-    """Logits ``"batch class"`` of images of which the network sees ``count`` patches each.
+    """Pooled features ``"batch feature"`` of images of which the network sees ``count`` patches each.
 
     An image of no more patches is seen whole. Prefix tokens stay, and every patch keeps its position.
 
@@ -23,15 +23,12 @@ def forward_some(network: VisionTransformer, pixels: torch.Tensor, count: int, r
         count: number of patches.
         random: draws them, without repetition; not used for images that are seen whole.
     """
-    layout = network.config.layout(*pixels.shape[-2:])
-    if layout.patch_count <= count:
-        logits: torch.Tensor = network(pixels)
-        return logits
     tokens, layout = network.embed(pixels)
-    drawn = torch.rand(len(pixels), layout.patch_count, generator=random).argsort(1)[:, :count].sort(1).values
-    prefix = repeat(torch.arange(layout.prefix_count), "prefix -> batch prefix", batch=len(pixels))
-    kept = torch.cat([prefix, layout.prefix_count + drawn], 1).to(tokens.device)
-    tokens = tokens.gather(1, repeat(kept, "batch token -> batch token width", width=tokens.shape[-1]))
+    if count < layout.patch_count:
+        drawn = torch.rand(len(pixels), layout.patch_count, generator=random).argsort(1)[:, :count].sort(1).values
+        prefix = repeat(torch.arange(layout.prefix_count), "prefix -> batch prefix", batch=len(pixels))
+        kept = torch.cat([prefix, layout.prefix_count + drawn], 1).to(tokens.device)
+        tokens = tokens.gather(1, repeat(kept, "batch token -> batch token width", width=tokens.shape[-1]))
     for layer, outputs in network.steps(layout):
         tokens = layer(tokens, None, outputs)
-    return network.read(tokens, layout)
+    return network.read(tokens, layout, "features")

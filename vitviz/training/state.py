@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
@@ -20,13 +21,14 @@ NETWORK = "image_size", "patch_size", "width", "depth", "heads", "mlp_ratio", "r
 
 @dataclass
 class Run:
-    """A training run between two epochs."""
+    """A training run between two epochs; ``feature_head`` takes the network's features to its teacher's."""
 
     config: TrainingConfig
     images: dict[str, Any]
     network: VisionTransformer
     averaged: VisionTransformer
     optimisers: list[torch.optim.Optimizer]
+    feature_head: nn.Linear | None = None
     soft_labels: str | None = None
     epoch: int = 0
 
@@ -38,6 +40,7 @@ class Run:
                 **self._header(),
                 "network": self.network.state_dict(),
                 "averaged": self.averaged.state_dict(),
+                "feature head": self.feature_head and self.feature_head.state_dict(),
                 "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             },
         )
@@ -73,6 +76,8 @@ class Run:
                 raise CheckpointError(f"{path}: belongs to another run ({'; '.join(changed)}); choose another folder")
             self.network.load_state_dict(state["network"])
             self.averaged.load_state_dict(state["averaged"])
+            if self.feature_head is not None:
+                self.feature_head.load_state_dict(state["feature head"])
             for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
                 optimiser.load_state_dict(saved)
             self.epoch = int(state["epoch"])
@@ -85,7 +90,9 @@ class Run:
             ) from error
 
     def start_from(self, path: Path) -> None:
-        """Continue from the weights and the epoch that :meth:`save_compact` wrote, with new states of the optimisers.
+        """Continue from the weights and the epoch that :meth:`save_compact` wrote.
+
+        The optimisers and the feature head start anew.
 
         The network and the images must be the same; other settings, such as the number of epochs, may differ.
 
