@@ -126,8 +126,8 @@ def main() -> None:
     save_checkpoint(options.out, replace(model, network=model.network.to(dtype)))
     print("\n".join(f"{name}: {text}" for name, text in model.card.items()))
     if options.state is not None:
-        rounded = {name: tensor.bfloat16() for name, tensor in state["averaged"].items()}
-        torch.save({**state, "averaged": rounded}, options.state)
+        averaged = {name: tensor.bfloat16() for name, tensor in state["averaged"].items()}
+        torch.save({**state, "averaged": averaged}, options.state)
 
 
 if __name__ == "__main__":

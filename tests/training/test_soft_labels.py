@@ -46,7 +46,7 @@ def written(folder: Path, content: Arrays) -> Path:
     return path
 
 
-def test_probabilities_come_in_the_order_of_the_images(folder: Path, tmp_path: Path) -> None:
+def test_probabilities_and_features_come_in_the_order_of_the_images(folder: Path, tmp_path: Path) -> None:
     content = with_features()
     content["features"][3] = 0
     order = np.random.default_rng(1).permutation(len(PATHS))

@@ -59,7 +59,7 @@ def train(
         resume_from: compact state of a run of the same network on the same images; the run starts from it if the output
             folder has no state yet.
         terms: terms of use of the weights, for the checkpoint's card.
-        soft_labels: file with a teacher's probabilities, and features if wanted, of every training image, as
+        soft_labels: file with a teacher's probabilities, and optionally its features, of every training image, as
             :func:`vitviz.training.soft_labels.read_soft_labels` describes it.
 
     Raises:

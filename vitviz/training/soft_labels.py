@@ -54,7 +54,7 @@ def read_soft_labels(file: Path, paths: Sequence[str], labels: Sequence[str]) ->
 
     Args:
         file: holds ``labels`` (``"class"``, text), ``path`` (``"image"``, text, relative to the folder ``train`` with
-            ``/``) and ``probability`` (``"image class"``, floats in [0, 1], each row with sum 1); at will also
+            ``/``) and ``probability`` (``"image class"``, floats in [0, 1], each row with sum 1), and optionally
             ``features`` (``"image feature"``, finite floats, rows of zeros for images without). Rows of other paths are
             ignored.
         paths: paths of the training images, in their order.

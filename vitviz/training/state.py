@@ -40,7 +40,7 @@ class Run:
                 **self._header(),
                 "network": self.network.state_dict(),
                 "averaged": self.averaged.state_dict(),
-                "feature head": self.feature_head and self.feature_head.state_dict(),
+                "feature head": None if self.feature_head is None else self.feature_head.state_dict(),
                 "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             },
         )
