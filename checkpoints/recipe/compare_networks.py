@@ -25,8 +25,14 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import logits_of
-from vitviz.training.out_of_distribution import area_under_curve, encode, fit_detector, read_pictures, stack_pictures
-from vitviz.weights.detector import log_probability
+from vitviz.training.out_of_distribution import (
+    SCORES,
+    area_under_curve,
+    encode,
+    fit_detector,
+    read_pictures,
+    stack_pictures,
+)
 
 # Training images to which the detector is fitted; drawn pictures of each kind.
 FITTED, DRAWN = 3000, 6
@@ -126,7 +132,8 @@ class Comparison:
             cells += [str(int(pictures.right(logits, among).sum())) for among in (1, 5)]
             birds += int((pictures.right(logits) & (pictures.classes == self.labels.index("bird"))).sum())
         strangers = self._logits(network, self.strangers)
-        cells += [str(birds), f"{area_under_curve(log_probability(test), log_probability(strangers)):.3f}"]
+        probability = SCORES["highest probability"]
+        cells += [str(birds), f"{area_under_curve(probability(test), probability(strangers)):.3f}"]
         return " | ".join([*cells, *self._detected(network)])
 
     def _detected(self, network: VisionTransformer) -> list[str]:

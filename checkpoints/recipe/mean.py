@@ -6,7 +6,8 @@ fine-tuning of zero-shot models"; the same 2022, "Model soups"). `--weights` giv
 `--raise-everyday` adds a number to the logits of the classes that visitors show most: the prior of these classes in use
 is higher than in training (Menon et al. 2021, "Long-tail learning via logit adjustment"). The mean is calibrated
 on `FOLDER/test` and says so in its card; its OOD detector is fitted to 5,000 images of `FOLDER/train`. With
-`--bfloat16` the weights are rounded to half the bytes, before anything is measured. With `--state FILE` the mean is
+`--bfloat16` the weights are rounded to half the bytes, before anything is measured. `--picture-detail` shows the model
+pictures with another detail than the last run did. With `--state FILE` the mean is
 also written as a `compact.pt`, to go on from. One state is its own mean.
 """
 
@@ -65,6 +66,18 @@ def network_of(state: dict[str, Any]) -> VisionTransformer:
     return network.eval()
 
 
+def without_key_biases(network: VisionTransformer) -> VisionTransformer:
+    """The network without the biases of its keys, which add one number to all scores of a query and change no weight.
+
+    DINOv2's are large: with them, some scores are 20 times as high, and lose as much of their precision.
+    """
+    assert not network.config.query_key_norm and not network.config.rotary
+    with torch.no_grad():
+        for layer in network.layers:
+            layer.attention.qkv.bias.chunk(3)[1].zero_()
+    return network
+
+
 def rounded(network: VisionTransformer, dtype: torch.dtype) -> VisionTransformer:
     """The network with the nearest weights of a type, in single precision."""
     return network.to(dtype).float()
@@ -80,7 +93,7 @@ def calibrated(
         dtype: to which the weights are rounded.
         notes: more lines of its card.
     """
-    network = rounded(network_of(state), dtype)
+    network = rounded(without_key_biases(network_of(state)), dtype)
     preprocessing = replace(like.preprocessing, detail=state["config"].get("picture_detail") or None)
     patch = network.config.patch_height, network.config.patch_width
     test = read_image_folder(folder, "test", preprocessing, *patch)
@@ -112,6 +125,7 @@ def main() -> None:
     parser.add_argument("states", type=Path, nargs="+", metavar="STATE")
     parser.add_argument("--weights", type=float, nargs="+", default=None)
     parser.add_argument("--raise-everyday", type=float, default=0.0, metavar="NUMBER")
+    parser.add_argument("--picture-detail", type=int, default=None, metavar="PIXELS", help="default: of the last state")
     parser.add_argument("--bfloat16", action="store_true", help="write the weights in bfloat16, not in float32")
     parser.add_argument("--epochs", default=None, metavar="TEXT", help="for the card (default: of the last state)")
     parser.add_argument("--note", nargs=2, action="append", default=[], metavar=("NAME", "TEXT"), help="of the card")
@@ -120,6 +134,8 @@ def main() -> None:
 
     state = mean_of(options.states, options.weights or [1.0] * len(options.states))
     raise_everyday(state, options.raise_everyday)
+    if options.picture_detail is not None:
+        state["config"]["picture_detail"] = options.picture_detail
     notes = dict(options.note)
     dtype = torch.bfloat16 if options.bfloat16 else torch.float32
     model = calibrated(state, dtype, vitviz.load(), options.folder, options.epochs or str(state["epoch"]), notes)

@@ -28,7 +28,7 @@ PAGES = re.compile(
 )
 LINK = re.compile(r"\]\((?P<page>[\w./-]+)\.md\)")
 HEIGHT = 720
-# The network at three stages of its training, which `python -m docs.site.stages` writes.
+# The network at stages of its training, which `python -m docs.site.stages` writes.
 STAGES = "build/stages"
 
 

@@ -91,7 +91,7 @@ def test_every_row_is_what_the_library_says_of_the_picture(
 def with_detector(model: Model) -> Model:
     """The model with a detector of any numbers."""
     size = model.network.config.heads * model.network.config.head_width
-    numbers = {"probability_scale": 0.7, "distance_scale": 30.0, "threshold": 0.0}
+    numbers = {"energy_scale": 0.7, "distance_scale": 30.0, "threshold": 0.0}
     return replace(model, ood_detector=OODDetector(torch.zeros(size), torch.eye(size), **numbers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import lzma
 import os
 import re
 from pathlib import Path
@@ -11,10 +12,10 @@ import pytest
 import torch
 
 import vitviz
+from docs.site import stages
 from docs.site.blocks import EXPLORER, Block, explorers, navigation
 from docs.site.check import problems
 from docs.site.gallery import index, pieces
-from docs.site.stages import write as write_stages
 from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
@@ -92,17 +93,38 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     assert "<script" not in page and "://" not in page
 
 
-def test_three_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
-    write_stages(tmp_path)
+def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
+    stages.write(tmp_path)
     model = vitviz.load(str(tmp_path))
-    assert model.snapshots is not None and model.snapshots.steps == (0, 28 * 128, 16_256)
+    assert model.snapshots is not None and model.snapshots.steps == (0, 480, 1200, 2880, 5088)
     tops = []
     for step in model.snapshots.steps:
-        analysis = vitviz.analyze(str(ROOT / "assets" / "chelsea.jpg"), vitviz.open_snapshot(model, step))
+        analysis = vitviz.analyze(str(ROOT / "assets" / "flower.jpg"), vitviz.open_snapshot(model, step))
         tops.append(analysis.predictions(1)[0])
-    assert tops[0].probability < 0.05 < tops[1].probability < tops[2].probability
+    assert tops[0].probability < tops[-1].probability and tops[-1].label == "flower"
     shipped = vitviz.load().network.state_dict()
     assert all(torch.equal(tensor, shipped[name]) for name, tensor in model.network.state_dict().items())
+    assert stages.DIFFERENCES.stat().st_size < 12e6
+
+
+def test_states_come_back_from_their_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "DIFFERENCES", tmp_path / "stages.xz")
+    monkeypatch.setattr(stages, "FILTERS", [{"id": lzma.FILTER_LZMA2, "preset": 0}])
+    random = torch.Generator().manual_seed(0)
+    shipped = vitviz.load().network.state_dict()
+    states = {}
+    for epoch in (1, 3):
+        noise = {name: torch.randn(tensor.shape, generator=random) * tensor.std() for name, tensor in shipped.items()}
+        states[epoch] = {name: tensor + noise[name] for name, tensor in shipped.items()}
+        state = {"epoch": epoch, "config": {"images_per_epoch": 2560}, "averaged": states[epoch]}
+        torch.save(state, tmp_path / f"{epoch}.pt")
+    stages.pack([tmp_path / "1.pt", tmp_path / "3.pt"])
+    found = stages.stages()
+    assert list(found) == [10, 30, stages.ALL_STEPS]
+    for epoch, expected in states.items():
+        for name, tensor in found[10 * epoch].network.state_dict().items():
+            error = (tensor - expected[name]).abs().amax() / shipped[name].std()
+            assert error < (stages.UNIT if tensor.ndim > 1 else 0.1), (epoch, name)
 
 
 # The reference of Python.

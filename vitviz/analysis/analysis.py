@@ -27,7 +27,7 @@ from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
-from vitviz.weights.detector import features_of
+from vitviz.weights.detector import energy, features_of
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Analysis:
         """
         if not self.model.labels:
             raise MethodError(f"{self.model.name} has no classifier: it has no energy score")
-        return float(self.logits.logsumexp(-1))
+        return float(energy(self.logits))
 
     @property
     def ood_score(self) -> float:

@@ -17,11 +17,10 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import logits_of
-from vitviz.weights.detector import OODDetector, features_of, log_probability, squared_distance
+from vitviz.weights.detector import OODDetector, energy, features_of, squared_distance
 
 SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    # Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated.
-    "energy": lambda logits: logits.logsumexp(-1),
+    "energy": energy,
     # Hendrycks et al. 2022, "Scaling Out-of-Distribution Detection for Real-World Settings".
     "highest logit": lambda logits: logits.amax(-1),
     # Hendrycks & Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples".
@@ -55,7 +54,7 @@ def fit_detector(training: torch.Tensor, logits: torch.Tensor, features: torch.T
     covariance += SHRINKAGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(mean)).double()
     whitening = torch.linalg.cholesky(torch.linalg.inv(covariance)).float()
     mean = mean.float()
-    measured = log_probability(logits), squared_distance(features, mean, whitening)
+    measured = energy(logits), squared_distance(features, mean, whitening)
     scale, distance_scale = (max(float(values.double().std()), MIN_SCALE) for values in measured)
     detector = OODDetector(mean, whitening, scale, distance_scale, threshold=0.0)
     return replace(detector, threshold=float(detector.score(logits, features).double().quantile(BELOW_THRESHOLD)))

@@ -12,20 +12,24 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import quote
 
+# How much the energy counts, against the distance: at 1, photographs from other sources are called unlike too often.
+ENERGY_SHARE = 2
+
 
 def features_of(trace: AttentionTrace) -> torch.Tensor:
-    """The features that the detector compares, ``"feature"``: the keys of a layer, averaged over the patches.
+    """The features that the detector compares, ``"feature"``: the last layer's keys, averaged over the patches.
 
-    A forward pass computes the keys anyway. The layer is at two thirds of the depth: earlier ones know colours and
-    textures alone, and the last one is about the classes.
+    A forward pass computes the keys anyway.
     """
-    patches = precise(trace.keys[2 * trace.layers // 3, :, trace.layout.prefix_count :])
-    return patches.mean(1).flatten().cpu()
+    return precise(trace.keys[-1, :, trace.layout.prefix_count :]).mean(1).flatten().cpu()
 
 
-def log_probability(logits: torch.Tensor) -> torch.Tensor:
-    """The logarithm of the highest probability, ``"..."``, of logits ``"... class"``."""
-    return logits.log_softmax(-1).amax(-1)
+def energy(logits: torch.Tensor) -> torch.Tensor:
+    """The energy score, ``"..."``, of logits ``"... class"``: the logarithm of the sum of their exponentials.
+
+    Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, negated: high for known pictures.
+    """
+    return logits.logsumexp(-1)
 
 
 def squared_distance(features: torch.Tensor, mean: torch.Tensor, whitening: torch.Tensor) -> torch.Tensor:
@@ -39,20 +43,19 @@ class OODDetector:
 
     The score is high for pictures like the training images::
 
-        log(probability) / probability_scale - distance**2 / distance_scale
+        ENERGY_SHARE * energy / energy_scale - distance**2 / distance_scale
 
-    ``probability`` is that of the most probable class (Hendrycks & Gimpel 2017, "A Baseline for Detecting Misclassified
-    and Out-of-Distribution Examples"). ``distance`` is the Mahalanobis distance of the picture's features from the mean
-    of those of the training images (Lee et al. 2018, "A Simple Unified Framework for Detecting Out-of-Distribution
-    Samples and Adversarial Attacks", equation 2, with one Gaussian for all classes). The first is low for things
-    between the classes; the second is large for pictures of another kind, such as text, charts and noise, about which
-    a network can be sure.
+    ``energy`` is :func:`energy` of the logits. ``distance`` is the Mahalanobis distance of the picture's features from
+    the mean of those of the training images (Lee et al. 2018, "A Simple Unified Framework for Detecting
+    Out-of-Distribution Samples and Adversarial Attacks", equation 2, with one Gaussian for all classes). The first is
+    low for things that are like no class; the second is large for pictures of another kind, such as text, charts and
+    noise, about which a network can be sure.
 
     Args:
         mean: ``"feature"``, of the features of training images.
         whitening: ``"feature feature"``; the distance is the length of ``(features - mean) @ whitening``.
-        probability_scale, distance_scale: standard deviation of the logarithm, and of the squared distance, over
-            held-out images.
+        energy_scale, distance_scale: standard deviation of the energy, and of the squared distance, over held-out
+            images.
         threshold: the score below which a picture is out of distribution.
 
     Raises:
@@ -61,7 +64,7 @@ class OODDetector:
 
     mean: torch.Tensor
     whitening: torch.Tensor
-    probability_scale: float
+    energy_scale: float
     distance_scale: float
     threshold: float
 
@@ -72,7 +75,7 @@ class OODDetector:
             raise ConfigError(f"OOD detector: {shapes}; expected 'feature' and 'feature feature'")
         if not (self.mean.isfinite().all() and self.whitening.isfinite().all()):
             raise ConfigError("OOD detector: values that are not finite in its mean or whitening")
-        for name in ("probability_scale", "distance_scale", "threshold"):
+        for name in ("energy_scale", "distance_scale", "threshold"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not math.isfinite(value) or (name != "threshold" and value <= 0):
                 expected = "a number" if name == "threshold" else "a number above 0"
@@ -86,4 +89,4 @@ class OODDetector:
             features: ``"... feature"``, of :func:`features_of`.
         """
         distance = squared_distance(features, self.mean, self.whitening)
-        return log_probability(logits) / self.probability_scale - distance / self.distance_scale
+        return ENERGY_SHARE * energy(logits) / self.energy_scale - distance / self.distance_scale

@@ -32,8 +32,8 @@ FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
 DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES = tuple(DTYPE_NAMES.values())
-# Prefix of the tensors of an OOD detector, and which of its values one of them holds.
-DETECTOR, NUMBERS = "ood_detector.", ("probability_scale", "distance_scale", "threshold")
+# Prefix of the tensors of an OOD detector, and which of its values are numbers.
+DETECTOR, NUMBERS = "ood_detector.", ("energy_scale", "distance_scale", "threshold")
 # Limits of a header's values, checked before any tensor.
 MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
@@ -61,8 +61,8 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     }
     tensors = network.state_dict()
     if (detector := model.ood_detector) is not None:
-        numbers = torch.tensor([getattr(detector, name) for name in NUMBERS])
-        parts = {"mean": detector.mean, "whitening": detector.whitening, "numbers": numbers}
+        numbers = {name: torch.tensor(float(getattr(detector, name))) for name in NUMBERS}
+        parts = {"mean": detector.mean, "whitening": detector.whitening, **numbers}
         tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -115,7 +115,7 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
             needed = needed_bytes(network)
             if any(key.startswith(DETECTOR) for key in layouts):
                 features = network.config.heads * network.config.head_width
-                parts = {"mean": (features,), "whitening": (features, features), "numbers": (len(NUMBERS),)}
+                parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
                 expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
                 needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
             _check_tensors(layouts, expected, path.name)
@@ -128,10 +128,10 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
-    if f"{DETECTOR}numbers" in tensors:
-        mean, whitening, numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", "numbers"))
+    if f"{DETECTOR}mean" in tensors:
+        mean, whitening, *numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", *NUMBERS))
         try:
-            detector = OODDetector(mean, whitening, **dict(zip(NUMBERS, numbers.tolist(), strict=True)))
+            detector = OODDetector(mean, whitening, **dict(zip(NUMBERS, map(float, numbers), strict=True)))
             model = replace(model, ood_detector=detector)
         except ConfigError as error:
             raise CheckpointError(f"{path.name}: {error}") from None
