@@ -9,7 +9,7 @@ from benchmarks.load import Plan, measure
 from benchmarks.load_tally import facts_of, tables
 from benchmarks.shapes import Shape
 
-BUNDLED = Shape("the bundled model", 32, 4, 192, 6, depth=6, classes=10)
+BUNDLED = Shape("the bundled model", 112, 8, 384, 6, depth=8, classes=108)
 QUICK_PLAN = Plan(sessions=2, arrive=0.0, think=0.0, resolution=64, most_seconds=120.0, most_requests=1000)
 
 

@@ -9,7 +9,7 @@ of other classes: a network that sees both takes whatever has sharp colours for 
 brought to 84 pixels as that source did it; then the colours of every training photograph are reduced to a few blocks,
 and sharpened again by chance along the edges of its brightness; and it gets a size and a quality by chance.
 
-Birds are of ten kinds there, and dogs mostly of the pages of breeders: CIFAR-10's training images add more of six
+Birds are of nine kinds there, and dogs mostly of the pages of breeders: CIFAR-10's training images add more of six
 classes. They have 32 pixels, so a part of all photographs is brought down to as few before it is written.
 """
 

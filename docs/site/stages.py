@@ -9,6 +9,7 @@ from the ``compact.pt`` of a run after several epochs.
 from __future__ import annotations
 
 import argparse
+import copy
 import lzma
 from dataclasses import replace
 from pathlib import Path
@@ -83,10 +84,11 @@ def _state(path: Path) -> tuple[int, Weights]:
 
 
 def write(folder: Path) -> None:
-    """Write the snapshots."""
+    """Write the snapshots, in bfloat16 as the weights that ship."""
     folder.mkdir(parents=True, exist_ok=True)
     for step, model in stages().items():
-        vitviz.save_checkpoint(snapshot_path(folder, step), model)
+        rounded = replace(model, network=copy.deepcopy(model.network).to(torch.bfloat16))
+        vitviz.save_checkpoint(snapshot_path(folder, step), rounded)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,11 @@ def test_inspect_says_everything_and_how_it_is_known(
 
 
 def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
-    for source in (str(checkpoint), BUNDLED[0]):
+    for source, said in ((str(checkpoint), "squash, bicubic by"), (BUNDLED[0], "no sharper than 56×56")):
         assert main(["inspect", source]) == 0
         check_table(capsys.readouterr().out, read(source))
+        [preprocessing] = [check.value for check in read(source).checks if check.fact == "preprocessing"]
+        assert said in preprocessing and ("sharper" in preprocessing) is (source == BUNDLED[0])
 
 
 def check_table(shown: str, reading: Any) -> None:

@@ -325,6 +325,7 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
         if seen[path.name]:
             expect(page.locator(".vx-unlike")).to_contain_text("Unlike most pictures that this model was trained on")
             expect(page.locator(".vx-unlike")).to_contain_text("one in ten gets this hint")
+    expect(page.locator(".vx-seen-as")).to_contain_text("112×112 pixels, no sharper than 56×56: 14×14 patches")
     assert BELOW_THRESHOLD == 0.1, "the page says one in ten"
     # There are some of each kind.
     assert set(seen.values()) == {True, False}

@@ -150,6 +150,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "fit": model.preprocessing.fit,
         "resolutions": _resolutions(model),
         "trained_resolution": _trained_resolution(model),
+        "detail": model.preprocessing.detail,
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},

@@ -263,4 +263,7 @@ def _summary(preprocessing: Preprocessing) -> str:
     size = f"{preprocessing.height}×{preprocessing.width}"
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
     resizing = f"{preprocessing.interpolation} by {preprocessing.backend}"
-    return f"{size}, {preprocessing.fit}{fraction_text}, {resizing}, mean {mean}, std {std}"
+    sharpness = (
+        "" if preprocessing.detail is None else f", no sharper than {preprocessing.detail}×{preprocessing.detail}"
+    )
+    return f"{size}, {preprocessing.fit}{fraction_text}, {resizing}{sharpness}, mean {mean}, std {std}"

@@ -120,7 +120,9 @@ class Source {
     const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
     const { rows, columns } = facts, [high, wide] = model.patch;
     const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;
-    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels${trained}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
+    const isReduced = model.detail && model.detail ** 2 < rows * high * columns * wide;
+    const sharpness = isReduced ? `, no sharper than ${model.detail}×${model.detail}` : "";
+    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels${trained}${sharpness}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
     find("steps").hidden = !model.steps;
     if (model.steps) {
       const step = view.step ?? model.steps.at(-1);
