@@ -41,13 +41,15 @@ def main() -> None:
     patch = network.config.patch_height, network.config.patch_width
     train = small(read_image_folder(options.folder, "train", model.preprocessing, *patch).images)
     test = read_image_folder(options.folder, "test", model.preprocessing, *patch).with_labels(model.labels)
-    likeness = torch.stack([(small(test.images) @ part.T).amax(1) for part in train.split(CHUNK)]).amax(0)
-    order = classify(network, model.preprocessing, test).argsort(1, descending=True) == test.targets[:, None]
+    features = small(test.images)
+    likeness = torch.stack([(features @ part.T).amax(1) for part in train.split(CHUNK)]).amax(0)
+    # "image rank": whether the class of each rank is the right one.
+    is_right = classify(network, model.preprocessing, test).argsort(1, descending=True) == test.targets[:, None]
     everyday = torch.isin(test.targets, torch.tensor([model.labels.index(name) for name in EVERYDAY]))
     for least in LIKENESSES:
         others = likeness <= least
-        shares = [order[others, :among].any(1).float().mean() for among in (1, 5)]
-        shares.append(order[others & everyday, 0].float().mean())
+        shares = [is_right[others, :among].any(1).float().mean() for among in (1, 5)]
+        shares.append(is_right[others & everyday, 0].float().mean())
         top1, top5, of_everyday = (f"{float(share):.2%}" for share in shares)
         print(f"{int((~others).sum())} of {len(test):,} correlate with a training photograph above {least}")
         print(f"without them: top-1 {top1}, top-5 {top5}, everyday classes {of_everyday}")

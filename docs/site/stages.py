@@ -93,9 +93,11 @@ def write(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
     parser.add_argument("--pack", type=Path, nargs="+", metavar="STATE")
     options = parser.parse_args()
+    if not (options.pack or options.folder):
+        parser.error("expected a FOLDER to write to, or --pack STATE...")
     if options.pack:
         pack(options.pack)
     if options.folder:

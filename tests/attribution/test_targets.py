@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageOps
 
 import vitviz
-from tests.driver import COARSE
+from tests.driver import COARSEST
 from tests.support.comparison import closeness
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
@@ -289,21 +289,21 @@ def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[
 
 
 @pytest.mark.slow
-def test_measures_and_comparisons_take_targets(coarse_example: Analysis) -> None:
-    model = coarse_example.model
+def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> None:
+    model = coarsest_example.model
     mirrored = ImageOps.mirror(Image.open(resources("assets") / "chelsea.jpg"))
-    other = vitviz.analyze(mirrored, model, resolution=COARSE)
+    other = vitviz.analyze(mirrored, model, resolution=COARSEST)
     for target, name in (
         (likeness(other, name="its mirror image"), "likeness to its mirror image"),
         (contrast("cat", "car"), "class cat against class car"),
     ):
-        correlations = cascade(coarse_example, ["grad_cam"], target)["grad_cam"]
+        correlations = cascade(coarsest_example, ["grad_cam"], target)["grad_cam"]
         assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])
-        maps = {"LeGrad": coarse_example.map("legrad", target=target)}
-        curve = coarse_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
+        maps = {"LeGrad": coarsest_example.map("legrad", target=target)}
+        curve = coarsest_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
         # The shares of the whole and of the blank picture.
         torch.testing.assert_close(curve.scores[[0, -1]], torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
-        found = compare(coarse_example, target=target, metrics=[])
+        found = compare(coarsest_example, target=target, metrics=[])
         assert (found.target_name, type(found.target)) == (name, Target)
         assert {"relevance", "legrad", "occlusion"} <= {each.method for each in found.maps}
 

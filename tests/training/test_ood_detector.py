@@ -39,7 +39,7 @@ def picture() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("depth", [1, 3, 8])
+@pytest.mark.parametrize("depth", [1, 3, 8, 12])
 def test_the_features_are_the_mean_of_the_last_layers_keys(make_model: Make, depth: int) -> None:
     network = make_model(register_tokens=2, depth=depth).network
     pixels = torch.randn(1, 3, 16, 24)

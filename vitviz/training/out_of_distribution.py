@@ -37,6 +37,8 @@ MAX_FITTED = 5000
 SHRINKAGE = 0.01
 # Where probabilities or features never vary.
 MIN_SCALE = 1e-6
+# How much the energy counts, against the distance: at 1, photographs from other sources are called unlike too often.
+ENERGY_SHARE = 2
 # Fraction of held-out images below the threshold of a detector.
 BELOW_THRESHOLD = 0.1
 
@@ -55,8 +57,8 @@ def fit_detector(training: torch.Tensor, logits: torch.Tensor, features: torch.T
     whitening = torch.linalg.cholesky(torch.linalg.inv(covariance)).float()
     mean = mean.float()
     measured = energy(logits), squared_distance(features, mean, whitening)
-    scale, distance_scale = (max(float(values.double().std()), MIN_SCALE) for values in measured)
-    detector = OODDetector(mean, whitening, scale, distance_scale, threshold=0.0)
+    energy_std, distance_std = (max(float(values.double().std()), MIN_SCALE) for values in measured)
+    detector = OODDetector(mean, whitening, energy_std / ENERGY_SHARE, distance_std, threshold=0.0)
     return replace(detector, threshold=float(detector.score(logits, features).double().quantile(BELOW_THRESHOLD)))
 
 

@@ -12,9 +12,6 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import quote
 
-# How much the energy counts, against the distance: at 1, photographs from other sources are called unlike too often.
-ENERGY_SHARE = 2
-
 
 def features_of(trace: AttentionTrace) -> torch.Tensor:
     """The features that the detector compares, ``"feature"``: the last layer's keys, averaged over the patches.
@@ -43,7 +40,7 @@ class OODDetector:
 
     The score is high for pictures like the training images::
 
-        ENERGY_SHARE * energy / energy_scale - distance**2 / distance_scale
+        energy / energy_scale - distance**2 / distance_scale
 
     ``energy`` is :func:`energy` of the logits. ``distance`` is the Mahalanobis distance of the picture's features from
     the mean of those of the training images (Lee et al. 2018, "A Simple Unified Framework for Detecting
@@ -54,8 +51,7 @@ class OODDetector:
     Args:
         mean: ``"feature"``, of the features of training images.
         whitening: ``"feature feature"``; the distance is the length of ``(features - mean) @ whitening``.
-        energy_scale, distance_scale: standard deviation of the energy, and of the squared distance, over held-out
-            images.
+        energy_scale, distance_scale: the difference of energies, and of squared distances, that changes the score by 1.
         threshold: the score below which a picture is out of distribution.
 
     Raises:
@@ -89,4 +85,4 @@ class OODDetector:
             features: ``"... feature"``, of :func:`features_of`.
         """
         distance = squared_distance(features, self.mean, self.whitening)
-        return ENERGY_SHARE * energy(logits) / self.energy_scale - distance / self.distance_scale
+        return energy(logits) / self.energy_scale - distance / self.distance_scale
