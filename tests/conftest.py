@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, Page
 
 import vitviz
-from tests.driver import COARSE, COARSEST, EXAMPLE, FILES, opened_page, running_browser
-from tests.support.resting import close_resting
+from tests.support.example import COARSE, COARSEST, EXAMPLE, FILES
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.isolation import shared_worker
 
 if TYPE_CHECKING:
-    # Gradio takes seconds, which most tests do not need.
+    from playwright.sync_api import Browser, Page
+
+    # Gradio takes seconds, which most tests do not need; those of a graphics card run where neither is installed.
     from tests.ui.answers import Library
     from vitviz.ui.pictures import Upload
 
@@ -55,8 +56,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # An open page takes a twentieth of a processor, which would slow down other tests.
-    if item.path not in item.config.stash[BROWSER_FILES]:
-        close_resting()
+    resting = sys.modules.get("tests.support.resting")
+    if resting is not None and item.path not in item.config.stash[BROWSER_FILES]:
+        resting.close_resting()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -141,6 +143,8 @@ def address(bundled: Model) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless browser."""
+    from tests.driver import running_browser
+
     with running_browser() as browser:
         yield browser
 
@@ -148,6 +152,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The opened app, watched for errors."""
+    from tests.driver import opened_page
+
     with opened_page(browser, address) as page:
         yield page
 

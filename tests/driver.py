@@ -28,14 +28,10 @@ from playwright.sync_api import (
 )
 
 from tests.browser import find_browser
+from tests.support.example import FILES, ROOT
 from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again, rest
 from vitviz import Analysis, Heatmap
 
-ROOT = Path(__file__).parents[1]
-# The picture with which the page opens.
-EXAMPLE = ROOT / "assets" / "chelsea.jpg"
-# Resolutions for the bundled model: 4 and 8 patches a side, for slow methods, and one above its trained size.
-COARSEST, COARSE, FINER = 32, 64, 168
 ARTEFACTS = Path(__file__).parent / "artefacts"
 # The background services of the browser would contact other hosts.
 ARGUMENTS = (
@@ -52,8 +48,6 @@ ARGUMENTS = (
     # The pages of a context share a process: to start one takes longer than many tests.
     "--renderer-process-limit=1",
 )
-# The variable that names the folder for Gradio's files; without it an app has its own.
-FILES = "GRADIO_TEMP_DIR"
 expect.set_options(timeout=30_000)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.driver import ROOT, opened_page, running_app, running_browser
+from tests.driver import opened_page, running_app, running_browser
+from tests.support.example import ROOT
 
 OUTPUT = ROOT / "assets" / "screenshot.png"
 # A patch of the cat's face is the query; it and two others are pinned.

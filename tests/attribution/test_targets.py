@@ -13,8 +13,8 @@ import torch
 from PIL import Image, ImageOps
 
 import vitviz
-from tests.driver import COARSEST
 from tests.support.comparison import closeness
+from tests.support.example import COARSEST
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
 from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.driver import COARSE
+from tests.support.example import COARSE
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
 from vitviz.attribution import AttributionInput
 from vitviz.cli.command import main

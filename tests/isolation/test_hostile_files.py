@@ -19,8 +19,9 @@ import torch
 from playwright.sync_api import Page, expect
 
 import vitviz
-from tests.driver import ROOT, choose_method, expect_map, first_view, notice, upload
+from tests.driver import choose_method, expect_map, first_view, notice, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PLACES, write
+from tests.support.example import ROOT
 from tests.support.hostile_pieces import PICTURE
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import ImageError

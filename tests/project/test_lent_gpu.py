@@ -16,7 +16,7 @@ import gradio as gr
 import pytest
 import torch
 
-from tests.driver import EXAMPLE
+from tests.support.example import EXAMPLE
 from vitviz import Analysis, Model, VisionTransformer, analyze
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress

@@ -37,8 +37,9 @@ from benchmarks.load import Plan, WrongPictureError
 from benchmarks.load_guests import ROWS_PER_ANALYSIS, Guest, guests, row_of
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, _explorer
-from tests.driver import EXAMPLE, click_patch, expect_map, opened_page, upload
+from tests.driver import click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
+from tests.support.example import EXAMPLE
 from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.explorer import pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.driver import ROOT
+from tests.support.example import ROOT
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
 

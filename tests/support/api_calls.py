@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from gradio_client import Client, handle_file
 
-from tests.driver import EXAMPLE
+from tests.support.example import EXAMPLE
 
 ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
 PHOTO = handle_file(str(EXAMPLE))

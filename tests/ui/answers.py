@@ -21,7 +21,8 @@ from PIL import Image
 from playwright.sync_api import Page
 
 import vitviz
-from tests.driver import EXPLORER, ROOT, settle
+from tests.driver import EXPLORER, settle
+from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
 from vitviz.images.clips import read_frame

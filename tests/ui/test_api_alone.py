@@ -19,9 +19,9 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 
 import vitviz
-from tests.driver import EXAMPLE
 from tests.support.api_calls import ENDPOINTS, ROLLOUT, post_json
 from tests.support.apps import close
+from tests.support.example import EXAMPLE
 from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch, launch_options
 from vitviz.ui.api import Api

@@ -12,8 +12,8 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from tests.driver import EXAMPLE, ROOT
 from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, maps, post_json
+from tests.support.example import EXAMPLE, ROOT
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.weights import BUNDLED

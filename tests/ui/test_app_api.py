@@ -16,8 +16,8 @@ from gradio_client import Client, handle_file
 from PIL import Image
 
 import vitviz
-from tests.driver import COARSE, EXAMPLE, ROOT
 from tests.support.api_calls import ENDPOINTS, PHOTO, maps
+from tests.support.example import COARSE, EXAMPLE, ROOT
 from vitviz import METHODS, Analysis, Model, Style
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.service import CANVAS_SIDE

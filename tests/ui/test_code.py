@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 import vitviz
-from tests.driver import COARSE, COARSEST
 from tests.reference_packages import transformers  # noqa: F401
+from tests.support.example import COARSE, COARSEST
 from tests.support.map_contents import map_metadata, map_values
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, save_checkpoint

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Frame, Page, expect
 from traitlets.config import Config
 
 import vitviz
-from tests.driver import EXAMPLE
+from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import made
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ImageError, MethodError

@@ -16,9 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
-    EXAMPLE,
     EXPLORER,
-    FINER,
     canvas,
     canvas_values,
     caption,
@@ -37,6 +35,7 @@ from tests.driver import (
     upload,
     watch_errors,
 )
+from tests.support.example import EXAMPLE, FINER
 from tests.ui.answers import SENTENCE, Library, check_page, number_of
 from vitviz import Analysis, Model, Style
 

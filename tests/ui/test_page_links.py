@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     EXPLORER,
-    FINER,
     canvas,
     canvas_values,
     caption,
@@ -32,6 +31,7 @@ from tests.driver import (
     state,
     upload,
 )
+from tests.support.example import FINER
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Analysis, Model

@@ -10,9 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
-    COARSE,
-    COARSEST,
-    EXAMPLE,
     caption,
     choose_method,
     choose_option,
@@ -24,6 +21,7 @@ from tests.driver import (
     set_slider,
     settle,
 )
+from tests.support.example import COARSE, COARSEST, EXAMPLE
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis, Model
 

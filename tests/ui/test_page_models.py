@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 import vitviz
 from tests.driver import (
     ARTEFACTS,
-    EXAMPLE,
     caption,
     choose_example,
     choose_method,
@@ -35,6 +34,7 @@ from tests.parity.timm_cases import TOLD
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
+from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint

@@ -13,9 +13,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
-    COARSEST,
-    EXAMPLE,
-    ROOT,
     caption,
     choose_example,
     choose_method,
@@ -28,6 +25,7 @@ from tests.driver import (
     settle,
     state,
 )
+from tests.support.example import COARSEST, EXAMPLE, ROOT
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app

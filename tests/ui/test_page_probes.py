@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
-    EXAMPLE,
     EXPLORER,
     NEXT_FRAMES,
     canvas,
@@ -30,6 +29,7 @@ from tests.driver import (
     state,
     upload,
 )
+from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import SmallApp, made, pixels, small_app
 from tests.ui.test_page_targets import without_classes
 from vitviz.attention.sinks import OutlierRule, norms_of_patches

@@ -14,9 +14,7 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     EXPLORER,
-    FINER,
     NEXT_FRAMES,
-    ROOT,
     canvas,
     canvas_values,
     caption,
@@ -33,6 +31,7 @@ from tests.driver import (
     state,
     upload,
 )
+from tests.support.example import FINER, ROOT
 from tests.ui.answers import Library, check_page
 from vitviz import Analysis, Model
 from vitviz.weights import BUNDLED

@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import vitviz
-from tests.driver import EXAMPLE, choose_method, click_patch, first_view, opened_page, settle
+from tests.driver import choose_method, click_patch, first_view, opened_page, settle
+from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import made, small_app
 from vitviz.models.config import ViTConfig

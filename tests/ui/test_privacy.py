@@ -13,7 +13,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import ROOT, notice, opened_page, upload
+from tests.driver import notice, opened_page, upload
+from tests.support.example import ROOT
 from vitviz import Model
 from vitviz.ui import build_demo
 from vitviz.ui.explorer import whole_page

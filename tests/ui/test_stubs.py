@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.driver import ROOT
+from tests.support.example import ROOT
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,8 @@ import torch
 from playwright.sync_api import Locator, Page, Request, expect
 
 import vitviz
-from tests.driver import EXAMPLE
 from tests.support.apps import close
+from tests.support.example import EXAMPLE
 from tests.support.resting import close_resting
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve

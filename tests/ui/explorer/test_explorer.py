@@ -11,16 +11,8 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import (
-    ARTEFACTS,
-    EXAMPLE,
-    canvas,
-    caption,
-    opened_page,
-    patch_position,
-    settle,
-    state,
-)
+from tests.driver import ARTEFACTS, canvas, caption, opened_page, patch_position, settle, state
+from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import (
     HEADS,
     LAYERS,

@@ -14,15 +14,8 @@ import torch
 from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.torch import save
 
-from tests.driver import (
-    ROOT,
-    canvas,
-    caption,
-    new_page,
-    opened_page,
-    patch_position,
-    settle,
-)
+from tests.driver import canvas, caption, new_page, opened_page, patch_position, settle
+from tests.support.example import ROOT
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,

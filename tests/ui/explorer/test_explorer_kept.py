@@ -13,16 +13,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
 import vitviz
-from tests.driver import (
-    EXAMPLE,
-    canvas,
-    caption,
-    choose_example,
-    new_page,
-    opened_page,
-    patch_position,
-    settle,
-)
+from tests.driver import canvas, caption, choose_example, new_page, opened_page, patch_position, settle
+from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,

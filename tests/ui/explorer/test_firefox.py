@@ -16,8 +16,9 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE
+from tests.driver import ARTEFACTS
 from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firefox
+from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style

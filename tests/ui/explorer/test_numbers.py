@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from tests.driver import ROOT, new_page
+from tests.driver import new_page
+from tests.support.example import ROOT
 from vitviz.errors.number_text import digits, percent
 
 pytestmark = pytest.mark.browser

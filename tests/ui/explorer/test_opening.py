@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from safetensors.numpy import load as load_pack
 
-from tests.driver import COARSE, EXAMPLE
+from tests.support.example import COARSE, EXAMPLE
 from vitviz import Analysis, MethodError
 from vitviz.cli import main
 from vitviz.ui.explorer.opening import opening

@@ -11,17 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
-from tests.driver import (
-    EXAMPLE,
-    ROOT,
-    app_process,
-    canvas,
-    caption,
-    new_page,
-    patch_position,
-    running_app,
-    settle,
-)
+from tests.driver import app_process, canvas, caption, new_page, patch_position, running_app, settle
+from tests.support.example import EXAMPLE, ROOT
 from tests.ui.explorer.page_driver import EXPLORER
 from vitviz import Analysis, Model
 

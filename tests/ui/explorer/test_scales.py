@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.driver import ROOT, new_page
+from tests.driver import new_page
+from tests.support.example import ROOT
 from vitviz.ui.facts import scales
 from vitviz.visualization.scales import SCALES, fit
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.driver import ROOT, new_page
+from tests.driver import new_page
+from tests.support.example import ROOT
 
 pytestmark = pytest.mark.browser
 SCRIPT = ROOT / "vitviz" / "ui" / "explorer" / "js" / "store.js"

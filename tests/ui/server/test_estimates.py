@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.driver import ROOT
+from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.ui.explorer import pack, whole_page

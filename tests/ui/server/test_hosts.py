@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.driver import ROOT
 from tests.server_client import RunningApp, exchange, form, post, request_head, running_here
+from tests.support.example import ROOT
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.explorer import Explorer
 from vitviz.ui.server.bodies import RequestError
