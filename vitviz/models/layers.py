@@ -9,7 +9,7 @@ Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -115,12 +115,7 @@ class Attention(nn.Module):
             count: number of query tokens.
             on_chunk: as in :func:`vitviz.attention.softmax.attend`.
         """
-        weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
-        # Three maps instead of one: blocks of equal size leave no holes in the heap.
-        queries, keys, values = (
-            rearrange(F.linear(tokens, *parameters), "batch token (head dim) -> batch head token dim", head=self.heads)
-            for parameters in zip(weights, biases, strict=True)
-        )
+        queries, keys, values = self._queries_keys_values(tokens)
         queries, keys = self.query_norm(queries), self.key_norm(keys)
         if angles is not None:
             queries, keys = rotate(queries, angles), rotate(keys, angles)
@@ -130,6 +125,18 @@ class Attention(nn.Module):
         else:
             context, log_sums = attention_weights(active_queries, keys, self.scale).to(values.dtype) @ values, None
         return AttentionOutput(queries, keys, values, context, log_sums)
+
+    def _queries_keys_values(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
+        if not tokens.is_cpu:
+            return rearrange(
+                self.qkv(tokens), "batch token (part head dim) -> part batch head token dim", part=3, head=self.heads
+            )
+        weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+        # Three maps instead of one: blocks of equal size leave no holes in the heap.
+        return (
+            rearrange(F.linear(tokens, *parameters), "batch token (head dim) -> batch head token dim", head=self.heads)
+            for parameters in zip(weights, biases, strict=True)
+        )
 
 
 class EncoderLayer(nn.Module):
@@ -187,7 +194,10 @@ class EncoderLayer(nn.Module):
         """The layer's output from tokens ``"batch token width"`` and the context ``"batch head token dim"``."""
         context = rearrange(context, "batch head token dim -> batch token (head dim)")
         tokens = tokens[:, : context.shape[1]]
-        count = max(1, math.ceil(context.shape[1] / self.mlp_chunk_tokens))
+        # A graphics card has its memory at hand, and is fastest in one go.
+        count = math.ceil(context.shape[1] / self.mlp_chunk_tokens) if tokens.is_cpu else 1
+        if count <= 1:
+            return self._residual_mlp(tokens, context)
         if torch.is_grad_enabled():
             chunks = zip(tokens.chunk(count, 1), context.chunk(count, 1), strict=True)
             return torch.cat([self._residual_mlp(*chunk) for chunk in chunks], 1)
@@ -200,7 +210,9 @@ class EncoderLayer(nn.Module):
         self, tokens: torch.Tensor, context: torch.Tensor, output: torch.Tensor | None = None
     ) -> torch.Tensor:
         projected = self.attention.projection(context)
-        stream = tokens + projected if torch.is_grad_enabled() else projected.add_(tokens)
+        # In place only if nobody needs the projection, and if it has the precision of the stream.
+        is_reusable = projected.dtype == tokens.dtype and not torch.is_grad_enabled()
+        stream = projected.add_(tokens) if is_reusable else tokens + projected
         return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)
 
 
