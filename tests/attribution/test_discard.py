@@ -15,7 +15,14 @@ from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import Chunks
 from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import FusedMatrix, Threshold, chunks_threshold, in_chunks, matrix_threshold
+from vitviz.attribution.threshold import (
+    FusedMatrix,
+    Threshold,
+    chunks_threshold,
+    discard_without_waiting,
+    in_chunks,
+    matrix_threshold,
+)
 from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
 
 Make = Callable[[], torch.Tensor]
@@ -103,8 +110,22 @@ def test_the_threshold_is_that_of_a_full_sort(
         threshold = matrix_threshold(matrix, count)
         assert chunks_threshold(lambda: split(matrix, rows), count) == threshold
         assert torch.equal(joined(threshold.apply(split(matrix, rows)), len(matrix)), expected)
+        assert torch.equal(discard_without_waiting(matrix, count), expected)
         # Fused matrices are cached, so they must not change.
         assert torch.equal(matrix, before)
+
+
+def test_a_graphics_card_discards_from_each_matrix_and_spares_the_first_entry() -> None:
+    torch.manual_seed(0)
+    matrices = torch.rand(3, 6, 6).round(decimals=1)
+    matrices[:, 0, 0] = 0.01
+    for count in (1, 18, 35):
+        found = discard_without_waiting(matrices, count)
+        assert torch.equal(found, torch.stack([without_lowest(matrix, count) for matrix in matrices]))
+        spared = discard_without_waiting(matrices, count, as_topk=True, keep_cls_to_cls=True)
+        assert (spared[:, 0, 0] == matrices[:, 0, 0]).all()
+        assert ((spared == 0).sum((-1, -2)) >= count - 1).all()
+    assert torch.equal(discard_without_waiting(matrices, 0), matrices)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.999])

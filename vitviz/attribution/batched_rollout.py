@@ -16,7 +16,13 @@ from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
-from vitviz.attribution.threshold import MAX_COPIED_ENTRIES, FusedMatrix, discard_in_chunks, in_chunks
+from vitviz.attribution.threshold import (
+    MAX_COPIED_ENTRIES,
+    FusedMatrix,
+    discard_in_chunks,
+    discard_without_waiting,
+    in_chunks,
+)
 from vitviz.system.threads import in_threads
 
 
@@ -39,7 +45,8 @@ def rollouts(
     maps: list[TokenMap] = []
     for group in groups_of(setup.trace for setup in setups):
         batch = setups[len(maps) : len(maps) + len(group.traces)]
-        tokens = [batch[0].propagate()] if len(batch) == 1 else _propagate_group(group, batch)
+        # One wait for a graphics card, not one for each map.
+        tokens = [batch[0].propagate()] if len(batch) == 1 else _propagate_group(group, batch).cpu()
         maps += [setup.as_map(row) for setup, row in zip(batch, tokens, strict=True)]
     return maps
 
@@ -73,7 +80,7 @@ def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
 
     def discard(matrix: torch.Tensor) -> torch.Tensor:
         """The fused matrix ``"query key"`` of one image without its lowest entries."""
-        fused = FusedMatrix(group.tokens, matrix.dtype, lambda: matrix, lambda: in_chunks(matrix))
+        fused = FusedMatrix(group.tokens, matrix, lambda: matrix, lambda: in_chunks(matrix))
         chunks = discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
         return torch.cat([chunk for _, chunk in chunks])
 
@@ -81,7 +88,10 @@ def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
         if not options.needs_all_rows:
             return group.fused_in_chunks(layer, fusion, active_rows)
         fused_matrices = group.fused(layer, fusion)
-        if options.discards:
+        if options.discards and not fused_matrices.is_cpu:
+            count = int(group.tokens**2 * options.discard_ratio)
+            fused_matrices = discard_without_waiting(fused_matrices, count, is_vit_explain, is_vit_explain)
+        elif options.discards:
             run = in_threads if fused_matrices.numel() > MAX_COPIED_ENTRIES else map
             fused_matrices = torch.stack(list(run(discard, list(fused_matrices))))
         return [(slice(0, group.tokens), fused_matrices)]

@@ -66,7 +66,7 @@ def gradient_rollout(
         # Most ties are entries that are zero already, so which of them topk discards does not matter.
         fused = FusedMatrix(
             layout.token_count,
-            precise(gradients.keys[0][:0]).dtype,
+            precise(gradients.keys[0][:0]),
             lambda: torch.cat([chunk for _, chunk in _steps(gradients, layer)]),
             lambda: _steps(gradients, layer),
         )

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.memory import empty
+from vitviz.attention.precision import precise
 from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.system.threads import in_threads
@@ -65,10 +66,13 @@ class Threshold:
 
 
 class FusedMatrix(NamedTuple):
-    """A layer's fused matrix ``"query key"``, without negative entries, computed whole or in chunks on demand."""
+    """A layer's fused matrix ``"query key"``, without negative entries, computed whole or in chunks on demand.
+
+    ``like`` has its type and device.
+    """
 
     tokens: int
-    dtype: torch.dtype
+    like: torch.Tensor
     matrix: Callable[[], torch.Tensor]
     chunks: Callable[[], Chunks]
 
@@ -77,7 +81,7 @@ class FusedMatrix(NamedTuple):
         """The fused attention weights of a layer."""
         return cls(
             trace.layout.token_count,
-            trace.dtype,
+            precise(trace.keys[:0]),
             lambda: trace.fused(layer, fusion),
             lambda: trace.fused_in_chunks(layer, fusion),
         )
@@ -105,7 +109,10 @@ def discard_in_chunks(
     count = int(entries * ratio)
     if not count:
         return fused.chunks()
-    if entries * fused.dtype.itemsize > MAX_HELD_BYTES:
+    if not fused.like.is_cpu:
+        matrix = discard_without_waiting(fused.matrix(), count, as_topk, keep_cls_to_cls)
+        return [(slice(0, fused.tokens), matrix)]
+    if entries * fused.like.itemsize > MAX_HELD_BYTES:
         return (threshold or chunks_threshold(fused.chunks, count)).apply(fused.chunks(), keep_cls_to_cls)
     matrix = fused.matrix()
     threshold = threshold or matrix_threshold(matrix, count)
@@ -116,6 +123,29 @@ def discard_in_chunks(
     return threshold.apply(in_chunks(matrix), keep_cls_to_cls)
 
 
+def discard_without_waiting(
+    matrix: torch.Tensor, count: int, as_topk: bool = False, keep_cls_to_cls: bool = False
+) -> torch.Tensor:
+    """As :func:`discard_in_chunks`, for whole matrices ``"... query key"``: no number leaves the graphics card.
+
+    A card sorts all entries sooner than it answers a question about them.
+    """
+    entries = matrix.flatten(-2)
+    if not count:
+        return matrix
+    if as_topk:
+        remaining = entries.scatter(-1, entries.topk(count, largest=False).indices, 0)
+    else:
+        value = entries.sort(-1).values[..., count - 1, None]
+        equal = entries == value
+        ties = count - (entries < value).sum(-1, keepdim=True)
+        is_lowest = (entries < value) | (equal & (equal.cumsum(-1) <= ties))
+        remaining = entries.masked_fill(is_lowest, 0)
+    if keep_cls_to_cls:
+        remaining[..., 0] = entries[..., 0]
+    return remaining.view_as(matrix)
+
+
 def discard_bytes(tokens: int, itemsize: int) -> int:
     """The most bytes that :func:`discard_in_chunks` holds in addition to chunks: the matrix, and its copy."""
     entries = tokens**2
@@ -123,10 +153,13 @@ def discard_bytes(tokens: int, itemsize: int) -> int:
 
 
 def matrix_thresholds(matrices: Sequence[torch.Tensor], ratio: float) -> list[Threshold | None]:
-    """The thresholds at a ratio for matrices ``"query key"`` of one shape; None if nothing is to be discarded."""
+    """The thresholds at a ratio for matrices ``"query key"`` of one shape; None where none is needed.
+
+    That is, if nothing is to be discarded, and on a graphics card.
+    """
     entries = matrices[0].numel()
     count = int(entries * ratio)
-    if not count:
+    if not count or not matrices[0].is_cpu:
         return [None] * len(matrices)
     # Small matrices are finished before another thread has started.
     run = in_threads if entries > MAX_COPIED_ENTRIES else map
@@ -142,10 +175,6 @@ def in_chunks(matrix: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
 
 def matrix_threshold(matrix: torch.Tensor, count: int) -> Threshold:
     """The threshold that discards the ``count`` lowest entries, at least one, of a matrix without negative entries."""
-    if matrix.device.type != "cpu":
-        value = float(matrix.flatten().kthvalue(count).values)
-        below, upto = int((matrix < value).sum()), int((matrix <= value).sum())
-        return Threshold(value, None if upto == count else count - below)
     if matrix.numel() > MAX_COPIED_ENTRIES:
         return chunks_threshold(lambda: in_chunks(matrix), count)
     # NumPy's vectorised partition takes a fifth of the time of torch's kthvalue, and a seventieth of topk's. It runs in
@@ -185,7 +214,7 @@ def _array_threshold(entries: np.ndarray, count: int) -> Threshold:
 
 
 def _entries(chunk: torch.Tensor) -> np.ndarray:
-    return chunk.flatten().cpu().numpy()
+    return chunk.flatten().numpy()
 
 
 def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
