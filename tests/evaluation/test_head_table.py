@@ -92,7 +92,7 @@ def test_the_command_prints_tables_and_writes_the_figure(
     assert output_text.count("| layer | head 0 | head 1 | head 2 | head 3 |") == 3
     saved = json.loads(output.read_text())
     for name, values in found.items():
-        torch.testing.assert_close(torch.tensor(saved["heads"][name], dtype=torch.float64), values)
+        torch.testing.assert_close(torch.tensor(saved["heads"][name]), values)
     assert main([*command, "--picture", str(tmp_path / "heads.nothing")]) == 2
     assert "heads.nothing: cannot be written" in capsys.readouterr().err
 

@@ -90,11 +90,11 @@ def received_attention(trace: AttentionTrace, first_query: int = 0) -> torch.Ten
             patches alone.
     """
     rows = slice(first_query, None)
-    received = torch.zeros(trace.layers, trace.heads, trace.layout.token_count, dtype=torch.float64)
+    received = trace.keys.new_zeros(trace.keys.shape[:3], dtype=trace.dtype)
     for layer in range(trace.layers):
         for _, weights in trace.weights_in_chunks(layer, rows):
-            received[layer] += weights.sum(1).to("cpu", torch.float64)
-    return received / (trace.layout.token_count - first_query)
+            received[layer] += weights.sum(1)
+    return received.cpu() / (trace.layout.token_count - first_query)
 
 
 def sink_patches(trace: AttentionTrace) -> list[int]:

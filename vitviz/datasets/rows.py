@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ class PictureResult:
 
 def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list[PictureResult | VitvizError]:
     """The result of each picture, or its error. Maps are computed for all pictures together if the method can do it."""
+    if analyses and not analyses[0].logits.is_cpu:
+        # One wait for a graphics card, not several for each picture.
+        logits = torch.stack([analysis.logits for analysis in analyses]).cpu()
+        analyses = [replace(analysis, logits=row) for analysis, row in zip(analyses, logits, strict=True)]
     try:
         columns = [map_batch(analyses, each.method, **each.parameters) for each in request.maps]
     except VitvizError:

@@ -53,22 +53,23 @@ def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
     """
     layout = trace.layout
     first, count = len(layout.prefix), layout.patch_count
-    cells = torch.cartesian_prod(torch.arange(layout.grid_height), torch.arange(layout.grid_width)).to(torch.float64)
-    measures = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
+    device, dtype = trace.keys.device, trace.dtype
+    sides = torch.arange(layout.grid_height, device=device), torch.arange(layout.grid_width, device=device)
+    cells = torch.cartesian_prod(*sides).to(dtype)
+    measures = {name: torch.zeros(trace.layers, trace.heads, dtype=dtype, device=device) for name in MEASURES}
     for layer in range(trace.layers):
-        total_distances, patch_counts = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
+        total_distances, patch_counts = (torch.zeros(trace.heads, dtype=dtype, device=device) for _ in range(2))
         for rows, weights in trace.weights_in_chunks(layer, slice(first, None)):
-            chunk = weights.to("cpu", torch.float64)
-            patches = chunk[..., first:]
+            patches = weights[..., first:]
             share = patches.sum(-1)
-            distances = torch.cdist(cells[rows.start - first : rows.stop - first], cells)
-            mean_distances = torch.einsum("hqk,qk->hq", patches, distances) / share
+            steps = cells[rows.start - first : rows.stop - first, None] - cells
+            mean_distances = torch.einsum("hqk,qk->hq", patches, steps.square().sum(-1).sqrt()) / share
             total_distances += mean_distances.nan_to_num(0).sum(-1)
             patch_counts += (share > 0).sum(-1)
-            measures["entropy"][layer] += torch.special.entr(chunk).sum((-1, -2)) / count
-            measures["prefix"][layer] += chunk[..., :first].sum((-1, -2)) / count
+            measures["entropy"][layer] += torch.special.entr(weights).sum((-1, -2)) / count
+            measures["prefix"][layer] += weights[..., :first].sum((-1, -2)) / count
         measures["distance"][layer] = total_distances / patch_counts
-    return measures
+    return {name: values.cpu() for name, values in measures.items()}
 
 
 def measure_heads_over(

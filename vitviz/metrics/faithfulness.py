@@ -170,6 +170,7 @@ def faithfulness(
     orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(values, generator)] for name, values in maps.items()}
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
     records = [METRICS[name] for name in metrics]
+    pixels = pixels.to(network.device)
     blank, full = ends(network, pixels, target) if records and isinstance(target, Target) else (0.0, 1.0)
     total = images_needed(metrics, len(maps))
     perturbed = (

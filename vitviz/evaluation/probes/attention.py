@@ -117,17 +117,17 @@ def head_similarity(trace: AttentionTrace) -> Findings:
         common.
     """
     heads = trace.heads
-    divergence = torch.zeros(trace.layers, heads, heads, dtype=torch.float64)
+    divergence = trace.keys.new_zeros((trace.layers, heads, heads), dtype=trace.dtype)
     for layer in range(trace.layers):
         for _, weights in trace.weights_in_chunks(layer):
-            entropy = torch.special.entr(weights).sum((-1, -2)).double()
+            entropy = torch.special.entr(weights).sum((-1, -2))
             for head in range(heads - 1):
-                pair_entropy = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
-                distance = (pair_entropy - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
+                pair_entropy = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2))
+                distance = pair_entropy - (entropy[head] + entropy[head + 1 :]) / 2
                 divergence[layer, head, head + 1 :] += distance
                 divergence[layer, head + 1 :, head] += distance
     # Rounding may push values slightly below zero.
-    divergence = (divergence / (trace.layout.token_count * math.log(2))).clamp(0, 1)
+    divergence = (divergence.cpu() / (trace.layout.token_count * math.log(2))).clamp(0, 1)
     rows, pairs = [], torch.triu_indices(heads, heads, 1)
     for layer, values in enumerate(divergence):
         distances = values[pairs[0], pairs[1]]

@@ -36,20 +36,24 @@ def logit_lens(analysis: Analysis) -> Findings:
     """
     network, layout = analysis.model.network, analysis.trace.layout
     if isinstance(network, CapturedNetwork):
-        return _findings(analysis, _module_probability(network, analysis.prepared.pixels), [], [])
+        return _findings(analysis, _module_probability(network, analysis.prepared.pixels), None, None)
     network = require_vit(network, "logit_lens")
     has_tokens = POOLINGS[network.config.pooling].width_factor == 1
     predictions, classes, probabilities = [], [], []
     for tokens in token_stream(analysis):
         with torch.inference_mode():
-            predictions.append(precise(network.read(tokens[None], layout)[0]).softmax(-1).cpu())
+            predictions.append(precise(network.read(tokens[None], layout)[0]).softmax(-1))
             if has_tokens:
                 best = [
                     precise(network.classify_each(chunk)).softmax(-1).max(-1) for chunk in tokens.split(CHUNK_TOKENS)
                 ]
-                classes.append(torch.cat([chunk.indices for chunk in best]).cpu())
-                probabilities.append(torch.cat([chunk.values for chunk in best]).cpu())
-    return _findings(analysis, torch.stack(predictions), classes, probabilities)
+                classes.append(torch.cat([chunk.indices for chunk in best]))
+                probabilities.append(torch.cat([chunk.values for chunk in best]))
+    if not has_tokens:
+        return _findings(analysis, torch.stack(predictions).cpu(), None, None)
+    return _findings(
+        analysis, torch.stack(predictions).cpu(), torch.stack(classes).cpu(), torch.stack(probabilities).cpu()
+    )
 
 
 def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch.Tensor:
@@ -59,27 +63,28 @@ def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch
 
 
 def _findings(
-    analysis: Analysis, probability: torch.Tensor, classes: list[torch.Tensor], probabilities: list[torch.Tensor]
+    analysis: Analysis,
+    probability: torch.Tensor,
+    classes: torch.Tensor | None,
+    probabilities: torch.Tensor | None,
 ) -> Findings:
     """The findings with summary and table.
 
     Args:
         analysis: analysis of the image.
         probability: ``"step class"``, prediction of each layer.
-        classes, probabilities: ``"token"`` of every step; empty if single tokens cannot be classified.
+        classes, probabilities: ``"step token"``; None if single tokens cannot be classified.
     """
-    labels, layout, has_tokens = analysis.model.labels, analysis.trace.layout, len(classes) > 0
+    labels, layout = analysis.model.labels, analysis.trace.layout
     measurements = {"probability": Measurement(probability, ("step", "class"), "probability", {"class": labels})}
-    if has_tokens:
-        measurements["token_class"] = Measurement(
-            torch.stack(classes), ("step", "token"), "index of the class", indexes="class"
-        )
-        measurements["token_probability"] = Measurement(torch.stack(probabilities), ("step", "token"), "probability")
+    if classes is not None and probabilities is not None:
+        measurements["token_class"] = Measurement(classes, ("step", "token"), "index of the class", indexes="class")
+        measurements["token_probability"] = Measurement(probabilities, ("step", "token"), "probability")
     final = int(probability[-1].argmax())
     rows = []
     for step, values in enumerate(probability):
         best_class = int(values.argmax())
-        patches = classes[step][layout.prefix_count :] if has_tokens else None
+        patches = None if classes is None else classes[step][layout.prefix_count :]
         share = "–" if patches is None else percent(float((patches == final).double().mean()))
         row = (labels[best_class], percent(float(values[best_class])), percent(float(values[final])), share)
         rows.append((step_name(step), *row))

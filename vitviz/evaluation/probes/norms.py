@@ -102,10 +102,10 @@ def massive_activations(analysis: Analysis) -> Findings:
     for stream in token_stream(analysis):
         magnitudes = precise(stream).abs()
         highest, highest_tokens = magnitudes.max(0)
-        largest.append(highest.cpu())
-        tokens.append(highest_tokens.cpu())
-        medians.append(magnitudes.flatten().median().cpu())
-    values, owners, median = torch.stack(largest), torch.stack(tokens), torch.stack(medians)
+        largest.append(highest)
+        tokens.append(highest_tokens)
+        medians.append(magnitudes.flatten().median())
+    values, owners, median = (torch.stack(parts).cpu() for parts in (largest, tokens, medians))
     massive = (values > MASSIVE_VALUE) & (values > MASSIVE_RATIO * median[:, None])
     rows = []
     for step, (magnitudes, step_owners) in enumerate(zip(values, owners, strict=True)):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from einops import rearrange
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.memory import enough_memory
+from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
 from vitviz.models.capture import CapturedNetwork
@@ -34,7 +34,7 @@ def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
         yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
         return
     vit = require_vit(network, "tokens of each layer")
-    stream = vit.stream(analysis.prepared.pixels.to(vit.device))
+    stream = vit.stream(to_device([analysis.prepared.pixels], vit.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:
             # Not around the yield, which would put the caller's code into inference mode.
