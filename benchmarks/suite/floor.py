@@ -9,7 +9,16 @@ import numpy as np
 import torch
 
 from benchmarks.benchmark import Benchmark, Case, Facts, Settings
-from benchmarks.shapes import FIVE, TI_16, Shape
+from benchmarks.shapes import (
+    FIVE,
+    TI_16,
+    Shape,
+    exponentials_of,
+    forward_operations,
+    rollout_operations,
+    trace_bytes,
+    weight_bytes,
+)
 
 RATES, FLOORS = "What this machine can do", "The least time of an analysis with mean rollout"
 RATE = "billion per second"
@@ -76,34 +85,6 @@ def _floor(shape: Shape, rates: dict[str, float]) -> dict[str, float]:
         "bytes, s": bytes_time,
         LEAST_TIME: products_time + exponentials_time + bytes_time,
     }
-
-
-def forward_operations(shape: Shape) -> float:
-    """Operations of the matrix products of a forward pass; in the top layer, other tokens stop at keys and values."""
-    tokens, width = shape.tokens, shape.width
-    embedding = 2 * (tokens - 1) * 3 * shape.patch**2 * width
-    layer = 24 * tokens * width**2 + 4 * tokens**2 * width
-    top = 6 * tokens * width**2 + 18 * width**2 + 4 * tokens * width
-    return embedding + (shape.depth - 1) * layer + top + 2 * width * shape.classes
-
-
-def rollout_operations(shape: Shape) -> float:
-    """Operations of the scores of all layers but the top one, which needs only one row."""
-    return (shape.depth - 1) * 2 * shape.tokens**2 * shape.width
-
-
-def exponentials_of(shape: Shape) -> float:
-    """Exponentials of attention, in the forward pass and in the rollout, and one for each activation of the MLPs."""
-    return (shape.depth - 1) * (2 * shape.heads * shape.tokens**2 + 4 * shape.tokens * shape.width)
-
-
-def weight_bytes(shape: Shape) -> float:
-    return 4 * (12 * shape.depth * shape.width**2 + shape.width * (3 * shape.patch**2 + shape.classes + shape.tokens))
-
-
-def trace_bytes(shape: Shape) -> float:
-    """Bytes of the queries and keys of all layers."""
-    return 4 * 2 * shape.depth * shape.tokens * shape.width
 
 
 BENCHMARK = Benchmark(

@@ -63,7 +63,8 @@ def test_a_pickled_trace_has_its_own_norms_and_not_those_of_the_batch(
         traces = make_network().encode(torch.randn(8, 3, 16, 24)).traces
     norms = traces[3].norms
     assert norms is not None
-    assert len(pickle.dumps(norms)) < norms.nbytes + 1000
+    without_norms = replace(traces[3], norms=None)
+    assert len(pickle.dumps(traces[3])) - len(pickle.dumps(without_norms)) < norms.nbytes + 1000
     assert traces[3].nbytes - replace(traces[3], norms=None).nbytes == norms.nbytes
 
 

@@ -245,18 +245,21 @@ def test_a_bias_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 
 def check_exact(trace: AttentionTrace) -> None:
     weights, layout = weights_of(trace), trace.layout
+    # Which sum a processor's kernel rounds differs: a score has an error of some units in its last place.
+    scores = trace.queries.double() @ trace.keys.double().mT * trace.scale
+    bound = max(1e-5, 4 * torch.finfo(torch.float32).eps * float(scores.abs().max()))
     sample = [*range(layout.prefix_count + 1), layout.token_count // 2, layout.token_count - 1]
     # First with the log sums of the network, then with those that the trace computes.
     for _ in range(2):
         for token in sample:
-            close(trace.rows(token).double(), weights[:, :, token], 1e-5)
-            close(trace.columns(token).double(), weights[..., token], 1e-5)
-        close(trace.rows("patches").double(), weights[:, :, layout.prefix_count :].mean(2), 1e-5)
+            close(trace.rows(token).double(), weights[:, :, token], bound)
+            close(trace.columns(token).double(), weights[..., token], bound)
+        close(trace.rows("patches").double(), weights[:, :, layout.prefix_count :].mean(2), bound)
         for layer in range(trace.layers):
-            close(trace.row(layer, sample[-1]).double(), weights[layer, :, sample[-1]], 1e-5)
-            close(trace.weights(layer).double(), weights[layer], 1e-5)
+            close(trace.row(layer, sample[-1]).double(), weights[layer, :, sample[-1]], bound)
+            close(trace.weights(layer).double(), weights[layer], bound)
             for fusion, function in FUSIONS.items():
-                close(trace.fused(layer, fusion).double(), function(weights[layer], 0), 1e-5)
+                close(trace.fused(layer, fusion).double(), function(weights[layer], 0), bound)
         trace.known_log_sums.clear()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from vitviz.analysis.card import card
 from vitviz.attention.layout import Query
-from vitviz.attention.memory import enough_memory
+from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
@@ -117,7 +118,7 @@ class Analysis:
             raise MethodError(f"{self.model.name} has no classifier: it has no energy score")
         return float(energy(self.logits))
 
-    @property
+    @cached_property
     def ood_score(self) -> float:
         """How much the image is like the training images, by the model's :class:`~vitviz.weights.detector.OODDetector`.
 
@@ -358,7 +359,7 @@ class Analysis:
         inputs = self._inputs.get(key)
         if inputs is None:
             target = as_target(key, network.config.classes, labels)
-            inputs = AttributionInput(network, self.prepared.pixels.to(network.device), target)
+            inputs = AttributionInput(network, to_device([self.prepared.pixels], network.device), target)
             self._inputs.clear()
             if self._keeps_gradients:
                 self._inputs[key] = inputs

@@ -11,7 +11,7 @@ from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
-from vitviz.attention.memory import enough_memory
+from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
@@ -125,8 +125,8 @@ class Encoder:
         cost = self.cost_at(geometry.input_height, geometry.input_width, len(prepared))
         size = f"input of {geometry.input_width}×{geometry.input_height}: {cost.tokens:,} tokens"
         with torch.inference_mode(), enough_memory(f"{size}, about {cost.nbytes:,} bytes"):
-            pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            arguments = (pixels.to(network.device), self.storage, self.keep_bytes, report)
+            pixels = to_device([one.pixels for one in prepared], network.device)
+            arguments = (pixels, self.storage, self.keep_bytes, report)
             encoding = network.encode(*arguments) if self.forward is None else self.forward(network, *arguments)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *fields) for fields in zip(prepared, logits, encoding.traces, strict=True)]

@@ -101,4 +101,4 @@ def _max_traces(trace: AttentionTrace) -> int:
 
 def _max_bytes(like: torch.Tensor) -> int:
     """The most bytes for a group's attention in one layer, so that each thread's share stays in its core's cache."""
-    return CHUNK_BYTES * torch.get_num_threads() if like.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    return CHUNK_BYTES * torch.get_num_threads() if like.is_cpu else DEVICE_CHUNK_BYTES

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -102,15 +102,13 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """An uninitialised, contiguous tensor with the device and type of ``like``; a large one reuses memory."""
     nbytes = math.prod(shape) * like.itemsize
-    if like.device.type != "cpu" or nbytes < BLOCK_BYTES:
+    if not like.is_cpu or nbytes < BLOCK_BYTES:
         return like.new_empty(shape)
     return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
 
 
-def empty_record(
-    shape: tuple[int, int, int, int], like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Uninitialised queries and keys ``"layer head token dim"``, and log-sums ``"layer head token"``.
+def empty_record(shape: tuple[int, ...], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Uninitialised queries and keys ``"... layer head token dim"``, and log-sums ``"... layer head token"``.
 
     Keys are stored transposed, with the tokens contiguous: the product of a few queries with all keys is then fastest.
     """
@@ -127,7 +125,7 @@ def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
     """
     if layer not in (depth // 2, 3 * depth // 4):
         return
-    if activation.device.type == "cpu" and activation.nbytes >= BLOCK_BYTES and _trim is not None:
+    if activation.is_cpu and activation.nbytes >= BLOCK_BYTES and _trim is not None:
         _trim(0)
 
 
@@ -137,11 +135,29 @@ def buffer_view(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
-    """Copy ``"head token dim"`` into a tensor of the same shape, with any strides and of any type.
+    """Copy ``"... head token dim"`` into a tensor of the same shape, with any strides and of any type.
 
-    The copy reads a source whose heads are interleaved in each token once per head. Blocks of tokens keep its pages in
-    the processor's translation buffer.
+    The copy reads a source whose heads are interleaved in each token once per head. On a processor, blocks of tokens
+    keep its pages in the translation buffer.
     """
-    for start in range(0, source.shape[1], TOKEN_BLOCK):
-        block = slice(start, start + TOKEN_BLOCK)
-        into[:, block] = source[:, block]
+    step = TOKEN_BLOCK if source.is_cpu else source.shape[-2]
+    for start in range(0, source.shape[-2], step):
+        block = slice(start, start + step)
+        into[..., block, :] = source[..., block, :]
+
+
+def to_device(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """Tensors, joined along their first axis, on a device; on a graphics card without waiting for it."""
+    if device.type != "cuda":
+        return (tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))).to(device)
+    if not all(tensor.is_cpu for tensor in tensors):
+        return torch.cat([tensor.to(device) for tensor in tensors])
+    shape = (sum(len(tensor) for tensor in tensors), *tensors[0].shape[1:])
+    # Only from pinned memory does a copy go on by itself.
+    pinned = torch.empty(shape, dtype=tensors[0].dtype, pin_memory=True)
+    return torch.cat(list(tensors), out=pinned).to(device, non_blocking=True)
+
+
+def without_neighbours(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if it is part of a larger block of memory, all of which would enter a pickle."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor

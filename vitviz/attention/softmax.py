@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend
 
 from vitviz.attention.layout import index_from_end
 from vitviz.attention.memory import buffer_view, empty
@@ -18,6 +19,7 @@ HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max
 ORDER_FUSIONS = ("max", "min")
 # Two buffers of this size and the keys of a layer fit into the second-level caches of two CPU cores.
 CHUNK_BYTES = 4 * 2**20
+# A graphics card needs fewer, larger kernels.
 DEVICE_CHUNK_BYTES = 128 * 2**20
 # A computation can only be cancelled between kernels. On two cores, this many operations take a fraction of a second.
 OPERATIONS_PER_KERNEL = 2**35
@@ -71,7 +73,7 @@ def scores_in_chunks(
     """
     heads, tokens, _ = keys.shape
     start, end, _ = rows.indices(queries.shape[1])
-    chunk_bytes = max_bytes or (CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES)
+    chunk_bytes = max_bytes or (CHUNK_BYTES if keys.is_cpu else DEVICE_CHUNK_BYTES)
     count = max(1, min(end - start, chunk_bytes // (heads * tokens * keys.itemsize)))
     # Made contiguous once; otherwise every product would copy them.
     columns = keys.transpose(1, 2).contiguous()
@@ -155,18 +157,18 @@ def attend(
             computation.
 
     Returns:
-        The weighted values, and the logarithm of each row's sum of exponentials, ``"batch head query"``, or None. The
-        kernel returns the latter in full precision on a CPU, unless it computes in half precision.
+        The weighted values, and the logarithm of each row's sum of exponentials, ``"batch head query"``, or None where
+        the kernel does not return it in full precision.
     """
     count = queries.shape[-2]
     # Each query takes two products with all keys.
     chunk_size = max(1, OPERATIONS_PER_KERNEL // (4 * max(1, keys.numel())))
-    if on_chunk is None or count <= chunk_size:
-        return _attend(queries, keys, values, scale)
+    if on_chunk is None or count <= chunk_size or not keys.is_cpu:
+        return attend_with_sums(queries, keys, values, scale)
     context, log_sums = None, []
     for start in range(0, count, chunk_size):
         rows = slice(start, start + chunk_size)
-        chunk, sums = _attend(queries[:, :, rows], keys, values, scale)
+        chunk, sums = attend_with_sums(queries[:, :, rows], keys, values, scale)
         if context is None:
             batch, heads, _, dim = chunk.shape
             # As the kernel lays out its result: the heads of a token side by side.
@@ -178,33 +180,47 @@ def attend(
     return context, torch.cat(log_sums, -1) if log_sums else None
 
 
-def _attend(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if can_return_sums(queries, keys, values):
-        return attend_with_sums(queries, keys, values, scale)
-    return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
-
-
-def can_return_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
-    """Whether :func:`attend_with_sums` accepts these tensors and returns the sums in full precision."""
-    is_precise = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
-    # The kernel assumes that a token's features are contiguous.
-    is_contiguous = all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
-    return queries.device.type == "cpu" and is_precise and is_contiguous and queries.numel() > 0
-
-
 def attend_with_sums(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values weighted by attention, all ``"batch head token dim"``, and the logarithm of each row's sum of
-    exponentials, ``"batch head query"``.
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """As :func:`attend`, in one call of the kernel that ``scaled_dot_product_attention`` would choose.
 
-    This is the CPU kernel of ``scaled_dot_product_attention``, which drops the second result.
+    The kernels return the sums, which that function drops.
     """
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    context, log_sums = kernel(queries, keys, values, scale=scale)
-    return context, log_sums.detach()
+    kernel = None
+    if _has_precise_sums(queries, keys, values):
+        kernel = _KERNELS.get((queries.device.type, torch._fused_sdp_choice(queries, keys, values, scale=scale)))
+    if kernel is None:
+        return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
+    name, arguments = kernel
+    context, log_sums, *_ = getattr(torch.ops.aten, name)(queries, keys, values, *arguments, scale=scale)
+    # One kernel fills the sums up to a multiple of 32 queries, another appends an axis of length 1.
+    batch, heads, count, _ = queries.shape
+    return context, log_sums.detach().reshape(batch, heads, -1)[..., :count]
+
+
+def _has_precise_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether a kernel takes these tensors as they are and returns the sums in at least single precision."""
+    if not queries.dtype == keys.dtype == values.dtype or not queries.numel():
+        return False
+    # The kernels assume that a token's features are contiguous; on a card also that they are in blocks of eight.
+    if any(tensor.stride(-1) != 1 for tensor in (queries, keys, values)):
+        return False
+    device = queries.device.type
+    if device == "cpu":
+        return queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    if queries.shape[-1] % 8 or values.shape[-1] % 8:
+        return False
+    return not torch.is_autocast_enabled(device) or queries.dtype == torch.get_autocast_dtype(device)
+
+
+_KERNELS: dict[tuple[str, int], tuple[str, tuple[object, ...]]] = {
+    ("cpu", SDPBackend.FLASH_ATTENTION.value): ("_scaled_dot_product_flash_attention_for_cpu", ()),
+    ("cuda", SDPBackend.FLASH_ATTENTION.value): ("_scaled_dot_product_flash_attention", ()),
+    ("cuda", SDPBackend.EFFICIENT_ATTENTION.value): ("_scaled_dot_product_efficient_attention", (None, True)),
+    ("cuda", SDPBackend.CUDNN_ATTENTION.value): ("_scaled_dot_product_cudnn_attention", (None, True)),
+}
+"""torch's functions by device and by its number of the kernel, with their arguments after the values."""
 
 
 def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = None) -> torch.Tensor:

@@ -17,7 +17,7 @@ class TokenMap:
     """One value per patch, and one per prefix token.
 
     Args:
-        values: ``"grid_height grid_width"``.
+        values: ``"grid_height grid_width"``; kept in the computer's main memory.
         prefix: value of each prefix token by name, such as the attention of the CLS token to itself.
         quantity: what a value is, such as ``"attention weight"``.
         description: how the map was computed, as captions show it.
@@ -36,6 +36,8 @@ class TokenMap:
     signed: bool = False
 
     def __post_init__(self) -> None:
+        # A map is small and about to be read: all questions about it cost one wait for a graphics card.
+        object.__setattr__(self, "values", self.values.cpu())
         if self.values.ndim != 2:
             raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
         if not all(map(math.isfinite, self.range)):
@@ -51,6 +53,7 @@ class TokenMap:
         cls, tokens: torch.Tensor, layout: TokenLayout, quantity: str, description: str, domain: tuple[float, float]
     ) -> TokenMap:
         """A map from one value per token, ``"token"``: patches as the grid, prefix tokens by name."""
+        tokens = tokens.cpu()
         prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
         return cls(layout.grid(tokens), prefix, quantity, description, domain)
 

@@ -12,7 +12,7 @@ import torch
 from einops import einsum
 
 from vitviz.attention.layout import Query, TokenLayout, index_from_end
-from vitviz.attention.memory import empty
+from vitviz.attention.memory import empty, to_device, without_neighbours
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
@@ -110,8 +110,13 @@ class AttentionTrace:
         return f"AttentionTrace({self.layers} layers × {self.heads} heads, {tokens})"
 
     def __getstate__(self) -> dict[str, Any]:
+        parts = {
+            name: without_neighbours(value) if isinstance(value, torch.Tensor) else value
+            for name, value in self.__dict__.items()
+        }
+        log_sums = {layer: without_neighbours(sums) for layer, sums in self.known_log_sums.items()}
         # Fused matrices would make a pickle many times as large, and can be recomputed.
-        return {**self.__dict__, "_cached_fused": {}}
+        return {**parts, "known_log_sums": log_sums, "_cached_fused": {}}
 
     @property
     def layers(self) -> int:
@@ -277,10 +282,12 @@ class AttentionTrace:
         Raises:
             MethodError: no key would be left.
         """
-        excluded = torch.zeros(self.layout.token_count, dtype=torch.bool, device=self.keys.device)
+        # Made on the processor, since a graphics card would have to be waited for.
+        excluded = torch.zeros(self.layout.token_count, dtype=torch.bool)
         excluded[list(tokens)] = True
         if excluded.all():
             raise MethodError(f"all {len(excluded)} tokens left out: expected at least one that is attended to")
+        excluded = to_device([excluded], self.keys.device)
         mask = torch.zeros(len(excluded), dtype=self.dtype, device=self.keys.device).masked_fill(excluded, -math.inf)
         # One row, expanded over the queries without memory of its own.
         bias = mask.expand(1, 1, len(excluded), -1) if self.bias is None else self.bias + mask

@@ -57,10 +57,10 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
 
     Parameters, values and errors as in :func:`attention`.
     """
+    weights = torch.stack([_heads(trace, layer, query, direction) for layer in range(trace.layers)])
     return [
         [_map(tokens, trace, layer, f"head {head}", query, direction) for head, tokens in enumerate(heads)]
-        for layer in range(trace.layers)
-        for heads in [_heads(trace, layer, query, direction)]
+        for layer, heads in enumerate(weights.cpu())
     ]
 
 

@@ -120,6 +120,7 @@ def as_map(
     Raises:
         MethodError: every patch was discarded.
     """
+    tokens = tokens.cpu()
     details = [settings, f"residual {options.residual_weight:g}"]
     details += [f"lowest {100 * options.discard_ratio:g}% discarded"] * options.discards
     details += [layer_range(options.start_layer, layers), *([exclusion] if exclusion else [])]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from typing import Literal, overload
 
 import torch
@@ -181,8 +182,9 @@ class VisionTransformer(nn.Module):
             ConfigError: the storage is none of these.
         """
         dtype = None if storage is None else type_of(storage, "storage")
+        # Queries, keys and log-sums: of each image on a processor, of the whole batch on a graphics card.
         records: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        known_log_sums: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+        known_log_sums: list[int] = []
         norms: list[torch.Tensor] = []
 
         def report_layers(done: int) -> None:
@@ -190,24 +192,34 @@ class VisionTransformer(nn.Module):
                 report(Progress(done, self.config.depth))
 
         def record(layer: int, attention: AttentionOutput) -> None:
-            queries, keys, log_sums = attention.queries, attention.keys, attention.log_sums
+            keys, log_sums = attention.keys, attention.log_sums
             if layer == 0:
+                like = precise(keys[:0]) if dtype is None else keys[:0].to(dtype)
                 # All layers in one allocation: small blocks between the activations would fragment memory.
-                like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
-                records.extend(empty_record((depth, *keys.shape[1:]), like) for _ in keys)
-            for image, (all_queries, all_keys, sums) in enumerate(records):
-                copy_tokens(queries[image].detach(), all_queries[layer])
-                copy_tokens(keys[image].detach(), all_keys[layer])
-                # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
-                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == all_keys.dtype:
-                    sums[layer] = log_sums[image]
-                    known_log_sums[image][layer] = sums[layer]
+                shape = (self.config.depth, *keys.shape[1:])
+                if keys.is_cpu:
+                    records.extend(empty_record((1, *shape), like) for _ in keys)
+                else:
+                    records.append(empty_record((len(keys), *shape), like))
+            # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
+            is_exact = torch.promote_types(keys.dtype, records[0][1].dtype) == records[0][1].dtype
+            has_sums = log_sums is not None and log_sums.shape[-1] == keys.shape[2] and is_exact
+            images = len(keys) // len(records)
+            for number, (all_queries, all_keys, sums) in enumerate(records):
+                part = slice(number * images, (number + 1) * images)
+                copy_tokens(attention.queries[part].detach(), all_queries[:, layer])
+                copy_tokens(keys[part].detach(), all_keys[:, layer])
+                if has_sums:
+                    assert log_sums is not None
+                    sums[:, layer] = log_sums[part]
+            known_log_sums.extend([layer] * has_sums)
             report_layers(layer + 1)
 
         def measure(tokens: torch.Tensor) -> None:
             lengths = torch.linalg.vector_norm(precise(tokens.detach()), dim=-1)
+            missing = norms[0].shape[1] - lengths.shape[1] if norms else 0
             # The last layer may compute only the first tokens.
-            norms.append(F.pad(lengths, (0, norms[0].shape[1] - lengths.shape[1] if norms else 0), value=math.nan))
+            norms.append(F.pad(lengths, (0, missing), value=math.nan) if missing else lengths)
 
         tokens, layout = self._run(pixels, record, on_chunk=report_layers, on_tokens=measure)
         norms_by_image = torch.stack(norms, 1)
@@ -217,20 +229,21 @@ class VisionTransformer(nn.Module):
             F.pad(self.pooler.weights(attention).detach(), (layout.prefix_count, 0)) for attention in pooling_attention
         ]
         if records:
-            trim_heap(records[0][1][0])
+            trim_heap(records[0][1][0, 0])
         traces = [
             AttentionTrace(
                 queries,
                 keys,
                 self.scale,
                 layout,
-                known_log_sums=sums,
+                known_log_sums={layer: sums[layer] for layer in known_log_sums},
                 keep_bytes=keep_bytes,
                 pooled=pooling_weights[0][image] if pooling_weights else None,
-                # A copy: a pickle of a view would include the norms of the whole batch.
-                norms=norms_by_image[image].clone(),
+                norms=norms_by_image[image],
             )
-            for image, ((queries, keys, _), sums) in enumerate(zip(records, known_log_sums, strict=True))
+            for image, (queries, keys, sums) in enumerate(
+                chain.from_iterable(zip(*each, strict=True) for each in records)
+            )
         ]
         return Encoding(logits, tuple(traces))
 

@@ -123,5 +123,5 @@ def schedule(step: int, steps: int, warmup: float, cooldown: float = 1.0) -> flo
 def average_into(averaged: nn.Module, network: nn.Module, step: int, decay: float) -> None:
     """Update the exponential moving average of the weights; it decays faster in the first steps."""
     weight = 1 - min(decay, (1 + step) / (10 + step))
-    for average, parameter in zip(averaged.parameters(), network.parameters(), strict=True):
-        average.lerp_(parameter.detach(), weight)
+    with torch.no_grad():
+        torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), weight)

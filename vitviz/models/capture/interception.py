@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
-from vitviz.attention.softmax import attend_with_sums, can_return_sums
+from vitviz.attention.softmax import attend_with_sums
 from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeat_groups
 from vitviz.models.capture.eager_attention import EagerAttentionTracer, Function
 from vitviz.models.capture.multi_head import multi_head_call
@@ -95,7 +94,7 @@ def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCa
     bound.apply_defaults()
     arguments = bound.arguments
     queries, keys, values = arguments["query"], arguments["key"], arguments["value"]
-    if _returns_sums(arguments):
+    if _is_plain(arguments):
         output, log_sums = attend_with_sums(queries, keys, values, arguments["scale"])
     else:
         output, log_sums = F.scaled_dot_product_attention(*args, **kwargs), None
@@ -108,13 +107,9 @@ def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCa
     return AttentionCall(queries, keys, values, scale, bias, output, log_sums=log_sums)
 
 
-def _returns_sums(arguments: Mapping[str, Any]) -> bool:
-    """Whether torch passes these arguments of the fused function unchanged to the kernel that returns the sums."""
+def _is_plain(arguments: Mapping[str, Any]) -> bool:
+    """Whether these arguments of the fused function are three tensors and a scale, without mask, dropout or groups."""
     tensors = [arguments[name] for name in ("query", "key", "value")]
     if arguments["attn_mask"] is not None or any(arguments[name] for name in ("dropout_p", "is_causal", "enable_gqa")):
         return False
-    if not all(type(tensor) is torch.Tensor and tensor.ndim == 4 for tensor in tensors):
-        return False
-    if not can_return_sums(*tensors):
-        return False
-    return torch._fused_sdp_choice(*tensors, scale=arguments["scale"]) == SDPBackend.FLASH_ATTENTION.value
+    return all(type(tensor) is torch.Tensor and tensor.ndim == 4 for tensor in tensors)

@@ -82,7 +82,8 @@ class Recording:
             all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(windowed))
         # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
-        is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and all_keys.dtype == keys.dtype
+        is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
+        is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
         if call.log_sums is not None and is_exact:
             self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
