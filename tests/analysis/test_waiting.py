@@ -19,7 +19,7 @@ from vitviz.attribution import attention_sheet, rollout, rollout_matrix
 from vitviz.attribution.batched_rollout import rollouts
 from vitviz.models.network import Encoding
 
-KERNELS = (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION)
+KERNELS = (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION)
 ROLLOUTS: tuple[dict[str, Any], ...] = (
     {},
     {"head_fusion": "max"},

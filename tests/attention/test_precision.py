@@ -258,7 +258,7 @@ def test_a_trained_network_in_half_precision_is_as_good_as_stated(
         exact, found = bundled.network.encode(pixels), half.encode(pixels)
     of_logits, of_weights, of_rollouts = COMPUTED[precision]
     assert found.logits.dtype == torch.float32
-    assert found.traces[0].queries.dtype == torch.float32
+    assert found.traces[0].queries.dtype == HALVES[precision]
     assert 0 < float((found.logits - exact.logits).abs().max() / exact.logits.abs().max()) < of_logits
     assert 0 < weights_error(found.traces[0], exact.traces[0]) < of_weights
     assert 0 < rollout_error(found.traces[0], exact.traces[0]) < of_rollouts
@@ -281,7 +281,7 @@ def test_a_random_network_in_half_precision_is_as_good_as_stated(
     assert found.logits.dtype == torch.float32
     assert 0 < float((found.logits - exact.logits).abs().max() / exact.logits.abs().max()) < of_logits
     for trace, expected in zip(found.traces, exact.traces, strict=True):
-        assert trace.queries.dtype == trace.keys.dtype == torch.float32
+        assert trace.queries.dtype == trace.keys.dtype == HALVES[precision]
         # The sums are those of rounded weights, unlike the trace's own.
         assert not trace.known_log_sums
         for layer in range(trace.layers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -38,9 +39,7 @@ class TraceGroup:
 
         The next chunk overwrites the weights of the last.
         """
-        # Concatenated in the transposed layout in which the traces store keys, which the product reads fastest.
-        keys = torch.cat([precise(trace.keys[layer]).transpose(1, 2) for trace in self.traces]).transpose(1, 2)
-        queries = torch.cat([precise(trace.queries[layer]) for trace in self.traces])
+        queries, keys = self._queries[layer].flatten(0, 1), self._keys[layer].flatten(0, 1)
         sums = [trace.known_log_sums[layer] for trace in self.traces if layer in trace.known_log_sums]
         log_sums = torch.cat(sums) if len(sums) == len(self.traces) else None
         return weights_in_chunks(
@@ -66,6 +65,18 @@ class TraceGroup:
     def _fused(self, layer: int, fuse: Fuse, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
         for block, weights in self.weights_in_chunks(layer, rows):
             yield block, fuse(weights.unflatten(0, (-1, self.heads)), 1)
+
+    @cached_property
+    def _queries(self) -> torch.Tensor:
+        """``"layer image head token dim"``."""
+        return precise(torch.stack([trace.queries for trace in self.traces], 1))
+
+    @cached_property
+    def _keys(self) -> torch.Tensor:
+        """``"layer image head token dim"``, on a processor with the tokens contiguous, as traces store them."""
+        if not self.traces[0].keys.is_cpu:
+            return precise(torch.stack([trace.keys for trace in self.traces], 1))
+        return precise(torch.stack([trace.keys.transpose(2, 3) for trace in self.traces], 1)).transpose(3, 4)
 
     def _bias(self, layer: int) -> torch.Tensor | None:
         if self.traces[0].bias is None:

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from vitviz.attention.precision import precise
 from vitviz.errors.kinds import LimitError
 
 BLOCK_BYTES = 2 * 2**20
@@ -107,14 +106,16 @@ def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
 
 
-def empty_record(shape: tuple[int, ...], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Uninitialised queries and keys ``"... layer head token dim"``, and log-sums ``"... layer head token"``.
+def empty_record(shape: tuple[int, ...], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Uninitialised queries and keys, ``"... layer head token dim"``.
 
-    Keys are stored transposed, with the tokens contiguous: the product of a few queries with all keys is then fastest.
+    On a processor, keys are stored transposed, with the tokens contiguous: the product of a few queries with all keys
+    is then fastest.
     """
+    if not like.is_cpu:
+        return empty(shape, like), empty(shape, like)
     *rows, tokens, dim = shape
-    keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
-    return empty(shape, like), keys, empty((*rows, tokens), precise(like))
+    return empty(shape, like), empty((*rows, dim, tokens), like).transpose(-1, -2)
 
 
 def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
@@ -140,9 +141,11 @@ def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
     The copy reads a source whose heads are interleaved in each token once per head. On a processor, blocks of tokens
     keep its pages in the translation buffer.
     """
-    step = TOKEN_BLOCK if source.is_cpu else source.shape[-2]
-    for start in range(0, source.shape[-2], step):
-        block = slice(start, start + step)
+    if not source.is_cpu:
+        into.copy_(source)
+        return
+    for start in range(0, source.shape[-2], TOKEN_BLOCK):
+        block = slice(start, start + TOKEN_BLOCK)
         into[..., block, :] = source[..., block, :]
 
 

@@ -22,6 +22,7 @@ from vitviz.attribution.propagation import (
     normalising_step,
     propagate,
     start_row,
+    start_rows,
 )
 from vitviz.attribution.threshold import FusedMatrix, discard_in_chunks
 from vitviz.models.gradients import GradientTrace
@@ -74,7 +75,8 @@ def gradient_rollout(
 
     pooled = gradients.pooled if query is None else None
     query = gradients.default_query if query is None else query
-    row, active_rows = start_row(layout, query, options, precise(gradients.keys[0][:0]))
+    active_rows = start_rows(layout, query, options)
+    row = start_row(layout, active_rows, precise(gradients.keys[0][:0]))
     query_name = layout.name(query)
     if pooled is not None:
         row, active_rows = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS

@@ -73,7 +73,7 @@ def _layer_gradients(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     angles, read_count = network.angles(layout), network.tokens_read(layout, target.reads)
     for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
-        with torch.inference_mode(False), torch.no_grad(), network.computing():
+        with torch.inference_mode(False), torch.no_grad():
             attention = layer.attend(tokens, angles, count)
             if number >= start_layer:
                 with torch.enable_grad():

@@ -88,10 +88,8 @@ def propagate(
     return tokens
 
 
-def start_row(
-    layout: TokenLayout, query: Query, options: RolloutOptions, like: torch.Tensor
-) -> tuple[torch.Tensor, slice]:
-    """The one-hot row of a token and its slice: ``tokens`` and ``active_rows`` of :func:`propagate`.
+def start_rows(layout: TokenLayout, query: Query, options: RolloutOptions) -> slice:
+    """The tokens at which a propagation starts, ``active_rows`` of :func:`propagate`.
 
     Raises:
         QueryError: the model has no such token.
@@ -100,10 +98,14 @@ def start_row(
     if options.reference is not None and layout.default_query != "cls":
         reason = f"this model has no CLS token, which {options.reference} takes for granted"
         raise MethodError(f"reference {options.reference!r}: {reason}")
-    selection = layout.select(query)
+    return layout.select(query)
+
+
+def start_row(layout: TokenLayout, selection: slice, like: torch.Tensor) -> torch.Tensor:
+    """Equal shares of these tokens, ``"1 token"``: ``tokens`` of :func:`propagate`."""
     row = like.new_zeros(1, layout.token_count)
     row[:, selection] = 1 / (selection.stop - selection.start)
-    return row, selection
+    return row
 
 
 def as_map(

@@ -6,6 +6,7 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -25,6 +26,7 @@ from vitviz.attribution.propagation import (
     normalising_step,
     propagate,
     start_row,
+    start_rows,
 )
 from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks, matrix_thresholds
 from vitviz.errors.kinds import MethodError
@@ -100,7 +102,6 @@ class RolloutSetup:
         trace: trace of the image, without the excluded tokens.
         head_fusion: as in :func:`rollout`.
         options: options of the steps.
-        row: ``"1 token"``, the start of the propagation.
         active_rows: slice of the non-zero tokens of ``row``.
         name: the query's name in the caption.
         exclusion: the excluded tokens in the caption.
@@ -109,7 +110,6 @@ class RolloutSetup:
     trace: AttentionTrace
     head_fusion: str
     options: RolloutOptions
-    row: torch.Tensor
     active_rows: slice
     name: str
     exclusion: str
@@ -133,11 +133,23 @@ class RolloutSetup:
         trace, exclusion = exclude_tokens(trace, exclude)
         pooled = trace.pooled if query is None else None
         query = trace.layout.default_query if query is None else query
-        row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
+        active_rows = start_rows(trace.layout, query, options)
         if pooled is not None:
-            row, active_rows = pooled.mean(0, keepdim=True).to(row), ALL_ROWS
-        name = trace.layout.name(query) if pooled is None else POOLING_QUERY
-        return cls(trace, head_fusion, options, row, active_rows, name, exclusion)
+            return cls(trace, head_fusion, options, ALL_ROWS, POOLING_QUERY, exclusion)
+        return cls(trace, head_fusion, options, active_rows, trace.layout.name(query), exclusion)
+
+    @cached_property
+    def row(self) -> torch.Tensor:
+        """``"1 token"``, the start of the propagation."""
+        if self.starts_at_pooling:
+            assert self.trace.pooled is not None
+            return self.trace.pooled.mean(0, keepdim=True).to(self.trace.dtype)
+        return start_row(self.trace.layout, self.active_rows, precise(self.trace.keys[:0]))
+
+    @property
+    def starts_at_pooling(self) -> bool:
+        """Whether the map is that of the learned query of an attention pooling."""
+        return self.name == POOLING_QUERY
 
     @property
     def has_normalised_rows(self) -> bool:

@@ -114,8 +114,7 @@ def switched_off(
         if angles is not None:
             angles = angles[indices[layout.prefix_count :] - layout.prefix_count]
         for (layer, count), head_mask in zip(network.steps(layout, output), mask, strict=True):
-            with network.computing():
-                tokens = layer(tokens, angles, min(count, len(remaining)), head_mask)
+            tokens = layer(tokens, angles, min(count, len(remaining)), head_mask)
         return network.read(tokens, layout, output)[0]
 
 
@@ -150,12 +149,11 @@ def head_effects(
         tokens, layout = network.embed(pixels.to(network.device))
         angles, steps = network.angles(layout), network.steps(layout, score.reads)
         for number, (layer, count) in enumerate(steps):
-            with network.computing():
-                context = layer.attend(tokens, angles, count).context
-                ablated = layer.residual_mlp(_repeat(tokens, config.heads), context * masks.to(context.dtype))
-                for above, queries in steps[number + 1 :]:
-                    ablated = above(ablated, angles, queries)
-                tokens = layer.residual_mlp(tokens, context)
+            context = layer.attend(tokens, angles, count).context
+            ablated = layer.residual_mlp(_repeat(tokens, config.heads), context * masks.to(context.dtype))
+            for above, queries in steps[number + 1 :]:
+                ablated = above(ablated, angles, queries)
+            tokens = layer.residual_mlp(tokens, context)
             without[number] = score.scores(network.read(ablated, layout, score.reads)).cpu()
             if report is not None:
                 report(Progress((number + 1) * config.heads, without.numel()))

@@ -58,16 +58,14 @@ def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Tar
             tokens, layout = network.embed(pixels.clone())
             angles, steps = network.angles(layout), network.steps(layout, target.reads)
             for layer, count in steps[:start_layer]:
-                with network.computing():
-                    tokens = layer(tokens, angles, count)
+                tokens = layer(tokens, angles, count)
         with torch.enable_grad():
             attentions: list[AttentionOutput] = []
             contexts: list[torch.Tensor] = []
             for layer, count in steps[start_layer:]:
-                with network.computing():
-                    attention = layer.attend(tokens, angles, count)
-                    context = attention.context if contexts else attention.context.detach().requires_grad_()
-                    tokens = layer.residual_mlp(tokens, context)
+                attention = layer.attend(tokens, angles, count)
+                context = attention.context if contexts else attention.context.detach().requires_grad_()
+                tokens = layer.residual_mlp(tokens, context)
                 attentions.append(attention)
                 contexts.append(context)
             pooling_attention: list[AttentionOutput] = []
@@ -116,10 +114,9 @@ def layer_features(
             tokens, layout = vit.embed(pixels.clone())
             angles, steps = vit.angles(layout), vit.steps(layout, target.reads)
             for below, count in steps[:layer]:
-                with vit.computing():
-                    tokens = below(tokens, angles, count)
+                tokens = below(tokens, angles, count)
         (encoder_layer, count), *above = steps[layer:]
-        with torch.enable_grad(), vit.computing():
+        with torch.enable_grad():
             normed = encoder_layer.attention_norm(tokens).detach().requires_grad_()
             stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
             for layer_above, count in above:

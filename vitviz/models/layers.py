@@ -115,8 +115,11 @@ class Attention(nn.Module):
             count: number of query tokens.
             on_chunk: as in :func:`vitviz.attention.softmax.attend`.
         """
-        queries, keys, values = self._queries_keys_values(tokens)
-        queries, keys = self.query_norm(queries), self.key_norm(keys)
+        # In the precision of the linear maps.
+        queries, keys, values = self._queries_keys_values(tokens.to(self.qkv.weight.dtype))
+        if isinstance(self.query_norm, nn.LayerNorm):
+            queries = self.query_norm(precise(queries)).to(values.dtype)
+            keys = self.key_norm(precise(keys)).to(values.dtype)
         if angles is not None:
             queries, keys = rotate(queries, angles), rotate(keys, angles)
         active_queries = queries[:, :, :count]
@@ -176,7 +179,7 @@ class EncoderLayer(nn.Module):
         # Frees queries, keys and values before the MLP runs.
         del attention
         if head_mask is not None:
-            context = context * rearrange(head_mask, "head -> head 1 1")
+            context = (context * rearrange(head_mask, "head -> head 1 1")).to(context.dtype)
         return self.residual_mlp(tokens, context)
 
     def attend(
@@ -213,7 +216,8 @@ class EncoderLayer(nn.Module):
         # In place only if nobody needs the projection, and if it has the precision of the stream.
         is_reusable = projected.dtype == tokens.dtype and not torch.is_grad_enabled()
         stream = projected.add_(tokens) if is_reusable else tokens + projected
-        return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)
+        hidden = self.mlp_norm(stream).to(self.attention.qkv.weight.dtype)
+        return torch.add(stream, self.mlp(hidden), out=output)
 
 
 class AttentionPooling(nn.Module):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import Literal, overload
@@ -169,6 +168,8 @@ class VisionTransformer(nn.Module):
     ) -> Encoding:
         """Classify images and record the queries and keys of the same forward pass, one trace per image.
 
+        On a graphics card, the traces of a batch share memory, which is freed with the last of them.
+
         Args:
             pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
             storage: precision in which the traces store them, by name in
@@ -182,9 +183,9 @@ class VisionTransformer(nn.Module):
             ConfigError: the storage is none of these.
         """
         dtype = None if storage is None else type_of(storage, "storage")
-        # Queries, keys and log-sums: of each image on a processor, of the whole batch on a graphics card.
-        records: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        known_log_sums: list[int] = []
+        # Queries and keys: of each image on a processor, of the whole batch on a graphics card.
+        records: list[tuple[torch.Tensor, torch.Tensor]] = []
+        known_log_sums: dict[int, torch.Tensor] = {}
         norms: list[torch.Tensor] = []
 
         def report_layers(done: int) -> None:
@@ -192,27 +193,21 @@ class VisionTransformer(nn.Module):
                 report(Progress(done, self.config.depth))
 
         def record(layer: int, attention: AttentionOutput) -> None:
-            keys, log_sums = attention.keys, attention.log_sums
+            queries, keys, log_sums = attention.queries.detach(), attention.keys.detach(), attention.log_sums
             if layer == 0:
-                like = precise(keys[:0]) if dtype is None else keys[:0].to(dtype)
+                like = keys[:0] if dtype is None else keys[:0].to(dtype)
+                count = len(keys) if keys.is_cpu else 1
                 # All layers in one allocation: small blocks between the activations would fragment memory.
-                shape = (self.config.depth, *keys.shape[1:])
-                if keys.is_cpu:
-                    records.extend(empty_record((1, *shape), like) for _ in keys)
-                else:
-                    records.append(empty_record((len(keys), *shape), like))
+                shape = (len(keys) // count, self.config.depth, *keys.shape[1:])
+                records.extend(empty_record(shape, like) for _ in range(count))
+            parts = zip(records, queries.chunk(len(records)), keys.chunk(len(records)), strict=True)
+            for (all_queries, all_keys), some_queries, some_keys in parts:
+                copy_tokens(some_queries, all_queries[:, layer])
+                copy_tokens(some_keys, all_keys[:, layer])
             # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
             is_exact = torch.promote_types(keys.dtype, records[0][1].dtype) == records[0][1].dtype
-            has_sums = log_sums is not None and log_sums.shape[-1] == keys.shape[2] and is_exact
-            images = len(keys) // len(records)
-            for number, (all_queries, all_keys, sums) in enumerate(records):
-                part = slice(number * images, (number + 1) * images)
-                copy_tokens(attention.queries[part].detach(), all_queries[:, layer])
-                copy_tokens(keys[part].detach(), all_keys[:, layer])
-                if has_sums:
-                    assert log_sums is not None
-                    sums[:, layer] = log_sums[part]
-            known_log_sums.extend([layer] * has_sums)
+            if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and is_exact:
+                known_log_sums[layer] = log_sums
             report_layers(layer + 1)
 
         def measure(tokens: torch.Tensor) -> None:
@@ -222,7 +217,7 @@ class VisionTransformer(nn.Module):
             norms.append(F.pad(lengths, (0, missing), value=math.nan) if missing else lengths)
 
         tokens, layout = self._run(pixels, record, on_chunk=report_layers, on_tokens=measure)
-        norms_by_image = torch.stack(norms, 1)
+        norms_by_image = torch.stack(norms, 1).unbind(0)
         pooling_attention: list[AttentionOutput] = []
         logits = self.read(tokens, layout, record=pooling_attention.append)
         pooling_weights = [
@@ -230,20 +225,22 @@ class VisionTransformer(nn.Module):
         ]
         if records:
             trim_heap(records[0][1][0, 0])
+        sums_by_image = {layer: sums.unbind(0) for layer, sums in known_log_sums.items()}
         traces = [
             AttentionTrace(
                 queries,
                 keys,
                 self.scale,
                 layout,
-                known_log_sums={layer: sums[layer] for layer in known_log_sums},
+                known_log_sums={
+                    layer: sums[image].clone() if pixels.is_cpu else sums[image]
+                    for layer, sums in sums_by_image.items()
+                },
                 keep_bytes=keep_bytes,
                 pooled=pooling_weights[0][image] if pooling_weights else None,
                 norms=norms_by_image[image],
             )
-            for image, (queries, keys, sums) in enumerate(
-                chain.from_iterable(zip(*each, strict=True) for each in records)
-            )
+            for image, (queries, keys) in enumerate(chain.from_iterable(zip(*each, strict=True) for each in records))
         ]
         return Encoding(logits, tuple(traces))
 
@@ -336,8 +333,7 @@ class VisionTransformer(nn.Module):
         angles = self.angles(layout)
         yield tokens
         for layer in self.encoder:
-            with self.computing():
-                tokens = layer(tokens, angles, layout.token_count)
+            tokens = layer(tokens, angles, layout.token_count)
             yield tokens
 
     def tokens_read(self, layout: TokenLayout, output: Output = "logits") -> int:
@@ -374,13 +370,6 @@ class VisionTransformer(nn.Module):
             return None
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
-    def computing(self) -> AbstractContextManager[object]:
-        """The autocast context of the encoder layers' precision; the caller's context for single precision."""
-        # Mixed-precision training keeps weights in single precision and sets autocast itself.
-        if self.precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, self.precision)
-
     def _run(
         self,
         pixels: torch.Tensor,
@@ -401,9 +390,8 @@ class VisionTransformer(nn.Module):
         angles = self.angles(layout)
         for number, (layer, count) in enumerate(self.steps(layout, output)):
             mask = None if head_mask is None else head_mask[number]
-            with self.computing():
-                report_chunk = None if on_chunk is None else partial(on_chunk, number)
-                tokens = layer(tokens, angles, count, mask, partial(record, number), report_chunk)
+            report_chunk = None if on_chunk is None else partial(on_chunk, number)
+            tokens = layer(tokens, angles, count, mask, partial(record, number), report_chunk)
             if on_tokens is not None:
                 on_tokens(tokens)
             trim_heap(tokens[:1], number, self.config.depth)

@@ -29,7 +29,7 @@ class Recording:
     Args:
         verified: the verified capture.
         layout: order of the tokens.
-        dtype: stored type of queries and keys; None for at least single precision.
+        dtype: stored type of queries and keys; None for their own.
         report: receives the number of recorded layers.
     """
 
@@ -41,7 +41,7 @@ class Recording:
     calls: int = 0
     pooled: torch.Tensor | None = None
     biases: list[torch.Tensor | None] = field(default_factory=list)
-    records: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    records: tuple[torch.Tensor, torch.Tensor] | None = None
     norms: list[torch.Tensor] = field(default_factory=list)
     log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -71,10 +71,10 @@ class Recording:
         windowed = places.by_window(call)
         queries, keys = (places.sort(tensor.detach()) for tensor in (windowed.queries, windowed.keys))
         if self.records is None:
-            like = precise(keys[:0]) if self.dtype is None else keys[:0].to(self.dtype)
+            like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
             self.records = empty_record((self.structure.depth, *keys.shape), like)
             self.scale = call.scale
-        all_queries, all_keys, _ = self.records
+        all_queries, all_keys = self.records
         copy_tokens(queries, all_queries[layer])
         copy_tokens(keys, all_keys[layer])
         if call.scale != self.scale:
@@ -109,7 +109,7 @@ class Recording:
         if self.records is None or self.calls < len(self.verified.shapes):
             expected = f"when it was verified, this module made {len(self.verified.shapes)}"
             raise ConfigError(f"{self.calls} calls of attention: {expected}")
-        queries, keys, _ = self.records
+        queries, keys = self.records
         stream = self.verified.stream
         if stream is not None and len(self.norms) != len(stream.ends) + 1:
             raise ConfigError("the module's residual additions differ from those that were verified")

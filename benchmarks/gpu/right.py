@@ -1,0 +1,189 @@
+"""Every method, probe and scale on the card, beside the processor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import vitviz
+from benchmarks.gpu.card import MET, MISSED, Card, held_to
+from benchmarks.gpu.networks import transformers_model
+from benchmarks.shapes import Shape
+from vitviz import METHODS, Analysis, Model
+from vitviz.analysis.encoder import Encoder
+from vitviz.evaluation.probes import PROBES, probe
+from vitviz.visualization.scales import SCALES
+from vitviz.weights.load import resources
+
+# Of the highest value of a map: in single precision, and with the layers in half of it.
+BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
+# A patch is in or out, or the narrowest way changes: single patches may differ by a whole value.
+ORDERED = ("attention_mass", "attention_flow")
+# As of the published network with which vitviz is tried: DINOv2's small one.
+S_14 = Shape("S/14", 224, 14, 384, 6)
+TESTS = "tests/analysis/test_cuda.py"
+DIFFERENCES, TESTED, WAITS = "Largest differences from the processor in single precision", "Tests", "Waits for the card"
+TABLES = (DIFFERENCES, TESTED, WAITS)
+
+
+def measure(card: Card) -> None:
+    # No TF32: products and convolutions in single precision are to have all of its bits.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    for name, open_model in models(card).items():
+        for precision in BOUNDS:
+            is_module = "module" in name
+            if is_module and precision != "float32":
+                continue
+            compare(card, name, precision, open_model)
+    run_tests(card)
+    if not card.small:
+        count_waits(card)
+
+
+def models(card: Card) -> dict[str, Callable[..., Model]]:
+    """Functions that open a model on a device, in a precision, by the name of a row."""
+    shape = S_14.stand_in() if card.small else S_14
+    labels = tuple(f"class {index}" for index in range(shape.classes))
+
+    def of_module(device: torch.device, precision: str, engine: str) -> Model:
+        module = transformers_model(shape, torch.device("cpu"), "sdpa").to(device)
+        options: dict[str, Any] = {"preprocessing": preprocessing_of(shape), "labels": labels, "engine": engine}
+        model = vitviz.load(module, **options)
+        if precision != "float32":
+            model.network.set_precision(precision)
+        return model
+
+    return {
+        "bundled": lambda device, precision: vitviz.load(device=device, precision=precision),
+        f"{shape.name}, own engine": lambda device, precision: of_module(device, precision, "own"),
+        f"{shape.name}, as a module": lambda device, precision: of_module(device, precision, "module"),
+    }
+
+
+def preprocessing_of(shape: Shape) -> vitviz.Preprocessing:
+    return vitviz.Preprocessing(shape.image, shape.image, (0.5,) * 3, (0.5,) * 3, "squash")
+
+
+def compare(card: Card, name: str, precision: str, open_model: Callable[..., Model]) -> None:
+    """Add a row with the largest differences between the card and the processor."""
+    picture = resources("assets") / "chelsea.jpg"
+    models = open_model(torch.device("cpu"), "float32"), open_model(card.device, precision)
+    # A few patches are enough to try it out.
+    resolution = 4 * models[0].network.config.patch_height if card.small else None
+    expected, found = (vitviz.analyze(picture, model, resolution=resolution) for model in models)
+    bound = BOUNDS[precision]
+    differences = {
+        "logits": distance(found.logits.cpu(), expected.logits),
+        "attention": max(
+            float((found.trace.row(layer, token).cpu() - expected.trace.row(layer, token)).abs().max())
+            for layer in range(expected.trace.layers)
+            for token in (0, expected.trace.layout.token_count - 1)
+        ),
+        "row sums": max(
+            float((weights.sum(-1) - 1).abs().max())
+            for layer in range(found.trace.layers)
+            for _, weights in found.trace.weights_in_chunks(layer)
+        ),
+    }
+    cells = {each: held_to(difference, bound) for each, difference in differences.items()}
+    cells["maps"] = worst(maps_of(found, expected), bound)
+    cells["probes"] = worst(probes_of(found, expected), 20 * bound)
+    cells["scales"] = worst(scales_of(found, expected), 20 * bound)
+    card.add(DIFFERENCES, f"{name}, {precision}", cells)
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor, scale: float = 1e-12) -> float:
+    """The largest difference, as a share of the highest magnitude; what is undefined in both counts as equal."""
+    difference = (found.detach().cpu().double() - expected.detach().double()).nan_to_num(0).abs().max()
+    return float(difference / expected.detach().double().nan_to_num(0).abs().max().clamp(min=scale))
+
+
+def worst(differences: Iterator[tuple[str, float]], bound: float) -> str:
+    """The largest of some differences, and whose it is."""
+    name, value = max(differences, key=lambda each: each[1])
+    return f"{held_to(value, bound)} ({name})"
+
+
+def maps_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
+    target = int(expected.logits.argmax())
+    for name, method in METHODS.items():
+        if name in ORDERED or method.refusal(expected.model.network.config) is not None:
+            continue
+        options = {"target": target} if method.class_specific else {}
+        if any(parameter.name == "steps" for parameter in method.parameters):
+            options["steps"] = 8
+        # A fall of the score is a difference of two scores, each with an error of its own.
+        scale = float(expected.logits[target].abs()) if name == "occlusion" else 1e-12
+        yield name, distance(found.map(name, **options).values, expected.map(name, **options).values, scale)
+
+
+def probes_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
+    for name, record in PROBES.items():
+        if record.refusal(expected.model.network.config) is not None:
+            continue
+        measured = probe(found, name).measurements
+        for part, measurement in probe(expected, name).measurements.items():
+            # An index of a token or a class says another thing for a difference of nothing.
+            if measurement.values.dtype.is_floating_point and not measurement.indexes:
+                yield f"{name}.{part}", distance(measured[part].values, measurement.values)
+
+
+def scales_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
+    # Ranks of patches that are equal but for rounding may differ.
+    for name in SCALES.keys() - {"rank"}:
+        style = vitviz.Style(scale=name)
+        pair = [each.rollout() for each in (found, expected)]
+        colours = [each.scale(style).place(each.values) for each in pair]
+        yield name, float(np.abs(colours[0] - colours[1]).max())
+
+
+def run_tests(card: Card) -> None:
+    """The project's own tests of cards."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (card.output / "tests.log").write_text(done.stdout + done.stderr)
+    summary = done.stdout.strip().splitlines() or ["nothing was printed"]
+    counted = next((line for line in reversed(summary) if " in " in line), summary[-1])
+    card.add(TESTED, TESTS, {"result": f"{counted.strip('= ')} {MISSED if done.returncode else MET}"})
+
+
+def count_waits(card: Card) -> None:
+    """How often each step waits for the card, as torch notices it."""
+    model = vitviz.load(device="cuda")
+    analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", model)
+    prepared = [analysis.prepared] * 4
+    steps: dict[str, Callable[[], object]] = {
+        "analysis": lambda: vitviz.analyze(resources("assets") / "chelsea.jpg", model),
+        "analyses of four": lambda: Encoder(model).encode(prepared),
+        "rows": lambda: analysis.trace.rows("cls"),
+        "sheet": analysis.attention_sheet,
+    }
+    steps |= {
+        name: lambda name=name: analysis.map(name, **({"target": 0} if METHODS[name].class_specific else {}))
+        for name, method in METHODS.items()
+        if method.refusal(model.network.config) is None and name not in ORDERED
+    }
+    for name, step in steps.items():
+        step()
+        limit = 0 if name.startswith("anal") or name == "rows" else None
+        waits = waits_of(step)
+        card.add(WAITS, name, {"waits": held_to(waits, limit) if limit is not None else str(waits)})
+
+
+def waits_of(step: Callable[[], object]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always")
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(each.message) for each in noticed)

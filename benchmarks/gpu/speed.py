@@ -1,0 +1,170 @@
+"""How near the forward pass an analysis stays, and what every method costs beside it."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import torch
+
+from benchmarks.gpu.card import Card, Run, held_to, text
+from benchmarks.gpu.networks import analysis_of, floor_model, has, transformers_model, vitviz_model
+from benchmarks.shapes import (
+    B_14,
+    B_16,
+    S_8,
+    TI_16,
+    Shape,
+    forward_operations,
+    rollout_operations,
+    trace_bytes,
+    weight_bytes,
+)
+from vitviz import METHODS, Model
+from vitviz.analysis.analysis import map_batch
+from vitviz.attribution import AttributionInput
+from vitviz.models.targets import class_target
+
+SHAPES = (B_16, B_14, TI_16, S_8.at(512))
+BATCHES = (32, 1)
+PRECISIONS = ("float32", "bfloat16")
+# Occlusion that would take longer is left out.
+MAX_OCCLUSION_SECONDS = 8.0
+FLOOR, EAGER, ANALYSIS = "forward pass", "output_attentions=True", "analysis"
+CLASS_METHODS = ("relevance", "legrad", "integrated_gradients")
+
+
+def measure(card: Card) -> None:
+    products, copied = rates(card)
+    shapes, batches = ((B_14.stand_in(),), (2, 1)) if card.small else (SHAPES, BATCHES)
+    for precision, shape, batch in product(PRECISIONS, shapes, batches):
+        Case(card, shape, precision, batch, products[precision], copied).run()
+
+
+def rates(card: Card) -> tuple[dict[str, float], float]:
+    """Operations a second of a large matrix product by precision, and bytes a second of a copy, read and written."""
+    side, count = (256, 2**16) if card.small else (8192, 2**28)
+    products = {}
+    for precision in PRECISIONS:
+        left = torch.randn(side, side, device=card.device, dtype=getattr(torch, precision))
+        products[precision] = 2 * side**3 / card.turns({"product": lambda left=left: left @ left})["product"]
+    source = torch.randn(count, device=card.device)
+    copied = 2 * source.nbytes / card.turns({"copy": source.clone})["copy"]
+    cells = {f"10¹² operations, {name}": rate / 1e12 for name, rate in products.items()}
+    card.add("What the card can do, a second", "a large product, a large copy", {**cells, "GB copied": copied / 1e9})
+    return products, copied
+
+
+class Case:
+    """One network, precision and size of batch."""
+
+    def __init__(
+        self, card: Card, shape: Shape, precision: str, batch: int, product_rate: float, copy_rate: float
+    ) -> None:
+        self.card, self.shape, self.precision, self.batch = card, shape, precision, batch
+        self.product_rate, self.copy_rate = product_rate, copy_rate
+        self.pixels = torch.randn(batch, 3, shape.image, shape.image, device=card.device)
+
+    def run(self) -> None:
+        card = self.card
+        floor_name, floor = self.forward()
+        model = vitviz_model(self.shape, card.device, self.precision)
+        with torch.inference_mode():
+            runs: dict[str, Run] = {FLOOR: floor, ANALYSIS: partial(model.network.encode, self.pixels)}
+            runs |= self.of_attention(model)
+            seconds = card.turns(runs)
+            peaks = {name: card.peak_bytes(runs[name]) for name in (FLOOR, ANALYSIS) if name in seconds}
+            del runs, floor
+        if self.batch == 1:
+            seconds |= card.turns(self.of_classes(model, seconds[FLOOR]))
+        del model
+        eager, peaks[EAGER] = self.eager()
+        self.report(floor_name, seconds if eager is None else {**seconds, EAGER: eager}, peaks)
+
+    def forward(self) -> tuple[str, Run]:
+        name, model = floor_model(self.shape, self.card.device)
+        dtype = getattr(torch, self.precision)
+        return name, partial(model.to(dtype), self.pixels.to(dtype))
+
+    def eager(self) -> tuple[float | None, int | None]:
+        """What people do: seconds and bytes of a forward pass that returns all attention weights."""
+        dtype = getattr(torch, self.precision)
+        model = transformers_model(self.shape, self.card.device, "eager").to(dtype)
+        run = torch.inference_mode()(partial(model, self.pixels.to(dtype), output_attentions=True))
+        seconds = self.card.attempt(run)
+        return seconds, None if seconds is None else self.card.peak_bytes(run)
+
+    def of_attention(self, model: Model) -> dict[str, Run]:
+        """What needs the trace alone."""
+        traces = model.network.encode(self.pixels).traces
+        if self.batch > 1:
+            first = analysis_of(model)
+            analyses = [type(first)(model, first.prepared, first.logits, trace) for trace in traces]
+            return {
+                "rollout": partial(map_batch, analyses, "rollout"),
+                "rollout, max, 90 % discarded": partial(
+                    map_batch, analyses, "rollout", head_fusion="max", discard_ratio=0.9
+                ),
+                "CLS rows of all layers": lambda: [trace.rows("cls") for trace in traces],
+            }
+        analysis = analysis_of(model)
+
+        def rollout(**options: str | float) -> object:
+            # The first one, before an analysis keeps matrices.
+            analysis.trace._cached_fused.clear()
+            return analysis.map("rollout", **options)
+
+        return {
+            "picture to analysis": partial(analysis_of, model),
+            "rollout": rollout,
+            "rollout, max, 90 % discarded": partial(rollout, head_fusion="max", discard_ratio=0.9),
+            "CLS rows of all layers": partial(analysis.trace.rows, "cls"),
+            "sheet": analysis.attention_sheet,
+        }
+
+    def of_classes(self, model: Model, forward_seconds: float) -> dict[str, Run]:
+        """What runs the network again, for one class."""
+
+        def run(name: str) -> object:
+            inputs = AttributionInput(model.network, self.pixels, class_target(0, self.shape.classes))
+            return METHODS[name].compute(inputs if METHODS[name].requires == "inputs" else inputs.gradients)
+
+        names = [name for name in CLASS_METHODS if METHODS[name].package is None or has(METHODS[name].package or "")]
+        if has("captum") and (self.shape.tokens - 1) * forward_seconds < MAX_OCCLUSION_SECONDS:
+            names.append("occlusion")
+        return {METHODS[name].title: partial(run, name) for name in names}
+
+    def report(self, floor_name: str, seconds: dict[str, float], peaks: dict[str, int | None]) -> None:
+        case = f"{self.shape.title}, {self.shape.tokens:,} tokens, batch of {self.batch}"
+        table = f"As multiples of the forward pass, {self.precision}"
+        is_large = self.batch > 1 or self.shape.tokens >= B_14.tokens
+        floor = seconds.pop(FLOOR)
+        cells: dict[str, str | float | None] = {f"{FLOOR}, ms": 1e3 * floor, "of": floor_name}
+        cells["its least"] = self.least(forward_operations(self.shape), 0) / floor
+        cells[EAGER] = seconds.pop(EAGER, None) or "does not fit"
+        if isinstance(cells[EAGER], float):
+            cells[EAGER] /= floor
+        cells[ANALYSIS] = held_to(seconds.pop(ANALYSIS) / floor, 1.2 if is_large else 1.5)
+        cells["least of analysis and rollout"] = (
+            self.least(forward_operations(self.shape) + rollout_operations(self.shape), 2 * trace_bytes(self.shape))
+            / floor
+        )
+        cells.update({name: each / floor for name, each in seconds.items()})
+        self.card.add(table, case, cells)
+        self.report_memory(case, peaks)
+
+    def report_memory(self, case: str, peaks: dict[str, int | None]) -> None:
+        cells: dict[str, str | float | None] = {
+            f"{name}, MiB": None if peak is None else peak / 2**20 for name, peak in peaks.items()
+        }
+        eager, analysis = peaks[EAGER], peaks.get(ANALYSIS)
+        share = analysis / eager if analysis and eager else None
+        is_held = share is not None and self.shape.tokens == B_14.tokens
+        cells["analysis, as a share of output_attentions"] = held_to(share, 0.25) if is_held and share else text(share)
+        self.card.add(f"Peak memory beside the weights, {self.precision}", case, cells)
+
+    def least(self, operations: float, extra_bytes: float) -> float:
+        """The seconds in which the card could do these products, or move these bytes, whichever takes longer."""
+        size = {"float32": 4, "bfloat16": 2}[self.precision]
+        moved = weight_bytes(self.shape) * size / 4 + self.batch * extra_bytes
+        return max(self.batch * operations / self.product_rate, moved / self.copy_rate)
