@@ -150,6 +150,8 @@ class Case:
             / floor
         )
         cells.update({name: each / floor for name, each in seconds.items()})
+        if self.batch == 1 and not has("captum"):
+            cells |= {method.title: "captum is missing" for method in METHODS.values() if method.package == "captum"}
         self.card.add(table, case, cells)
         self.report_memory(case, peaks)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +117,7 @@ class Analysis:
             raise MethodError(f"{self.model.name} has no classifier: it has no energy score")
         return float(energy(self.logits))
 
-    @cached_property
+    @property
     def ood_score(self) -> float:
         """How much the image is like the training images, by the model's :class:`~vitviz.weights.detector.OODDetector`.
 

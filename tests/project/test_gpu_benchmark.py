@@ -1,0 +1,78 @@
+"""The questions to a graphics card stay ready: all of them are asked on a processor, with tiny shapes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu.card import MET, MISSED, Card, held_to
+from benchmarks.gpu.right import DIFFERENCES
+from benchmarks.gpu.table import page, rows_of
+from vitviz import METHODS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_everything_is_asked_and_answered(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(
+        [ROOT / "benchmarks" / "gpu.sh", "--small", "--output", tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = rows_of(tmp_path / "gpu.jsonl")
+    tables = {row["table"] for row in rows}
+    assert command.FAILURES not in tables
+    assert sum(row["table"] == DIFFERENCES for row in rows) == 5
+    text = (tmp_path / "gpu.md").read_text()
+    for name in ("relevance", "legrad", "integrated_gradients", "occlusion"):
+        assert METHODS[name].title in text
+    assert {"Tests", "Training, pictures a second", "A folder of photographs, pictures a second"} < tables
+    assert all(f"## {table}\n" in text for table in tables) and "- torch: " in text
+
+
+def test_a_part_that_fails_or_takes_too_long_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(card: Card) -> None:
+        card.add("A table", "before", {"value": 1.0})
+        raise ValueError("no such thing")
+
+    def hang(card: Card) -> None:
+        card.add("A table", "first", {"value": "text"})
+        while True:
+            pass
+
+    parts = {
+        "fails": (fail, 60.0),
+        "hangs": (hang, 1.0),
+        "works": (lambda card: card.add("B", "row", {"x": None}), 60.0),
+    }
+    monkeypatch.setattr(command, "PARTS", parts)
+    card = Card(tmp_path, small=True)
+    for name in parts:
+        command.run_part(card, name, 60.0)
+    rows = {(row["table"], row["row"]) for row in rows_of(card.results)}
+    assert rows == {
+        ("A table", "before"),
+        ("A table", "first"),
+        ("B", "row"),
+        *((command.FAILURES, n) for n in ("fails", "hangs")),
+    }
+    assert "no such thing" in (tmp_path / "fails.log").read_text()
+    assert "| row | – |" in page(rows_of(card.results), {})
+
+
+def test_a_mark_says_whether_a_limit_is_kept() -> None:
+    assert held_to(1.2, 1.2) == f"1.2 {MET}" and held_to(1.21, 1.2) == f"1.21 {MISSED}"
+    assert held_to(0.9, 0.9, is_most=False) == f"0.9 {MET}" and held_to(0.5, 0.9, is_most=False) == f"0.5 {MISSED}"
