@@ -31,8 +31,8 @@ help:
 app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
-# In the order of tests/conftest.py, not by the number of tests in a file.
-WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# In the order of tests/conftest.py, not by the number of tests in a file. A third worker computes while others wait.
+WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.test
 	$(BIN)/python -m tests.browser
@@ -42,7 +42,7 @@ test: $(VENV)/.test
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
-# Modules that are left out whole are not even imported: the packages of the parity tests take seconds.
+# Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
 SLOW := browser|process|parity|hostile|slow
 quick: $(VENV)/.test
 	$(BIN)/ruff check
@@ -50,7 +50,7 @@ quick: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile and not slow' \
-	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
+	  -p no:logging --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test

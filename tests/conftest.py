@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ torch.set_num_threads(1)
 # Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names",)
 BROWSER_FILES = pytest.StashKey[set[Path]]()
+DURATIONS = "vitviz/durations"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,12 +43,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
             if fixture in fixtures:
                 item.add_marker(mark)
-    # The slowest files start first, so that none of them runs alone at the end.
     marks: dict[Path, set[str]] = {}
     for item in items:
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
     config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
-    items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
+    # The slowest files start first, so that none of them runs alone at the end: by the last run, or else by what
+    # they need.
+    seconds = config.cache.get(DURATIONS, {}) if config.cache else {}
+
+    def order(item: pytest.Item) -> tuple[float, bool, bool]:
+        names = marks[item.path]
+        known = seconds.get(str(item.path.relative_to(config.rootpath)), 0.0)
+        return -known, "browser" not in names, "process" not in names
+
+    items.sort(key=order)
+
+
+class FileDurations:
+    """Adds up what each file takes, for the order of the next run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.seconds = config, collections.Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        if self.config.cache:
+            self.config.cache.set(DURATIONS, {**self.config.cache.get(DURATIONS, {}), **self.seconds})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FileDurations(config))
 
 
 def pytest_collection_finish() -> None:

@@ -81,6 +81,7 @@ def test_every_map_of_an_image_in_a_batch_is_that_of_the_image_alone(
 FITS = ("crop", "squash", "native")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch_size", "fit"),
     # Every pair of values that two of them can have.
@@ -108,6 +109,7 @@ def test_options_are_those_of_an_analysis_alone(make_model: MakeModel) -> None:
         check_same(analysis, analyze(image, model, "crop", **options))
 
 
+@pytest.mark.slow
 def test_sources_may_be_of_any_kind_and_come_from_any_iterable(make_model: MakeModel, tmp_path: Path) -> None:
     image, model, stream = photo(0), make_model(), io.BytesIO()
     image.save(stream, "PNG")

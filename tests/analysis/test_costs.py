@@ -50,6 +50,7 @@ def test_the_operations_are_those_that_torch_counts(
     assert cost_of(network.config, network.config.layout(*size), batch=3).flops == counted.get_total_flops()
 
 
+@pytest.mark.slow
 def test_so_are_those_of_attention_pooling(make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     def plain(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return (queries @ keys.transpose(-1, -2)).softmax(-1) @ values

@@ -264,6 +264,7 @@ def test_a_trained_network_in_half_precision_is_as_good_as_stated(
     assert 0 < rollout_error(found.traces[0], exact.traces[0]) < of_rollouts
 
 
+@pytest.mark.slow
 @every_variant
 @both_halves
 @pytest.mark.parametrize("fused", [True, False])

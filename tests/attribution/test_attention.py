@@ -301,6 +301,7 @@ def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, paramet
             assert parameter.default is None
 
 
+@pytest.mark.slow
 @every_parameter
 @every_layout
 def test_every_value_that_a_record_says_is_legal_gives_a_map(

@@ -73,6 +73,7 @@ def group_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
 def test_every_parameter_gives_what_it_gives_alone(

@@ -61,6 +61,7 @@ def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: flo
     return matrix
 
 
+@pytest.mark.slow
 @every_layout
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("ratio", [0.0, 0.4])
@@ -80,6 +81,7 @@ def test_a_rollout_without_tokens_follows_its_formula(layout: TokenLayout, fusio
                 assert found.values[1, 0] == found.values[0, 2] == 0
 
 
+@pytest.mark.slow
 @every_layout
 def test_attention_without_tokens_is_masked_and_renormalised(layout: TokenLayout) -> None:
     trace = random_trace(layout)

@@ -226,6 +226,7 @@ def test_only_the_requested_rows_of_the_last_layer_are_computed(
         assert (computed[0].start, computed[0].stop - computed[0].start <= 2) == (tokens.start, True)
 
 
+@pytest.mark.slow
 @every_layout
 @pytest.mark.parametrize(("fusion", "ratio"), [*product(FUSIONS, (0.0, 0.5)), ("max", 0.9)])
 @pytest.mark.parametrize("fusions", [1, 2, 3])

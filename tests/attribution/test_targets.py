@@ -90,6 +90,7 @@ def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[
     return target, mean_cosine
 
 
+@pytest.mark.slow
 @each_network
 @each_target
 def test_maps_are_those_of_autograd_on_the_formula(make_network: Make, changes: dict[str, Any], kind: str) -> None:

@@ -12,6 +12,7 @@ from vitviz.cli.command import main
 from vitviz.weights import BUNDLED
 
 
+@pytest.mark.slow
 def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[str, object]]], capsys: Capture) -> None:
     assert main(["app"]) == 0
     assert main(["app", "--host", "0.0.0.0", "--port", "7999"]) == 0
@@ -24,6 +25,7 @@ def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[s
     assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7000-7000\n"
 
 
+@pytest.mark.slow
 def test_the_environment_sets_what_the_app_may_take(
     launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

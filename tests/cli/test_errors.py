@@ -74,6 +74,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS)
 def test_an_error_is_one_line_and_leaves_no_file(
     photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], message: str

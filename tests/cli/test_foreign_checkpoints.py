@@ -38,6 +38,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
 FOREIGN = pytest.mark.parametrize(("write", "overrides"), WRITERS.values(), ids=WRITERS)
 
 
+@pytest.mark.slow
 @FOREIGN
 def test_inspect_says_everything_and_how_it_is_known(
     write: Callable[[Path], Path], overrides: dict[str, Any], tmp_path: Path, capsys: Capture
@@ -49,6 +50,7 @@ def test_inspect_says_everything_and_how_it_is_known(
     check_table(shown.out, read(path, **overrides))
 
 
+@pytest.mark.slow
 def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
     for source, said in ((str(checkpoint), "squash, bicubic by"), (BUNDLED[0], "no sharper than 56×56")):
         assert main(["inspect", source]) == 0
@@ -154,6 +156,7 @@ def test_a_method_runs_on_a_checkpoint_of_others(
     assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {output}\n"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, capsys: Capture) -> None:
     path = write_transformers(tmp_path)
     model = load(path)

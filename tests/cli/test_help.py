@@ -63,6 +63,7 @@ def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
         assert actions["precision"].choices == PRECISIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained(command: str, capsys: Capture) -> None:
     for action in parsers()[command]._actions:

@@ -27,6 +27,7 @@ def outcome(call: Callable[[], object], capsys: Capture) -> tuple[int, str, str]
     return int(status or 0), printed.out, printed.err  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "status"), [(["models"], 0), (["inspect", "nowhere.pth"], 2)])
 def test_the_package_runs_as_the_command_does(
     arguments: list[str], status: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
     huggingface_hub.close_session()
 
 
+@pytest.mark.slow
 def test_what_models_says_of_the_cache_is_so(
     server: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -32,6 +32,7 @@ def test_one_probe_with_its_parameters(photo: Path, checkpoint: Path, capsys: Ca
     assert expected.summary in " ".join(printed.split()) and "Token norms" not in printed
 
 
+@pytest.mark.slow
 def test_numbers_and_pictures_are_written_where_asked(
     photo: Path, checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -43,6 +43,7 @@ def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: 
     assert 0 < expected.top1 < 1
 
 
+@pytest.mark.slow
 def test_evaluate_tells_strangers_and_measures_classes_together(
     checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -114,6 +115,7 @@ TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1
 TINY += ["--epochs", "3", "--muon-rate", "0.02", "--adam-rate", "0.02", "--no-flip", "--evaluate-every", "1"]
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsys: Capture) -> None:
     output = photo.with_name("run")
     terms = "for research"
@@ -134,6 +136,7 @@ def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsy
     assert same_pixels(picture, analyze(photo, model).attention(query=(3, 3)).overlay(mark=(3, 3)))
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_says_how_it_continues(
     colours: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def test_the_peak_is_that_of_fewer_pictures() -> None:
         peak_of(1, resolution=7)
 
 
+@pytest.mark.slow
 def test_no_more_analyses_are_held_of_more_pictures(make_model: Callable[..., Model], tmp_path: Path) -> None:
     request = BatchRequest(make_model(), (MapRequest("rollout"),))
 

@@ -51,6 +51,7 @@ def test_pixels_with_labels_are_inputs_of_the_model(model: Model, pictures: list
         check_of_input(analysis, vitviz.analyze(picture, model))
 
 
+@pytest.mark.slow
 def test_workers_that_open_pictures(model: Model, tmp_path: Path, pictures: list[Image.Image]) -> None:
     files = [tmp_path / f"{number}.png" for number in range(COUNT)]
     for file, picture in zip(files, pictures, strict=True):

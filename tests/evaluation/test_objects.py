@@ -109,6 +109,7 @@ def test_the_best_head_is_measured_on_other_photographs(make_model: Make, folder
     assert expected in found.table().splitlines()
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_keeps_every_number(
     make_model: Make, folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ def test_the_callers_picture_is_untouched(image: Image.Image) -> None:
     assert (image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()) == before
 
 
+@pytest.mark.slow
 def test_the_file_is_closed_and_the_image_lives_on(tmp_path: Path) -> None:
     path = tmp_path / "cat.png"
     quadrants().save(path)

@@ -106,6 +106,7 @@ def test_crop_to_an_oblong_input_fills_it_from_the_middle(size: tuple[int, int])
     assert right - left == pytest.approx(size[0]) or bottom - top == pytest.approx(size[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(30_000, 2), (2, 30_000)])
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str) -> None:
@@ -120,6 +121,7 @@ def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str)
         assert (width > height) == (size[0] > size[1])
 
 
+@pytest.mark.slow
 def test_a_cropped_strip_shows_its_middle() -> None:
     strip = Image.new("RGB", (30_000, 2), BLUE)
     strip.paste(RED, (14_990, 0, 15_000, 2))
@@ -130,6 +132,7 @@ def test_a_cropped_strip_shows_its_middle() -> None:
     assert geometry.to_input(15_000, 1) == pytest.approx((112, 112))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "interpolation"), [(name, each) for name in BACKENDS for each in BACKENDS[name]])
 def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
     backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch

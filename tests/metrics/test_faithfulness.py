@@ -90,6 +90,7 @@ def test_an_image_without_pixels_is_not_imputed() -> None:
 # The curves.
 
 
+@pytest.mark.slow
 def test_patches_are_removed_in_the_order_of_the_metric(make_network: Make) -> None:
     """The class depends on one patch: a map that knows it loses it at once, and one that hides it keeps it longest."""
     weight = torch.zeros(3, 16, 24)
@@ -123,6 +124,7 @@ def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: 
             assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0, class_target(0, 2)], ids=["class", "no class"])
 def test_a_constant_map_is_as_good_as_chance(make_network: Make, target: int | Target) -> None:
     weight = torch.randn(3, 16, 24)

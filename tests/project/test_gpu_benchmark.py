@@ -41,6 +41,7 @@ def test_everything_is_asked_and_answered(tmp_path: Path) -> None:
     assert all(f"## {table}\n" in text for table in tables) and "- torch: " in text
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_or_takes_too_long_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

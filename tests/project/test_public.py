@@ -229,6 +229,7 @@ def extra(name: str) -> set[str]:
     return distributions(in_pyproject(name))
 
 
+@pytest.mark.slow
 def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
     assert third_party(RUN_TIME) == REQUIREMENTS
 
@@ -289,6 +290,7 @@ COMPARED = {
 }
 
 
+@pytest.mark.slow
 def test_only_verification_and_tests_need_the_reference_packages() -> None:
     assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
     assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()

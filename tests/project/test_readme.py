@@ -120,6 +120,7 @@ def check_calls(code: str) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", sorted(set(WITH_PYTHON)))
 def test_python_blocks_call_existing_functions_with_valid_arguments(document: str) -> None:
     assert sum(check_calls(code) for _, code in python_blocks(document)) > 0
@@ -165,6 +166,7 @@ def test_the_documents_with_commands_are_those_that_are_known() -> None:
     assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
 
 
+@pytest.mark.slow
 @every_document
 def test_every_command_of_the_page_parses(document: str) -> None:
     for line in commands(document, "vitviz"):
@@ -297,6 +299,7 @@ def test_the_table_of_the_rooms_of_weights_has_all_of_them() -> None:
     assert {row[0].strip("`") for row in table(ARCHITECTURE, "weights")} == folders
 
 
+@pytest.mark.slow
 def test_rooms_import_only_from_those_above_them_in_the_table() -> None:
     order = [row[0].strip("`") for row in table(ARCHITECTURE, "rooms")]
     for place, room in enumerate(order):

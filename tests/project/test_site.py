@@ -62,6 +62,7 @@ def test_no_command_of_an_explorer_is_overlooked() -> None:
     assert len(names) == len(set(names)) >= 19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[block.name for _, block in BLOCKS])
 def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block, example: Analysis) -> None:
     arguments = _parser().parse_args(block.arguments)
@@ -93,6 +94,7 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     assert "<script" not in page and "://" not in page
 
 
+@pytest.mark.slow
 def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     stages.write(tmp_path)
     model = vitviz.load(str(tmp_path))
@@ -108,6 +110,7 @@ def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     assert stages.DIFFERENCES.stat().st_size < 12e6
 
 
+@pytest.mark.slow
 def test_states_come_back_from_their_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "DIFFERENCES", tmp_path / "stages.xz")
     monkeypatch.setattr(stages, "FILTERS", [{"id": lzma.FILTER_LZMA2, "preset": 0}])

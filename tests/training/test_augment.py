@@ -98,6 +98,7 @@ def test_reducing_one_models_detail_leaves_the_other_unchanged(name: str, kept: 
     torch.testing.assert_close(after[changed].mean((-2, -1)), before[changed].mean((-2, -1)), atol=0.02, rtol=0)
 
 
+@pytest.mark.slow
 def test_detail_is_lost_from_what_the_network_sees() -> None:
     """Where the preprocessing leaves 16 pixels of 64, to reduce a view to 32 would change nothing that is seen."""
     noise = torch.rand(COUNT, 3, 64, 64, generator=generator(1))

@@ -171,6 +171,7 @@ def test_mixed_images_have_mixed_soft_labels() -> None:
         torch.testing.assert_close(targets, share * teacher + (1 - share) * teacher.flip(0))
 
 
+@pytest.mark.slow
 def test_a_run_learns_what_its_teacher_says(folder: Path, tmp_path: Path) -> None:
     """A teacher that takes each colour for the next one is believed as far as its weight goes."""
     turned = np.eye(3, dtype=np.float32)[[1, 2, 0]].repeat(12, 0)
@@ -182,6 +183,7 @@ def test_a_run_learns_what_its_teacher_says(folder: Path, tmp_path: Path) -> Non
     assert accuracy.top1 >= 0.9
 
 
+@pytest.mark.slow
 def test_a_run_without_soft_labels_does_not_depend_on_their_weight(
     finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_run_without_soft_labels_does_not_depend_on_their_weight(
     assert same_weights(model.network, finished.model.network)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_the_same_soft_labels_only(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +211,7 @@ def test_a_run_resumes_with_the_same_soft_labels_only(
     assert same_weights(whole.network, resumed.network)
 
 
+@pytest.mark.slow
 def test_another_run_goes_on_from_a_compact_state_with_soft_labels(
     finished: TrainedRun, folder: Path, tmp_path: Path
 ) -> None:
@@ -228,6 +232,7 @@ def test_the_distance_of_features_is_that_of_their_directions() -> None:
     assert (gradient[1].abs() > 0).any() and (gradient[4] == 0).all()
 
 
+@pytest.mark.slow
 def test_a_network_comes_closer_to_the_features_of_its_teacher(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +251,7 @@ def test_a_network_comes_closer_to_the_features_of_its_teacher(
     assert "train/feature distance" not in curves(tmp_path / "plain").Tags()["scalars"]
 
 
+@pytest.mark.slow
 def test_a_run_with_features_resumes_as_if_it_had_not_been_interrupted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_every_cell_is_the_overlay_of_its_layer_and_head(shape: dict[str, Any], 
             assert (found[..., 3] == 255).all()
 
 
+@pytest.mark.slow
 def test_the_picture_has_the_size_of_its_layout_at_every_size() -> None:
     maps = heatmaps(1, 1, (50, 50))
     # At some of these sizes, rounding to hundredths of an inch loses a pixel in matplotlib before 3.11.

@@ -50,6 +50,7 @@ def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: s
     np.testing.assert_array_equal(pixels, placed(heatmap.values, image, geometry))
 
 
+@pytest.mark.slow
 def test_patch_borders_on_pixel_centres_round_as_the_rectangles_do() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):

@@ -152,6 +152,7 @@ def test_a_file_loads_by_its_path(good: Path, kind: Callable[[Path], str | Path]
     assert load(kind(good)).name == "small"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_bundled_checkpoint_loads_by_name_and_is_small_enough_for_a_repository(name: str) -> None:
     assert load(name).name == name
@@ -176,6 +177,7 @@ def test_the_bundled_checkpoint_says_how_often_it_is_right(bundled: Model) -> No
     assert bundled.ood_detector is not None
 
 
+@pytest.mark.slow
 def test_the_examples_have_some_that_it_knows_and_one_that_is_unlike(bundled: Model) -> None:
     known = {"chelsea.jpg": "cat", "flower.jpg": "flower", "perch.jpg": "fish", "rocket.jpg": "rocket or missile"}
     for name, label in known.items():

@@ -249,6 +249,7 @@ def test_a_weight_that_is_not_finite_is_refused(good: Path, value: float) -> Non
         load_checkpoint(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "found"),
     [

@@ -95,6 +95,7 @@ def test_a_hub_id_is_a_repository(server: HubServer) -> None:
     assert model.network.config.heads == 4
 
 
+@pytest.mark.slow
 def test_a_revision_stands_behind_it(server: HubServer, tmp_path: Path) -> None:
     model = load(f"hf:{REPOSITORY}@{REVISION}", heads=4)
     assert model.name == REPOSITORY
@@ -158,6 +159,7 @@ def test_a_name_means_the_same_where_a_file_is_called_so(
         load(Path(NAME).resolve())
 
 
+@pytest.mark.slow
 def test_read_gives_the_model_and_how_everything_is_known(server: HubServer) -> None:
     reading = read(NAME)
     checks = {check.fact: (check.value, check.source) for check in reading.checks}
@@ -350,6 +352,7 @@ def test_a_loaded_model_is_frozen(tmp_path: Path, make_model: MakeModel, own: bo
         assert not network(torch.zeros(1, 3, network.config.image_height, network.config.image_width)).requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "kept", "near"),
     [("float32", torch.float32, 0), ("bfloat16", torch.bfloat16, 0.1), ("float16", torch.float16, 0.01)],

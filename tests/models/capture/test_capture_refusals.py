@@ -130,6 +130,7 @@ STATES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "message"), STATES.values(), ids=STATES)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_a_module_in_another_state_is_refused(make: Any, message: str) -> None:

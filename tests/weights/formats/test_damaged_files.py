@@ -48,6 +48,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes,
         open_weights(path)
 
 
+@pytest.mark.slow
 @writers
 def test_a_file_that_is_cut_anywhere_is_refused_or_reads_as_it_was(
     tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]
@@ -61,6 +62,7 @@ def test_a_file_that_is_cut_anywhere_is_refused_or_reads_as_it_was(
             open_weights(tmp_path / "cut")
 
 
+@pytest.mark.slow
 @writers
 def test_a_file_with_wrong_bytes_is_refused_or_read(
     tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]

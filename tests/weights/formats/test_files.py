@@ -35,6 +35,7 @@ def test_a_file_is_known_by_its_content(
     check_same(read_all(file), tensors)
 
 
+@pytest.mark.slow
 @writers
 def test_opening_reads_no_tensor_and_reading_only_one(
     tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]

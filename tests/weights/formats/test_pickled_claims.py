@@ -155,6 +155,7 @@ TIRING: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", TIRING.values(), ids=TIRING)
 def test_a_pickle_that_would_take_for_ever_is_refused_soon(
     tmp_path: Path, make: Callable[[], object], monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,7 @@ CHOICES: dict[str, tuple[dict[str, bytes], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("there", "chosen"), CHOICES.values(), ids=CHOICES)
 def test_one_set_of_weights_is_chosen(server: HubServer, there: dict[str, bytes], chosen: set[str]) -> None:
     server.add(NAME, there)
@@ -167,6 +168,7 @@ NO_CHOICE: dict[str, tuple[dict[str, bytes], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("there", "found"), NO_CHOICE.values(), ids=NO_CHOICE)
 def test_no_set_or_several_are_refused_with_what_there_is(
     server: HubServer, there: dict[str, bytes], found: list[str]
@@ -198,6 +200,7 @@ INDEXES: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("index", "found"), INDEXES.values(), ids=INDEXES)
 def test_an_index_names_files_of_the_repository_or_is_refused(
     server: HubServer, home: Path, index: bytes, found: str
