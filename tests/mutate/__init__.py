@@ -11,8 +11,9 @@ are drawn again after a change elsewhere, and after any change to the tests.
 
 Tests. The map names those that ran the line; if none did, those that ran any line of its statement. A place that runs
 when its module is imported has the tests that ran a function of the module; if there are none, a function of the
-folder. What a fixture that tests share has run counts for each of them. Of these tests the cheapest of each file are
-run, and the cheapest of all until there are `MAX_TESTS`. The cost of a test includes its fixtures.
+folder. So has a line that no test is known to run, as its process may have been killed before it told. What a fixture
+that tests share has run counts for each of them. Of these tests the cheapest of each file are run, and the cheapest of
+all until there are `MAX_TESTS`. The cost of a test includes its fixtures.
 
 Order. Tests are sorted by powers of four of the cost, then by file, so that the fixtures of a file are made only a few
 times. The first failure ends the run. It counts only if the test passes in the same copy without the change.

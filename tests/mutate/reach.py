@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -38,8 +39,9 @@ def make(root: Path, folder: Path, arguments: list[str]) -> int:
         folder: the folder of the map, made anew.
         arguments: of pytest.
     """
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    for path in (*folder.glob("tests-*.jsonl"), *folder.glob("running-*"), *(folder / "data").iterdir()):
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    (folder / "data").mkdir(parents=True)
+    for path in (*folder.glob("tests-*.jsonl"), *folder.glob("running-*")):
         path.unlink()
     settings = folder / "coverage.ini"
     settings.write_text(SETTINGS.format(root=root, folder=folder))
@@ -92,7 +94,7 @@ class Reach:
         self._lines = cache(self._read_lines)
 
     def tests(self, place: Place) -> list[str]:
-        """The tests to run for a place, in their order; none if no test reaches it."""
+        """The tests to run for a place, in their order."""
         return choose(self._reaching(place), self.seconds)
 
     def _reaching(self, place: Place) -> set[str]:
@@ -103,9 +105,6 @@ class Reach:
                 found = [lines[number] for number in numbers if number in lines]
                 if tests := set().union(*found):
                     return tests
-            # Only what ran when the module was imported affects all tests of the module.
-            if not any(number in lines for number in range(first, last + 1)):
-                return set()
         near = self.root / place.file
         for paths in ([near], sorted(near.parent.glob("*.py"))):
             if tests := set().union(*map(self._of_functions, paths)):
