@@ -16,7 +16,8 @@ that tests share has run counts for each of them. Of these tests the cheapest of
 all until there are `MAX_TESTS`. The cost of a test includes its fixtures.
 
 Order. Tests are sorted by powers of four of the cost, then by file, so that the fixtures of a file are made only a few
-times. The first failure ends the run. It counts only if the test passes in the same copy without the change.
+times. The first failure ends the run. It counts only if the test also fails alone, and passes alone without the change;
+else the run goes on with the next test.
 
 Verdict. A change is noticed if a test fails, if the tests cannot be imported, or if a test hangs, which is to take
 `HANG_FACTOR` times as long as usual and `HANG_SECONDS` more. If `MAX_SECONDS` are over and every test until then has

@@ -48,7 +48,11 @@ def judge(
             )
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(ask, [place for place in wanted if place.identity not in known]))
+        try:
+            list(pool.map(ask, [place for place in wanted if place.identity not in known]))
+        finally:
+            # After an interrupt, those that run come to their end.
+            pool.shutdown(wait=False, cancel_futures=True)
     return {place.identity: known[place.identity] for place in wanted}
 
 
@@ -86,23 +90,23 @@ class Trees:
     def verdict(self, place: Place) -> Verdict:
         """Whether the tests notice a change, and how."""
         chosen = self.reach.tests(place)
-        if not chosen:
-            return {"noticed": False, "how": "no test reaches it", "tests": 0, "seconds": 0.0}
         folder, start = self._free.get(), time.monotonic()
         path = folder / "tree" / place.file
         source = path.read_bytes()
-        dropped: list[str] = []
+        left, dropped = chosen, []
         try:
             while True:
                 path.write_bytes(place.change(source))
                 try:
-                    found = self._run(folder, [test for test in chosen if test not in dropped])
+                    found = self._run(folder, left)
+                    failed = found.pop("failed")
+                    is_sure = not failed or self._run(folder, [failed])["noticed"]
                 finally:
                     path.write_bytes(source)
-                failed = found.pop("failed")
-                if not failed or self._passes_unchanged(folder, failed):
+                if is_sure and (not failed or self._passes_unchanged(folder, failed)):
                     break
                 dropped.append(failed)
+                left = left[left.index(failed) + 1 :]
         finally:
             self._free.put(folder)
         return {**found, "of": len(chosen), "dropped": dropped, "seconds": round(time.monotonic() - start, 1)}
@@ -113,13 +117,15 @@ class Trees:
         return test in self._sound
 
     def _run(self, folder: Path, tests: Sequence[str]) -> Verdict:
-        """Run tests until one fails, hangs, or the time is over."""
+        """Run tests until one fails, hangs, or the time is over; none leave a change unnoticed."""
         tree, events = folder / "tree", folder / "events.jsonl"
         events.write_text("")
         (folder / "tests.json").write_text(json.dumps(tests))
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"PYTHONPATH": str(tree), RUN: str(folder)}
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        if not files:
+            return {"noticed": False, "how": "no other test", "tests": 0, "failed": ""}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutate.hooks"]
         command += [f"--basetemp={folder / 'tmp'}", *files]
         with (folder / "log").open("w+") as log:
