@@ -21,7 +21,8 @@ else the run goes on with the next test.
 
 Verdict. A change is noticed if a test fails, if the tests cannot be imported, or if a test hangs, which is to take
 `HANG_FACTOR` times as long as usual and `HANG_SECONDS` more. If `MAX_SECONDS` are over and every test until then has
-passed, the change was not noticed. Each verdict is a line of JSON in the state file; a rerun skips these places.
+passed, the change was not noticed. Each verdict is a line of JSON in the state file; a rerun skips these places. To ask
+more tests about those that were not noticed, delete their lines and give more ``--tests`` and ``--seconds``.
 
 The map and the state belong to one version of the code and its tests: for another, make the map again and name another
 state file.

@@ -21,6 +21,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100, help="of places")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each in a copy of the working tree")
+    parser.add_argument("--tests", type=int, default=reach.MAX_TESTS, help="of a place, unless more files have one")
+    parser.add_argument("--seconds", type=float, default=runs.MAX_SECONDS, help="the most that a run may take")
     parser.add_argument("--state", type=Path, help="file of verdicts; default: build/mutate/seed-SEED.jsonl")
     options = parser.parse_args()
     if options.map:
@@ -31,7 +33,8 @@ def main() -> int:
         return 0
     state = options.state or FOLDER / f"seed-{options.seed}.jsonl"
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
-        trees = runs.Trees(ROOT, Path(folder), reach.Reach(FOLDER, ROOT), options.jobs)
+        known = reach.Reach(FOLDER, ROOT, options.tests)
+        trees = runs.Trees(ROOT, Path(folder), known, options.jobs, options.seconds)
         verdicts = runs.judge(drawn, state, trees.verdict, options.jobs)
     missed = [place for place in drawn if not verdicts[place.identity]["noticed"]]
     print(f"\nnoticed: {len(drawn) - len(missed)} of {len(drawn)} ({1 - len(missed) / max(1, len(drawn)):.0%})")

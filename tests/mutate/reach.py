@@ -77,10 +77,11 @@ class Reach:
     Args:
         folder: of the map.
         root: of the repository.
+        most: how many tests of a place, unless more files have one.
     """
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self.root = root
+    def __init__(self, folder: Path, root: Path, most: int = MAX_TESTS) -> None:
+        self.root, self.most = root, most
         self._data = CoverageData(str(folder / "coverage"))
         self._data.read()
         found = json.loads((folder / "tests.json").read_text())
@@ -95,7 +96,7 @@ class Reach:
 
     def tests(self, place: Place) -> list[str]:
         """The tests to run for a place, in their order."""
-        return choose(self._reaching(place), self.seconds)
+        return choose(self._reaching(place), self.seconds, self.most)
 
     def _reaching(self, place: Place) -> set[str]:
         if place.in_function:
@@ -126,13 +127,13 @@ class Reach:
         return lines
 
 
-def choose(tests: Iterable[str], seconds: dict[str, float]) -> list[str]:
-    """The cheapest test of each file, and the cheapest of all up to `MAX_TESTS`; cheapest first."""
+def choose(tests: Iterable[str], seconds: dict[str, float], most: int) -> list[str]:
+    """The cheapest test of each file, and the cheapest of all until there are ``most``; cheapest first."""
     ranked = sorted(tests, key=lambda test: (seconds[test], test))
     firsts = {test.partition("::")[0]: test for test in reversed(ranked)}
     chosen = dict.fromkeys(sorted(firsts.values(), key=ranked.index))
     for test in ranked:
-        if len(chosen) >= MAX_TESTS:
+        if len(chosen) >= most:
             break
         chosen[test] = None
     return sorted(chosen, key=lambda test: (bucket(seconds[test]), test.partition("::")[0], seconds[test], test))

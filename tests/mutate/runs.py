@@ -77,10 +77,12 @@ class Trees:
         root: of the repository.
         folder: an empty folder for the copies.
         reach: the map.
+        jobs: how many copies.
+        seconds: the most that a run may take.
     """
 
-    def __init__(self, root: Path, folder: Path, reach: Reach, jobs: int) -> None:
-        self.reach = reach
+    def __init__(self, root: Path, folder: Path, reach: Reach, jobs: int, seconds: float = MAX_SECONDS) -> None:
+        self.reach, self.seconds = reach, seconds
         self._free: SimpleQueue[Path] = SimpleQueue()
         self._sound: set[str] = set()
         for number in range(jobs):
@@ -146,7 +148,7 @@ class Trees:
 
     def _watch(self, process: subprocess.Popen[bytes], events: Path) -> str:
         """Wait for the end; what ended it from outside: "time", or a test that hung."""
-        end = time.monotonic() + MAX_SECONDS
+        end = time.monotonic() + self.seconds
         while True:
             try:
                 process.wait(0.5)

@@ -138,10 +138,9 @@ def test_a_line_of_the_import_has_the_tests_of_the_module(mapped: reach.Reach) -
     assert mapped.tests(place_of(AFTER, "call", "last")) == every
 
 
-def test_every_file_has_a_test_among_the_cheapest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "MAX_TESTS", 4)
+def test_every_file_has_a_test_among_the_cheapest() -> None:
     seconds = {"a.py::1": 0.1, "a.py::2": 0.2, "b.py::1": 90.0, "a.py::3": 0.3, "a.py::4": 7.0, "b.py::2": 99.0}
-    assert reach.choose(seconds, seconds) == ["a.py::1", "a.py::2", "a.py::3", "b.py::1"]
+    assert reach.choose(seconds, seconds, 4) == ["a.py::1", "a.py::2", "a.py::3", "b.py::1"]
 
 
 # The runs.
