@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import vitviz
+from benchmarks.gpu.networks import transformers_model
 from benchmarks.shapes import Shape
 
 
@@ -54,20 +55,7 @@ class Models:
     @cached_property
     def transformers(self) -> Any:
         """A model with its own random weights."""
-        from tests.reference_packages import transformers
-
-        shape = self.shape
-        config = transformers.ViTConfig(
-            hidden_size=shape.width,
-            num_hidden_layers=shape.depth,
-            num_attention_heads=shape.heads,
-            intermediate_size=4 * shape.width,
-            image_size=shape.image,
-            patch_size=shape.patch,
-            num_labels=shape.classes,
-            attn_implementation="eager",
-        )
-        return transformers.ViTForImageClassification(config).eval().requires_grad_(False)
+        return transformers_model(self.shape, torch.device("cpu"), "eager")
 
     @cached_property
     def vit_pytorch(self) -> Any:

@@ -12,8 +12,9 @@ from torch import nn
 
 import vitviz
 from benchmarks.gpu.card import quiet
+from benchmarks.memory_table import config_of
 from benchmarks.shapes import Shape
-from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import Model, Preprocessing, VisionTransformer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -43,21 +44,9 @@ def sharpen(network: nn.Module, width: int) -> None:
 
 
 def vitviz_model(shape: Shape, device: torch.device, precision: str = "float32") -> Model:
-    config = ViTConfig(
-        image_height=shape.image,
-        image_width=shape.image,
-        patch_height=shape.patch,
-        patch_width=shape.patch,
-        width=shape.width,
-        depth=shape.depth,
-        heads=shape.heads,
-        head_width=shape.width // shape.heads,
-        mlp_width=4 * shape.width,
-        classes=shape.classes,
-    )
     with device:
         torch.manual_seed(0)
-        network = VisionTransformer(config).eval().requires_grad_(False).set_precision(precision)
+        network = VisionTransformer(config_of(shape)).eval().requires_grad_(False).set_precision(precision)
         sharpen(network, shape.width)
     preprocessing = Preprocessing(shape.image, shape.image, (0.5,) * 3, (0.5,) * 3, "squash")
     return Model(shape.name, network, preprocessing, tuple(f"class {index}" for index in range(shape.classes)))

@@ -44,19 +44,18 @@ def analysis(models: Models, encode: Encode) -> Run:
 
 def encode_without_norms(network: VisionTransformer, pixels: torch.Tensor) -> Encoding:
     """:meth:`VisionTransformer.encode` of one image without the norms of tokens."""
-    queries = keys = sums = torch.empty(0)
+    queries = keys = torch.empty(0)
     log_sums: dict[int, torch.Tensor] = {}
 
     def record(layer: int, attended: AttentionOutput) -> None:
-        nonlocal queries, keys, sums
+        nonlocal queries, keys
         if layer == 0:
             like, depth = precise(attended.keys[:0]), network.config.depth
-            queries, keys, sums = empty_record((depth, *attended.keys.shape[1:]), like)
+            queries, keys = empty_record((depth, *attended.keys.shape[1:]), like)
         copy_tokens(attended.queries[0].detach(), queries[layer])
         copy_tokens(attended.keys[0].detach(), keys[layer])
         if attended.log_sums is not None and attended.log_sums.shape[-1] == attended.keys.shape[2]:
-            sums[layer] = attended.log_sums[0]
-            log_sums[layer] = sums[layer]
+            log_sums[layer] = attended.log_sums[0].clone()
 
     tokens, layout = network._run(pixels, record, on_chunk=lambda _: None)
     logits = network.read(tokens, layout, record=lambda _: None)
