@@ -168,6 +168,7 @@ def test_to_ask_for_the_cost_runs_no_model(make_model: MakeModel, monkeypatch: p
     monkeypatch.setattr(VisionTransformer, "encode", None)
     monkeypatch.setattr(Preprocessing, "prepare", None)
     assert cost(photo(), model, storage="float16").trace_bytes < cost(photo(), model).trace_bytes
+    assert cost({"image": photo(), "label": 3}, model) == cost(photo(), model)
     with pytest.raises(ImageError, match="no such file"):
         cost("gone.png", model)
 

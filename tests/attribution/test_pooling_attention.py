@@ -52,6 +52,7 @@ def test_pooling_attention_is_the_weights_of_the_pooler(network: VisionTransform
         torch.testing.assert_close(pooling_attention(trace).values, layout.grid(trace.pooled.mean(0)))
         torch.testing.assert_close(pooling_attention(trace, "max").values, layout.grid(trace.pooled.amax(0)))
         assert float(pooling_attention(trace).values.sum()) == pytest.approx(1, abs=1e-5)
+        assert f"after layer {network.config.depth - 1} of" in pooling_attention(trace).description
 
 
 def test_rollout_starts_from_what_is_pooled(network: VisionTransformer) -> None:

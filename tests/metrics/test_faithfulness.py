@@ -10,7 +10,7 @@ import torch
 
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
+from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, Metric, ends, faithfulness
 from vitviz.metrics.perturbation import blur, blurred, imputed, pixel_mask, zeros
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
@@ -35,6 +35,12 @@ def judge(make_network: Make, weight: torch.Tensor) -> Judge:
     assert isinstance(network, Judge)
     network.weight = weight
     return network
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_a_small_area_is_good_where_the_strongest_patches_go_first(metric: Metric) -> None:
+    assert metric.lower_is_better == metric.strongest_first
+    assert f"{'lower' if metric.lower_is_better else 'higher'} is better" in metric.interpretation
 
 
 # Removed patches and their replacement.
