@@ -38,9 +38,12 @@ test: $(VENV)/.test
 	$(BIN)/python -m tests.browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+	@mkdir -p build
+	@# The first check of the types takes a minute, which the tests need not wait for.
+	@$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS); tests=$$?; \
+	wait $$types; checked=$$?; cat build/types.txt; exit $$((tests | checked))
 
 # Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
 SLOW := browser|process|parity|hostile|slow
