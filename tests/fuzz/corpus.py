@@ -138,8 +138,8 @@ def saved(state: dict[str, torch.Tensor]) -> bytes:
 
 
 def shared_layers(size: int) -> bytes:
-    """Two hundred layers that share their tensors; every other is a sixth of the size."""
-    return saved(layers_of(2 * int((size / 200) ** 0.5), 200, cache(torch.zeros)))
+    """A hundred layers that share their tensors; every other is a sixth of the size."""
+    return saved(layers_of(2 * int((size / 200) ** 0.5), 100, cache(torch.zeros)))
 
 
 def scattered_layers(size: int) -> bytes:
@@ -233,7 +233,7 @@ CORPUS: dict[str, Hurt] = {
     "layers that share a tensor": Hurt("x.pth", shared_layers, "allow more by max_bytes=", 20_000, False, SHARED),
     # Each tensor was read with everything between its numbers, or with the whole header.
     "numbers here and there": Hurt("x.pth", scattered_layers, "between whose values lie", 1_000_000, options=OPENS),
-    "a long header": Hurt("x.safetensors", long_header, None, 1_000_000, options=OPENS),
+    "a long header": Hurt("x.safetensors", long_header, None, 500_000, options=OPENS),
     # The product of the dimensions has millions of digits.
     "dimensions": Hurt("x.safetensors", dimensions, "dimensions; expected at most"),
     "fields of a member": Hurt("x.npz", many_fields, "no NumPy array", 1_000_000),

@@ -194,8 +194,13 @@ TARGETS: dict[str, Target] = {
 }
 
 
-QUICK = {"corpus": len(CORPUS), "pictures": 25, "checkpoints": 25, "values": 80}
+QUICK = {"corpus": len(CORPUS), "pictures": 14, "checkpoints": 14, "values": 24}
 """How many cases of each target one process runs, one target after the other, where a minute has to do."""
+
+
+# Growth is seen between the first and the last of these sizes; a quick run has only those.
+FACTORS = (1, 2, 4, 8)
+ENDS = (1, 8)
 
 
 def quick_case(number: int) -> tuple[str, int]:
@@ -209,22 +214,22 @@ def quick_case(number: int) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Case:
-    """An input, or four that grow.
+    """An input, or several that grow.
 
     Args:
         name: name of the file.
-        inputs: one, or four, each about twice as large as the previous.
+        inputs: one, or several from one size to eight times that size.
     """
 
     name: str
     inputs: list[Any]
 
 
-def draw_case(target: str, seed: int, number: int) -> Case:
-    """The case of a number, always the same."""
+def draw_case(target: str, seed: int, number: int, factors: tuple[int, ...] = FACTORS) -> Case:
+    """The case of a number, always the same; of the corpus, in the sizes of these factors."""
     if target == "corpus":
         name, hurt = list(CORPUS.items())[number % len(CORPUS)]
-        return Case(name, [hurt.make(hurt.size * factor) for factor in ((1, 2, 4, 8) if hurt.grows else (1,))])
+        return Case(name, [hurt.make(hurt.size * factor) for factor in (factors if hurt.grows else (1,))])
     chance = random.Random(f"{target} {seed} {number}")
     seeds = TARGETS[target].seeds
     if seeds is None and chance.random() < 0.5:

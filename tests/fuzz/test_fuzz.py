@@ -1,10 +1,11 @@
-"""Hostile input costs little: everything that once caused harm, and a hundred random changes.
+"""Hostile input costs little: everything that once caused harm, and some random changes.
 
 ``make test-long`` fuzzes for an hour, ``python -m tests.fuzz`` for any time; VITVIZ_SEED=7 draws other cases.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -45,6 +46,12 @@ def test_files_that_once_caused_harm_are_handled(found: dict[str, list[tuple[int
     assert [(names[number], why) for number, why in found["corpus"]] == []
 
 
+@pytest.mark.long
+def test_files_that_once_caused_harm_are_handled_in_every_size() -> None:
+    names = list(CORPUS)
+    assert [(names[number], why) for number, why in findings("corpus", SEED, 0, len(CORPUS))] == []
+
+
 @pytest.mark.parametrize("target", CHANGED)
 def test_random_changes_cost_little(target: str, found: dict[str, list[tuple[int, str]]]) -> None:
     assert sentences(target, found[target]) == []
@@ -68,13 +75,23 @@ def test_an_hour_of_changes_costs_little(target: str) -> None:
     assert sentences(target, found) == []
 
 
+def drawn(target: str, seed: int, number: int) -> tuple[str, ...]:
+    """What tells a case from others. Files are told by a hash, as the text of megabytes is slow to write."""
+    case = draw_case(target, seed, number)
+    contents = (
+        each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass") for each in case.inputs
+    )
+    return case.name, *(hashlib.sha256(content).hexdigest() for content in contents)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_case_is_drawn_by_its_seed_and_number_alone(target: str) -> None:
-    for number in (0, 7, 23):
-        assert repr(draw_case(target, 3, number)) == repr(draw_case(target, 3, number))
+    cases = [drawn(target, 3, number) for number in range(12)]
+    for number in (0, 7, 11):
+        assert drawn(target, 3, number) == cases[number]
     if target != "corpus":
-        assert len({repr(draw_case(target, 3, number)) for number in range(40)}) > 20
-        assert repr(draw_case(target, 4, 0)) != repr(draw_case(target, 3, 0))
+        assert len(set(cases)) > 6
+        assert drawn(target, 4, 0) != cases[0]
 
 
 def test_values_are_of_every_kind_of_json() -> None:
@@ -88,15 +105,19 @@ def test_values_are_of_every_kind_of_json() -> None:
 # What the fuzzer must find.
 
 
-def test_slow_large_wrong_and_hanging_cases_are_findings() -> None:
+def test_slow_large_wrong_and_hanging_cases_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.fuzz import child
     from tests.fuzz.child import judge
     from tests.fuzz.targets import Case, Target
+
+    # One that grows 64-fold is seen in shorter times as well.
+    monkeypatch.setattr(child, "FLOOR_SECONDS", 0.02)
 
     def target(run: object) -> Target:
         return Target(None, run, 1.0, 0.0, 5e7, 0)  # type: ignore[arg-type]
 
     def quadratic(name: str, content: bytes) -> int:
-        return sum(1 for _ in range((len(content) // 2000) ** 2 * 400_000))
+        return sum(1 for _ in range((len(content) // 2000) ** 2 * 40_000))
 
     sizes = Case("x", [bytes(2000 * factor) for factor in (1, 2, 4, 8)])
     assert judge(replace(target(quadratic), seconds=100), sizes).endswith(" s for 2,000 to 16,000 bytes")
