@@ -19,10 +19,13 @@ import torch
 from playwright.sync_api import Page, expect
 
 import vitviz
+from tests import hostile_files
 from tests.driver import choose_method, expect_map, first_view, notice, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PLACES, write
+from tests.support import hostile_pieces, image_files
 from tests.support.example import ROOT
 from tests.support.hostile_pieces import PICTURE
+from tests.support.kept import kept_folder
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import legible
@@ -104,11 +107,16 @@ def try_all(folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write(folder)
-    PICTURE.save(folder / GOOD)
-    return folder
+def corpus(pytestconfig: pytest.Config) -> Path:
+    """All files, which take seconds to make."""
+
+    def make(folder: Path) -> None:
+        write(folder)
+        PICTURE.save(folder / GOOD)
+
+    makers = (hostile_files, hostile_pieces, image_files)
+    sources = [Path(__file__), *(Path(module.__file__ or "") for module in makers)]
+    return kept_folder(pytestconfig, "hostile-files", sources, ("pillow", "numpy"), make)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +124,7 @@ def report(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """The output of the process, and the temporary files that it left."""
     temporary = tmp_path_factory.mktemp("temporary")
     command = [sys.executable, "-c", f"from {__name__} import try_all; try_all({str(corpus)!r})"]
-    environment = {**os.environ, "TMPDIR": str(temporary), "MPLCONFIGDIR": str(corpus.parent)}
+    environment = {**os.environ, "TMPDIR": str(temporary), "MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
     # Opening a pipe would wait forever.
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
