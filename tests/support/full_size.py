@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,8 +31,12 @@ class Outline(WeightFile):
 
 
 def outline(state: Mapping[str, torch.Tensor]) -> Outline:
-    infos = {key: TensorInfo(tuple(tensor.shape), "float32") for key, tensor in state.items()}
-    nbytes = sum(4 * tensor.numel() for tensor in state.values())
+    return outline_of({key: tensor.shape for key, tensor in state.items()})
+
+
+def outline_of(shapes: Mapping[str, Sequence[int]]) -> Outline:
+    infos = {key: TensorInfo(tuple(shape), "float32") for key, shape in shapes.items()}
+    nbytes = sum(4 * prod(shape) for shape in shapes.values())
     return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), nbytes, {})
 
 
@@ -54,6 +59,17 @@ class TimmModel:
     config: dict[str, Any]
     parameters: int
     expected: dict[str, Any]
+
+    def to_json(self) -> list[Any]:
+        shapes = {key: info.shape for key, info in self.file.groups[""].items()}
+        return [shapes, self.config, self.parameters, self.expected]
+
+    @classmethod
+    def from_json(cls, said: list[Any]) -> TimmModel:
+        shapes, config, parameters, expected = said
+        # JSON has no tuples.
+        pairs = {name: tuple(expected[name]) for name in ("patch", "grid")}
+        return cls(outline_of(shapes), config, parameters, {**expected, **pairs})
 
 
 @cache

@@ -21,7 +21,9 @@ from safetensors.torch import save_file
 from tests.parity.case import randomised
 from tests.parity.timm_architectures import kind_of
 from tests.reference_packages import timm, transformers
-from tests.support.full_size import config_of, inferred_config, outline, summary, timm_model
+from tests.support import full_size
+from tests.support.full_size import TimmModel, config_of, inferred_config, outline, summary, timm_model
+from tests.support.kept import kept_folder
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
 from vitviz.weights.hub.names import REPOSITORY
@@ -38,6 +40,21 @@ LICENCES = {"apache-2.0", "mit", "cc-by-nc-4.0", "dinov3-license"}
 
 def named(model: NamedModel) -> str:
     return model.name
+
+
+@pytest.fixture(scope="module")
+def published(pytestconfig: pytest.Config) -> dict[str, TimmModel]:
+    """Every model of timm that is asked for, by name; to build them takes seconds."""
+    names = sorted({*SERVED, *(model.repository.removeprefix("timm/") for model in TIMM)})
+
+    def make(folder: Path) -> None:
+        models = {name: timm_model(name).to_json() for name in names}
+        (folder / "models.json").write_text(json.dumps(models))
+
+    packages = ("timm", "torch")
+    folder = kept_folder(pytestconfig, "timm-models", [Path(full_size.__file__)], packages, make, "\n".join(names))
+    said = json.loads((folder / "models.json").read_text())
+    return {name: TimmModel.from_json(each) for name, each in said.items()}
 
 
 # Names.
@@ -84,7 +101,7 @@ def test_of_models_that_are_known_for_the_same_small_ones_come_first() -> None:
 
 
 @pytest.mark.parametrize("model", TIMM, ids=named)
-def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
+def test_a_name_of_timms_is_what_timm_says(model: NamedModel, published: dict[str, TimmModel]) -> None:
     name = model.repository.removeprefix("timm/")
     cfg = timm.get_pretrained_cfg(name, allow_unregistered=False)
     assert cfg is not None
@@ -92,7 +109,7 @@ def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
     assert cfg.hf_hub_filename is None, "its weights stand in the usual file"
     assert cfg.input_size == (3, model.input_size, model.input_size)
     assert cfg.license == model.licence
-    theirs = timm_model(name)
+    theirs = published[name]
     assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
     assert summary(inferred_config(theirs.file, theirs.config, complete=True, **model.overrides)) == theirs.expected
 
@@ -174,15 +191,20 @@ def test_the_list_is_the_whole_of_timm() -> None:
         assert any(re.fullmatch(pattern, name) for name in NAMES), reason
 
 
+def test_what_is_kept_of_a_model_is_what_timm_builds(published: dict[str, TimmModel]) -> None:
+    for name in ("vit_tiny_patch16_224", "deit3_small_patch16_224", "vit_small_patch16_dinov3"):
+        assert published[name].to_json() == timm_model(name).to_json()
+
+
 @pytest.mark.parametrize("name", SERVED)
-def test_everything_is_inferred_as_timm_has_it(name: str) -> None:
-    theirs = timm_model(name)
+def test_everything_is_inferred_as_timm_has_it(name: str, published: dict[str, TimmModel]) -> None:
+    theirs = published[name]
     assert summary(inferred_config(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_an_architecture_can_be_said(name: str) -> None:
-    theirs = timm_model(name)
+def test_an_architecture_can_be_said(name: str, published: dict[str, TimmModel]) -> None:
+    theirs = published[name]
     expected = dict(theirs.expected)
     found = summary(inferred_config(theirs.file, {}, architecture=name))
     # Of rotary positions, no tensor has the grid.
@@ -192,9 +214,9 @@ def test_an_architecture_can_be_said(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SERVED if name not in UNPUBLISHED])
-def test_without_a_configuration_it_is_the_same_or_asked_for(name: str) -> None:
+def test_without_a_configuration_it_is_the_same_or_asked_for(name: str, published: dict[str, TimmModel]) -> None:
     """Nothing that decides the numbers is guessed: what published models of one shape do not share is asked for."""
-    theirs = timm_model(name)
+    theirs = published[name]
     try:
         found = summary(inferred_config(theirs.file, {}))
     except CheckpointError as error:
@@ -219,7 +241,7 @@ DINOV3_OWN = {
 
 
 @pytest.mark.parametrize("layout", ["transformers", "its own"])
-def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> None:
+def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str, published: dict[str, TimmModel]) -> None:
     """A file without its configuration says neither how many heads there are nor which function gates."""
     if layout == "transformers":
         # As deep as the published one: of another, it is asked.
@@ -230,7 +252,7 @@ def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> 
         state = transformers.core_model_loading.revert_weight_conversion(model, model.state_dict())
     else:
         state = {"rope_embed.periods": torch.empty(16), "mask_token": torch.empty(1, 1280)}
-        for key, info in timm_model("vit_huge_plus_patch16_dinov3").file.groups[""].items():
+        for key, info in published["vit_huge_plus_patch16_dinov3"].file.groups[""].items():
             for name, own in DINOV3_OWN.items():
                 key = key.replace(name, own)
             state[key] = torch.empty(info.shape, device="meta")
