@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -95,11 +98,22 @@ FOREIGN: dict[str, Callable[[Path], nn.Module]] = {
 """Each function writes a checkpoint folder, and returns the vision model."""
 
 
-def write_foreign(kind: str, folder: Path) -> tuple[Path, nn.Module]:
-    """Write a checkpoint of a kind. Returns its folder and the module with its weights."""
-    folder = folder / "small"
-    folder.mkdir()
-    with silent():
+@cache
+def _made(kind: str) -> tuple[dict[str, bytes], nn.Module]:
+    """The files of a checkpoint of a kind, and the module with its weights; made once, as it takes a while."""
+    with TemporaryDirectory() as parent, silent():
+        folder = Path(parent, "small")
+        folder.mkdir()
         torch.manual_seed(0)
         module = FOREIGN[kind](folder)
-    return folder, module
+        return {file.name: file.read_bytes() for file in folder.iterdir()}, module
+
+
+def write_foreign(kind: str, folder: Path) -> tuple[Path, nn.Module]:
+    """Write a checkpoint of a kind. Returns its folder and a module with its weights."""
+    folder = folder / "small"
+    folder.mkdir()
+    files, module = _made(kind)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder, deepcopy(module)

@@ -26,6 +26,7 @@ from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights import by_package as opening
 from vitviz.weights.load import read
+from vitviz.weights.packages import allowance
 from vitviz.weights.packages.reference import Package
 from vitviz.weights.verify import PHOTO, verify
 
@@ -254,11 +255,23 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("entries", "message"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_a_hostile_configuration_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_hostile_configuration_is_refused(
+    entries: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Fewer than are allowed end it just as well, and sooner.
+    monkeypatch.setattr(allowance, "MAX_CALLS", 5_000)
     folder, _ = write_foreign("Swin", tmp_path)
     edit(folder, lambda values: values.update(entries))
     sentence = _refusal(folder)
     assert re.search(message, sentence)
+
+
+@pytest.mark.long
+def test_as_many_steps_as_are_allowed_end_in_time(tmp_path: Path) -> None:
+    entries, message = CONFIGURATIONS["many layers"]
+    folder, _ = write_foreign("Swin", tmp_path)
+    edit(folder, lambda values: values.update(entries))
+    assert re.search(f"{message} .* or 50,000 steps", _refusal(folder))
 
 
 TIMM: dict[str, tuple[dict[str, Any], str]] = {
