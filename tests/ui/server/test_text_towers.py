@@ -110,26 +110,34 @@ def test_a_tower_is_opened_once_however_many_ask(
     assert scores == pytest.approx(4 * [float(expected.score(features))], abs=1e-5)
 
 
+def wait_for_its_end(process: int, worker: Worker) -> None:
+    until = time.monotonic() + 30
+    while process in children(worker) and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.05)
+    assert process not in children(worker)
+
+
 @linux
-def test_a_tower_takes_less_than_its_estimate_and_the_one_used_least_lately_makes_room(
-    models: list[Model], plain_worker: Worker
-) -> None:
-    towers = TextTowers(plain_worker)
+def test_a_tower_takes_less_than_its_estimate(models: list[Model], plain_worker: Worker) -> None:
+    before = children(plain_worker)
+    TextTowers(plain_worker).target(models[0], "cat", unbounded)
+    [process] = children(plain_worker) - before
+    private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
+    assert 1024 * sum(map(int, private)) < tower_bytes(models[0])
+
+
+@linux
+def test_the_tower_used_least_lately_makes_room(models: list[Model], towers: TextTowers) -> None:
     first, second = models
     before = children(towers.worker)
     towers.target(first, "cat", unbounded)
     [process] = children(towers.worker) - before
-    private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
-    assert 1024 * sum(map(int, private)) < tower_bytes(first)
     towers.target(second, "cat", unbounded)
     assert towers.nbytes == tower_bytes(first) + tower_bytes(second)
     towers.make_room(1)
     assert towers.nbytes == tower_bytes(second)
-    until = time.monotonic() + 30
-    while process in children(towers.worker) and time.monotonic() < until:
-        gc.collect()
-        time.sleep(0.05)
-    assert process not in children(towers.worker)
+    wait_for_its_end(process, towers.worker)
     # It is opened again for who asks.
     towers.target(first, "dog", unbounded)
     assert len(towers) == 2
