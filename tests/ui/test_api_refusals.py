@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from gradio_client.exceptions import AppError
 
 from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, maps, post_json
 from tests.support.example import EXAMPLE, ROOT
+from vitviz import Model
+from vitviz.ui.api import Api
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
+from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED
 
 pytestmark = pytest.mark.process
@@ -114,44 +118,88 @@ BAD_STYLES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def refused(client: Client, phrase: str, endpoint: str, **said: Any) -> None:
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def endpoints(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Asks endpoints in this process, as the app does once a call has come through its queue."""
+    folder = tmp_path_factory.mktemp("uploads")
+    (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
+    api = Api(AnalysisService(bundled))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(folder))
+
+        def ask(api_name: str, **said: Any) -> Any:
+            if said.get("image") is PHOTO:
+                said["image"] = {"path": str(folder / EXAMPLE.name)}
+            return getattr(api, api_name.removeprefix("/"))(**said)
+
+        yield ask
+
+
+def refused(ask: Ask, phrase: str, endpoint: str, **said: Any) -> None:
     with pytest.raises((AppError, ValueError)) as error:
-        client.predict(**said, api_name=endpoint)
-    message = str(error.value)
+        ask(**said, api_name=endpoint)
+    message = str(getattr(error.value, "message", error.value))
     assert phrase in message
     # One sentence, however much was said.
     assert len(message) < 500 and "Traceback" not in message and str(ROOT) not in message
 
 
-def test_a_bad_call_is_told_in_one_sentence_and_the_next_good_one_is_answered(
+def bad_calls(key: str) -> Iterator[tuple[str, dict[str, Any], Any, str]]:
+    """Endpoint, arguments, what is wrong with them, and words of the refusal."""
+    for bad, phrase in BAD_ANALYSES:
+        yield "/analyze", {"image": PHOTO, **bad}, bad, phrase
+    for wanted, phrase in BAD_MAPS:
+        yield "/maps", {"id": key, "maps": wanted}, wanted, phrase
+    for method, said, phrase in BAD_PARAMETERS:
+        yield "/maps", {"id": key, "maps": [ROLLOUT, {"method": method, "parameters": said}]}, said, phrase
+    for look, phrase in BAD_STYLES:
+        yield "/overlay", {"id": key, **look}, look, phrase
+
+
+def test_a_bad_call_is_told_in_one_sentence(endpoints: Ask) -> None:
+    key = endpoints("/analyze", image=PHOTO)["id"]
+    for endpoint, said, _, phrase in bad_calls(key):
+        refused(endpoints, phrase, endpoint, **said)
+
+
+def test_the_sentence_comes_through_the_queue_and_the_next_good_call_is_answered(
     client: Client, found: dict[str, Any]
 ) -> None:
-    key = found["id"]
-    for bad, phrase in BAD_ANALYSES:
-        refused(client, phrase, "/analyze", **{"image": PHOTO, **bad})
-    for wanted, phrase in BAD_MAPS:
-        refused(client, phrase, "/maps", id=key, maps=wanted)
-    for method, said, phrase in BAD_PARAMETERS:
-        refused(client, phrase, "/maps", id=key, maps=[ROLLOUT, {"method": method, "parameters": said}])
-    for look, phrase in BAD_STYLES:
-        refused(client, phrase, "/overlay", id=key, **look)
+    """What names a file or is long or deep, which the app looks at before the endpoint does, and one call of each."""
+    key, asked = found["id"], 0
+    seen: set[str] = set()
+    for endpoint, said, bad, phrase in bad_calls(key):
+        text = json.dumps(bad)
+        if endpoint not in seen or "path" in text or "image" in text or len(text) > 45:
+            refused(client.predict, phrase, endpoint, **said)
+            seen.add(endpoint)
+            asked += 1
+    assert seen == {"/analyze", "/maps", "/overlay"} and asked >= 12
     assert maps(client, key, ROLLOUT)[0]["method"] == "rollout"
 
 
 def test_what_is_no_picture_is_refused_by_its_name(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "not a cat.jpg"
     path.write_text("meow")
-    refused(client, "not a cat.jpg: a text file; expected a JPEG", "/analyze", image=handle_file(str(path)))
+    refused(client.predict, "not a cat.jpg: a text file; expected a JPEG", "/analyze", image=handle_file(str(path)))
 
 
-def test_an_id_that_was_never_given_opens_nothing(client: Client, found: dict[str, Any], address: str) -> None:
-    key = found["id"]
+def test_an_id_that_was_never_given_opens_nothing(
+    client: Client, endpoints: Ask, found: dict[str, Any], address: str
+) -> None:
     # Whoever has the id can ask, from wherever.
-    assert maps(Client(address, verbose=False), key, ROLLOUT)
-    near = key[:-1] + ("A" if key[-1] != "A" else "B")
-    for guess in (near, key.swapcase(), key[:-1], "", key + " ", "../" + key, None, 0, [key], {"id": key}):
-        refused(client, "no analysis of this id", "/maps", id=guess, maps=[ROLLOUT])
-    refused(client, "ask /analyze for one", "/overlay", id=near)
+    body = json.dumps({"id": found["id"], "maps": [ROLLOUT]})
+    assert answer_of(address, "call/v2/maps", body.encode()).startswith("event: complete")
+    key = endpoints("/analyze", image=PHOTO)["id"]
+    for ask, given in ((client.predict, found["id"]), (endpoints, key)):
+        near = given[:-1] + ("A" if given[-1] != "A" else "B")
+        refused(ask, "no analysis of this id", "/maps", id=near, maps=[ROLLOUT])
+        refused(ask, "ask /analyze for one", "/overlay", id=near)
+    for guess in (key.swapcase(), key[:-1], "", key + " ", "../" + key, None, 0, [key], {"id": key}):
+        refused(endpoints, "no analysis of this id", "/maps", id=guess, maps=[ROLLOUT])
 
 
 @pytest.mark.parametrize(
