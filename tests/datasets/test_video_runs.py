@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,10 @@ def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Pa
     assert {total for _, _, total in heard} == {COUNT}
 
 
-# The command, with parts as short as here, which waits for its end in the middle of the second one.
+# One process imports once and forks for every command that it reads. Each has parts as short as here, and waits for its
+# end in the middle of the second one.
 STANDING = """
-import sys, time
+import json, os, sys, time
 from vitviz.cli.command import main
 from vitviz.datasets.video import maps, render
 from vitviz.visualization.heatmaps import Heatmap
@@ -106,7 +108,17 @@ def stand(self, *given):
 
 
 Heatmap.overlay = stand
-sys.exit(main(sys.argv[1:]))
+for line in sys.stdin:
+    command, errors = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+        code = main(command)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print("pid", pid, flush=True)
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
@@ -114,27 +126,51 @@ def _takes_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="module")
+def standing() -> Iterator[subprocess.Popen[str]]:
+    # What a shell begins in the background takes no interrupt, and neither would this process.
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STANDING], cwd=ROOT, preexec_fn=_takes_interrupts, **pipes) as process:
+        yield process
+        process.kill()
+
+
+def lines_until(process: subprocess.Popen[str], word: str) -> list[str]:
+    """The lines that a process writes, up to one that begins with a word."""
+    assert process.stdout is not None
+    found: list[str] = []
+    while not found or not found[-1].startswith(word):
+        found.append(process.stdout.readline())
+        assert found[-1], "the process has ended"
+    return found
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
-    model: Model, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: int
+    model: Model,
+    clip: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    standing: subprocess.Popen[str],
+    capsys: pytest.CaptureFixture[str],
+    way: int,
 ) -> None:
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
-    output = tmp_path / "out.mp4"
+    output, written = tmp_path / "out.mp4", tmp_path_factory.mktemp("errors") / "errors.txt"
     command = ["video", str(clip), str(output), "--checkpoint", str(tmp_path / "small.safetensors"), "--batch-size=4"]
     parts = run_folder(output) / "parts"
-    started = [sys.executable, "-c", STANDING, *command]
-    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    # What a shell begins in the background takes no interrupt, and neither would this process.
-    with subprocess.Popen(started, cwd=ROOT, preexec_fn=_takes_interrupts, **pipes) as first:
-        assert first.stdout is not None
-        while first.stdout.readline() not in ("standing\n", ""):
-            pass
-        os.kill(first.pid, way)
-        said, errors = first.communicate(timeout=60)
+    assert standing.stdin is not None
+    standing.stdin.write(json.dumps([command, str(written)]) + "\n")
+    standing.stdin.flush()
+    pid = int(lines_until(standing, "pid")[-1].split()[1])
+    lines_until(standing, "standing")
+    os.kill(pid, way)
+    said = "".join(lines_until(standing, "ended"))
+    errors = written.read_text()
     assert not output.exists() and len(list(parts.glob("video-*.mp4"))) == 1, errors
     if way == signal.SIGINT:
-        assert first.returncode == 130 and str(run_folder(output)) in said
+        assert said.endswith("ended 130\n") and str(run_folder(output)) in said
         assert "vitviz: interrupted; the same command computes what is missing" in errors
     # What a write leaves that is cut off.
     (parts / ".video-000001.partial.mp4").write_bytes(b"half")
