@@ -107,7 +107,7 @@ def try_all(folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(pytestconfig: pytest.Config) -> Path:
+def corpus(request: pytest.FixtureRequest) -> Path:
     """All files, which take seconds to make."""
 
     def make(folder: Path) -> None:
@@ -116,7 +116,7 @@ def corpus(pytestconfig: pytest.Config) -> Path:
 
     makers = (hostile_files, hostile_pieces, image_files)
     sources = [Path(__file__), *(Path(module.__file__ or "") for module in makers)]
-    return kept_folder(pytestconfig, "hostile-files", sources, ("pillow", "numpy"), make)
+    return kept_folder(request, "hostile-files", sources, ("pillow", "numpy"), make)
 
 
 @pytest.fixture(scope="module")

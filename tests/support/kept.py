@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 
 def kept_folder(
-    config: pytest.Config,
+    request: pytest.FixtureRequest,
     name: str,
     sources: Iterable[Path],
     packages: Iterable[str],
@@ -24,7 +25,8 @@ def kept_folder(
     """The folder that ``make`` fills, which a former run may have made; nobody may write to it.
 
     Args:
-        config: whose cache has the folder.
+        request: of the fixture that asks; the cache of its run has the folder, or the run's own folder where it has no
+            cache.
         name: of what is in it; folders of this name that others made are deleted.
         sources: the files whose text decides what is made.
         packages: the distributions whose versions do.
@@ -36,7 +38,9 @@ def kept_folder(
         made_by.update(f"{package} {version(package)}\n".encode())
     for source in sources:
         made_by.update(source.read_bytes())
-    parent = config.cache.mkdir("vitviz") if config.cache is not None else Path(tempfile.mkdtemp(prefix="vitviz"))
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    parent = factory.mktemp("kept") if cache is None else cache.mkdir("vitviz")
     folder = parent / f"{name}-{made_by.hexdigest()[:16]}"
     if folder.is_dir():
         return folder
@@ -47,7 +51,9 @@ def kept_folder(
         partial.rename(folder)
     except OSError:
         shutil.rmtree(partial)
-    for old in parent.glob(f"{name}-*"):
+    # A process that was killed leaves what it had made.
+    left = [each for each in parent.glob(f"partial-{name}-*") if each.stat().st_mtime < time.time() - 3600]
+    for old in (*parent.glob(f"{name}-*"), *left):
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
     assert folder.is_dir()
