@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
+from torch import nn
 
 import vitviz
 from tests.parity.case import randomised
@@ -56,10 +59,17 @@ NAMES = {
 OTHER_FILES = {"vit_relpos_small_patch16_224": "BEiT"}
 
 
+@cache
+def without_memory(name: str) -> nn.Module:
+    """A model of timm on the meta device, built once for all tests."""
+    with torch.device("meta"):
+        model: nn.Module = timm.create_model(name, pretrained=False)
+    return model
+
+
 @pytest.mark.parametrize(("name", "title"), [*NAMES.items(), *OTHER_FILES.items()])
 def test_a_file_is_refused_by_the_name_of_its_architecture(name: str, title: str) -> None:
-    with torch.device("meta"):
-        state = timm.create_model(name, pretrained=False).state_dict()
+    state = without_memory(name).state_dict()
     with pytest.raises(CheckpointError) as refused:
         recognize(tensors_in_memory("a.pth", state), Sidecars(), None, {})
     architecture = next(each for each in ARCHITECTURES if each.title == title)
@@ -70,9 +80,7 @@ def test_a_file_is_refused_by_the_name_of_its_architecture(name: str, title: str
 
 @pytest.mark.parametrize(("name", "title"), NAMES.items())
 def test_a_module_is_known_by_the_file_of_its_class(name: str, title: str) -> None:
-    with torch.device("meta"):
-        module = timm.create_model(name, pretrained=False)
-    found = architecture_of_module(module)
+    found = architecture_of_module(without_memory(name))
     assert found is not None and found.title == title
 
 
