@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import vitviz
+from tests.support.sources import parsed
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
@@ -196,7 +197,7 @@ def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> 
 def imported(path: Path) -> set[str]:
     """Top-level names of everything that a module imports, anywhere in it."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -256,21 +257,21 @@ def test_tables_of_many_pictures_need_their_extra_only(module: Path) -> None:
     name, package, packages = TABLES[module]
     assert extra(name) == packages
     assert third_party([module]) <= REQUIREMENTS | {package}
-    assert package not in {name for node in ast.parse(module.read_text()).body for name in _names_of(node)}
+    assert package not in {name for node in parsed(module).body for name in _names_of(node)}
 
 
 def test_texts_need_their_extra_only() -> None:
     """Packages for text towers are imported when a tower is opened, and not before."""
     assert extra("text") == {"open_clip_torch", "transformers"}
     assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
-    outside = {name for node in ast.parse(TEXT.read_text()).body for name in _names_of(node)}
+    outside = {name for node in parsed(TEXT).body for name in _names_of(node)}
     assert not outside & {"open_clip", "transformers"}
 
 
 def test_captum_is_loaded_when_it_is_needed() -> None:
     assert extra("captum") == {"captum"}
     assert third_party([PIXELS]) <= REQUIREMENTS | {"captum"}
-    assert "captum" not in {name for node in ast.parse(PIXELS.read_text()).body for name in _names_of(node)}
+    assert "captum" not in {name for node in parsed(PIXELS).body for name in _names_of(node)}
 
 
 def _names_of(node: ast.stmt) -> set[str]:
@@ -295,7 +296,7 @@ def test_only_verification_and_tests_need_the_reference_packages() -> None:
     assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
     assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
     assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
-    outside = {name for path in PACKAGES for node in ast.parse(path.read_text()).body for name in _names_of(node)}
+    outside = {name for path in PACKAGES for node in parsed(path).body for name in _names_of(node)}
     assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
     files = ("reference_packages.py", "torchvision_names.py")
     assert set().union(*(imported(ROOT / "tests" / name) for name in files)) >= COMPARED.keys()
@@ -314,4 +315,4 @@ def test_every_package_and_every_file_of_data_is_installed() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_outgrows_what_can_be_read_at_once(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
-    assert (ast.get_docstring(ast.parse(path.read_text())) or "").strip(), "it does not say what it is"
+    assert (ast.get_docstring(parsed(path)) or "").strip(), "it does not say what it is"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.sources import parsed
 from vitviz import METHODS
 from vitviz.cli.command import _parser
 from vitviz.evaluation.probes import AXES, PROBES
@@ -281,7 +282,7 @@ def rooms(folder: Path) -> set[str]:
 def imported(path: Path) -> set[str]:
     """The rooms of vitviz that a module imports from, anywhere in it."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
