@@ -29,7 +29,15 @@ ASSETS = Path(__file__).parents[2] / "assets"
 PHOTOGRAPHS = sorted(path.name for path in ASSETS.glob("*.jpg"))
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 both_halves = pytest.mark.parametrize("precision", HALVES)
-every_photograph = pytest.mark.parametrize("name", PHOTOGRAPHS)
+# In the smaller size all of them, in the larger one the first; a long run has all in both.
+every_photograph = pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        pytest.param(name, side, marks=() if side == 32 or name == PHOTOGRAPHS[0] else pytest.mark.long)
+        for side in (32, 64)
+        for name in PHOTOGRAPHS
+    ],
+)
 SHARPNESS = {"even": 1.0, "sharp": 3.0, "one token each": 8.0}
 every_sharpness = pytest.mark.parametrize("sharpness", SHARPNESS.values(), ids=SHARPNESS)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -107,7 +115,6 @@ STORED_AT_RANDOM = {"bfloat16": (0.05, 0.05), "float16": (0.006, 0.006)}
 @pytest.mark.slow
 @both_halves
 @every_photograph
-@pytest.mark.parametrize("side", [32, 64])
 def test_a_stored_trace_of_a_trained_network_is_as_good_as_stated(
     bundled: Model, name: str, side: int, precision: str
 ) -> None:
@@ -248,7 +255,6 @@ def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: 
 @pytest.mark.slow
 @both_halves
 @every_photograph
-@pytest.mark.parametrize("side", [32, 64])
 def test_a_trained_network_in_half_precision_is_as_good_as_stated(
     bundled: Model, name: str, side: int, precision: str
 ) -> None:
