@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,20 @@ def test_stand_ins_never_end_among_the_results(capsys: pytest.CaptureFixture[str
     assert "--output" in capsys.readouterr().err
 
 
-def test_a_measurement_that_fails_says_why() -> None:
+# What a process writes that fails as one does that is asked for a benchmark that is not there.
+FAILING = """#!/bin/sh
+echo "Traceback (most recent call last):" >&2
+echo "KeyError: 'nothing'" >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)], ids=["a script", "Python"])
+def test_a_measurement_that_fails_says_why(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not real:
+        (tmp_path / "python").write_text(FAILING)
+        (tmp_path / "python").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (found,) = run_in_process(Job("nothing", "a case", "time", Settings(Path(), 1)))
     assert found == {"case": "a case", "contestant": "time", "kind": "failed", "error": "KeyError: 'nothing'"}
     assert "- time: failed, KeyError: 'nothing'" in report({"analysis": results_of(found)})
