@@ -33,6 +33,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
 
 
+@pytest.fixture(params=[6, pytest.param(MAX_UNREAD, marks=pytest.mark.long)])
+def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many unread replies a visitor may have; one test below has as many as the app itself allows."""
+    monkeypatch.setattr(answers, "MAX_UNREAD", request.param)
+    return int(request.param)
+
+
 def call(served: RunningApp, address: str = "127.0.0.9") -> tuple[int, dict[str, Any]]:
     # A proxy on this machine says where it comes from.
     answer = post(served.port, f"{PREFIX}/call/v2/methods", b"{}", f"X-Forwarded-For: {address}")
@@ -43,11 +50,11 @@ def kept(served: RunningApp) -> int:
     return len(served.demo._queue.pending_messages_per_session)
 
 
-def test_answers_that_nobody_fetches_are_forgotten(served: RunningApp, soon: None) -> None:
+def test_answers_that_nobody_fetches_are_forgotten(served: RunningApp, soon: None, unread: int) -> None:
     before = kept(served)
     # Together more than may wait.
     for _ in range(2):
-        found = [call(served) for _ in range(MAX_UNREAD // 2 + 1)]
+        found = [call(served) for _ in range(unread // 2 + 1)]
         assert {status for status, _ in found} == {200}
         wait_until(lambda: kept(served) == before, 30)
     events = [answer["event_id"] for _, answer in found]
@@ -72,8 +79,8 @@ def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Running
     wait_until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
 
 
-def test_a_call_that_is_fetched_counts_no_more(served: RunningApp) -> None:
-    for _ in range(MAX_UNREAD + 4):
+def test_a_call_that_is_fetched_counts_no_more(served: RunningApp, unread: int) -> None:
+    for _ in range(unread + 4):
         status, answer = call(served, "127.0.0.6")
         assert status == 200
         path = f"{PREFIX}/call/methods/{answer['event_id']}"
@@ -112,11 +119,12 @@ def test_pages_that_close_by_the_hundred_hold_nobody_up_and_end_their_jobs(
     assert one < 1
 
 
-def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: RunningApp) -> None:
+@pytest.mark.parametrize("pages", [16, pytest.param(40, marks=pytest.mark.long)])
+def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: RunningApp, pages: int) -> None:
     start = time.perf_counter()
     assert exchange(served.port, request_head("GET", "/", "Connection: close"), seconds=60).status == 200
     page = time.perf_counter() - start
-    opened = open_connections(served, "/", 40)
+    opened = open_connections(served, "/", pages)
     try:
         # Between two pages, whoever else asks has a turn.
         assert max(health_seconds(served) for _ in range(3)) < max(1.0, 8 * page)
@@ -139,16 +147,18 @@ def test_a_page_that_reads_no_answers_is_forgotten_too(served: RunningApp, soon:
     assert not any(name.startswith("unread") for name in served.demo._queue.pending_event_ids_session)
 
 
-def test_a_visitor_has_so_many_pages_that_read_nothing(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visitor_has_so_many_pages_that_read_nothing(
+    served: RunningApp, unread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
-    found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(MAX_UNREAD + 1)]
+    found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(unread + 1)]
     # A page that has one of them goes on.
     assert found[-1] == 429 and joined(served, "silent0", "127.0.0.4") == 200
-    assert found[:-1] == [200] * MAX_UNREAD
+    assert found[:-1] == [200] * unread
 
 
-def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: RunningApp, soon: None) -> None:
-    for number in range(MAX_UNREAD + 4):
+def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: RunningApp, soon: None, unread: int) -> None:
+    for number in range(unread + 4):
         assert joined(served, f"reader{number}", "127.0.0.3") == 200
         target = f"{PREFIX}/queue/data?session_hash=reader{number}"
         assert b"process_completed" in exchange(served.port, request_head("GET", target, "Connection: close")).body
