@@ -150,7 +150,8 @@ def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_in_the_workin
     photo: Path, bundled: Model, method: str, working_folder: Path
 ) -> None:
     before = photo.read_bytes()
-    resolution = ["--resolution", "32"] if METHODS[method].reports else []
+    # One of them shows the trained resolution; a quarter of its patches are faster.
+    resolution = [] if method == "attention" else ["--resolution", "32"]
     assert main([command_of(method), str(photo), *resolution]) == 0
     expected = analyze(photo, bundled, resolution=32 if resolution else None).map(method).overlay()
     assert same_pixels(working_folder / f"my photo.{method}.png", expected)
@@ -224,11 +225,14 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
     typed, arrives = other_value(parameter)
     flag = "--" + parameter.name.replace("_", "-")
     command = [command_of(method), str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
-    assert main(command) == 0
     assert main([*command, flag, typed]) == 0
     defaults = {part.name: part.default for part in METHODS[method].parameters if not isinstance(part, ClassTarget)}
+    said = [{**defaults, parameter.name: arrives}]
+    # Without options, all parameters are the defaults, whichever of them this is.
+    if parameter.name == next(iter(defaults)):
+        assert main(command) == 0
+        said.append(defaults)
     # What is None is left out: it is the default of every function.
-    said = [{**defaults}, {**defaults, parameter.name: arrives}]
     assert calls == [{name: value for name, value in each.items() if value is not None} for each in said]
     assert arrives != parameter.default
 
