@@ -38,14 +38,21 @@ every_kind = pytest.mark.parametrize("kind", FOREIGN)
 WITH_MATRICES = ("BEiT with biases", "DPT", "YOLOS", "timm's Swin", "timm's relative positions", "a tower of open_clip")
 
 
+@pytest.fixture(scope="module")
+def depths() -> dict[str, int]:
+    """The layers of the kinds that were opened, as to open one takes a while."""
+    return {}
+
+
 @every_kind
-def test_the_packages_model_is_what_opens(kind: str, tmp_path: Path) -> None:
+def test_the_packages_model_is_what_opens(kind: str, depths: dict[str, int], tmp_path: Path) -> None:
     folder, module = write_foreign(kind, tmp_path)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     model = vitviz.load(folder)
     assert model.engine == "module" and model.name == "small" and model.origin is not None
     assert model.origin.folder == folder and "captured" in model.card["engine"]
     config = model.network.config
+    depths[kind] = config.depth
     pixels = torch.randn(2, 3, config.image_height, config.image_width)
     with torch.no_grad():
         assert isinstance(model.network, CapturedNetwork)
@@ -57,14 +64,18 @@ def test_the_packages_model_is_what_opens(kind: str, tmp_path: Path) -> None:
 
 
 @every_kind
-def test_verify_holds_it_to_its_package(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_holds_it_to_its_package(
+    kind: str, depths: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = write_foreign(kind, tmp_path)
+    if kind not in depths:
+        depths[kind] = read(folder).model.network.config.depth
     assert main(["verify", str(folder)]) == 0
     printed = capsys.readouterr().out
     rows = {line.split("  ")[0]: line.split()[-1] for line in printed.splitlines() if "allowed" in line}
     layers = [row for row in rows if row.startswith("attention, layer")]
     assert {"pixels of chelsea.jpg", "output for chelsea.jpg"} <= rows.keys() and set(rows.values()) == {"yes"}
-    assert len(layers) == (read(folder).model.network.config.depth if kind in WITH_MATRICES else 0)
+    assert len(layers) == (depths[kind] if kind in WITH_MATRICES else 0)
     assert ("not compared: attention weights" in printed) == (kind not in WITH_MATRICES)
 
 
