@@ -122,20 +122,21 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def endpoints(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def endpoints(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Asks endpoints in this process, as the app does once a call has come through its queue."""
     folder = tmp_path_factory.mktemp("uploads")
     (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
     api = Api(AnalysisService(bundled))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_TEMP_DIR", str(folder))
 
-        def ask(api_name: str, **said: Any) -> Any:
-            if said.get("image") is PHOTO:
-                said["image"] = {"path": str(folder / EXAMPLE.name)}
+    def ask(api_name: str, **said: Any) -> Any:
+        if said.get("image") is PHOTO:
+            said["image"] = {"path": str(folder / EXAMPLE.name)}
+        # The app in this process has another folder of uploads.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRADIO_TEMP_DIR", str(folder))
             return getattr(api, api_name.removeprefix("/"))(**said)
 
-        yield ask
+    return ask
 
 
 def refused(ask: Ask, phrase: str, endpoint: str, **said: Any) -> None:
