@@ -33,6 +33,8 @@ from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again,
 from vitviz import Analysis, Heatmap
 
 ARTEFACTS = Path(__file__).parent / "artefacts"
+# The variable that asks for pictures of what tests see: to encode a whole page takes as long as many a test.
+PICTURES = "VITVIZ_PICTURES"
 # The background services of the browser would contact other hosts.
 ARGUMENTS = (
     "--no-sandbox",
@@ -192,6 +194,11 @@ def opened_page(
         page.close()
 
 
+def open_link(page: Page, link: str) -> None:
+    """Open a link of the app as a new page does, without Gradio, which is there already."""
+    page.evaluate("(link) => window.mountAgain(link)", link)
+
+
 @contextmanager
 def watch_errors(page: Page, address: str, errors: list[str] | None = None) -> Iterator[None]:
     """Fail the test on an error of a page, or a request that leaves this machine."""
@@ -231,6 +238,16 @@ def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
     except TimeoutError as error:
         raise AssertionError(f"the page does not come to rest: {page.evaluate(UNSETTLED)}") from error
     page.evaluate(NEXT_FRAMES)
+
+
+def keep_picture(shown: Page | Locator, name: str) -> None:
+    """Keep a picture of a whole page or of a part among the artefacts, where `PICTURES` asks for it."""
+    if not os.environ.get(PICTURES):
+        return
+    if isinstance(shown, Page):
+        shown.screenshot(path=ARTEFACTS / name, full_page=True)
+    else:
+        shown.screenshot(path=ARTEFACTS / name)
 
 
 def state(page: Page) -> dict[str, Any]:

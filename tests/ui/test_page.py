@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import (
-    ARTEFACTS,
     EXPLORER,
     choose_example,
     choose_method,
+    keep_picture,
     notice,
     open_panel,
     opened_page,
@@ -30,8 +30,7 @@ pytestmark = pytest.mark.browser
 
 def test_it_opens_with_an_example_already_analysed(page: Page, library: Library) -> None:
     check_page(page, library)
-    ARTEFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTEFACTS / "light.png", full_page=True)
+    keep_picture(page, "light.png")
 
 
 LOOK = """() => [
