@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from gradio_client import Client
@@ -21,6 +23,12 @@ from vitviz.ui.normalize import ShownView
 from vitviz.ui.runs import Runs
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.model import Snapshots
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    # The package of a browser takes long to import, and most tests of this folder need none.
+    from tests.ui.explorer.page_driver import Apps, SmallApp
 
 
 @pytest.fixture(params=KINDS)
@@ -71,3 +79,53 @@ def client(address: str) -> Client:
 def found(client: Client) -> dict[str, Any]:
     """What /analyze says of the example."""
     return dict(client.predict(image=PHOTO, api_name="/analyze"))
+
+
+# Apps of small networks.
+
+
+@pytest.fixture(scope="session")
+def apps() -> Iterator[Apps]:
+    """Apps of small networks by the names of their models, each started when it is first asked for."""
+    from tests.ui.explorer.page_driver import MODELS, small_app
+
+    running: dict[str, SmallApp] = {}
+    with ExitStack() as stack:
+
+        def app(name: str) -> SmallApp:
+            if name not in running:
+                running[name] = stack.enter_context(small_app(MODELS[name]()))
+            return running[name]
+
+        yield app
+
+
+@pytest.fixture
+def tiny(apps: Apps) -> SmallApp:
+    return apps("tiny")
+
+
+@pytest.fixture
+def cifar(apps: Apps) -> SmallApp:
+    return apps("cifar")
+
+
+@pytest.fixture
+def registers(apps: Apps) -> SmallApp:
+    return apps("registers")
+
+
+@pytest.fixture
+def cifar_page(browser: Browser, cifar: SmallApp) -> Iterator[Page]:
+    from tests.driver import opened_page
+
+    with opened_page(browser, cifar.address) as found:
+        yield found
+
+
+@pytest.fixture
+def registers_page(browser: Browser, registers: SmallApp) -> Iterator[Page]:
+    from tests.driver import opened_page
+
+    with opened_page(browser, registers.address) as found:
+        yield found

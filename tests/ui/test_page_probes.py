@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     EXPLORER,
     NEXT_FRAMES,
     canvas,
@@ -21,6 +20,7 @@ from tests.driver import (
     choose_example,
     choose_method,
     first_view,
+    keep_picture,
     notice,
     open_settings,
     opened_page,
@@ -30,8 +30,7 @@ from tests.driver import (
     upload,
 )
 from tests.support.example import EXAMPLE
-from tests.ui.explorer.page_driver import SmallApp, made, pixels, small_app
-from tests.ui.test_page_targets import without_classes
+from tests.ui.explorer.page_driver import Apps, SmallApp, made, pixels, small_app
 from vitviz.attention.sinks import OutlierRule, norms_of_patches
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes import PROBES, probe
@@ -51,10 +50,9 @@ def app() -> Iterator[SmallApp]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def features() -> Iterator[SmallApp]:
-    with small_app(without_classes(made(32, 32, 1, 4))) as found:
-        yield found
+@pytest.fixture
+def features(apps: Apps) -> SmallApp:
+    return apps("features")
 
 
 def said(page: Page) -> Locator:
@@ -271,7 +269,7 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
         assert cells == set(OUTLIERS)
         choose_method(page, "rollout")
         expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
-        page.screenshot(path=ARTEFACTS / "outliers.png", full_page=True)
+        keep_picture(page, "outliers.png")
         link = page.url.partition("?")[2]
     with opened_page(browser, app.address, link) as page:
         assert page.get_by_label("outlier patches").is_checked()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,45 +9,32 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import (
-    ARTEFACTS,
     caption,
     choose_example,
     choose_method,
     first_view,
+    keep_picture,
     notice,
     open_panel,
     opened_page,
     settle,
 )
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import SmallApp, made, small_app
-from vitviz.models.config import ViTConfig
-from vitviz.models.vit import VisionTransformer
+from tests.ui.explorer.page_driver import Apps, SmallApp
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
-from vitviz.weights import Model
 
 pytestmark = pytest.mark.browser
 
 
-def without_classes(model: Model) -> Model:
-    """The same network without its classifier."""
-    config = ViTConfig(**{**vars(model.network.config), "classes": 0})
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    network.load_state_dict(model.network.state_dict(), strict=False)
-    return Model("features", network, model.preprocessing, ())
+@pytest.fixture
+def classes(apps: Apps) -> SmallApp:
+    return apps("classes")
 
 
-@pytest.fixture(scope="module")
-def classes() -> Iterator[SmallApp]:
-    with small_app(made(32, 32, 1, 4)) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
-def features() -> Iterator[SmallApp]:
-    with small_app(without_classes(made(32, 32, 1, 4))) as app:
-        yield app
+@pytest.fixture
+def features(apps: Apps) -> SmallApp:
+    return apps("features")
 
 
 def write(page: Page, name: str, text: str) -> None:
@@ -132,7 +118,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         check_page(page, library)
         choose_method(page, "relevance")
         check_page(page, library)
-        page.screenshot(path=ARTEFACTS / "likeness.png", full_page=True)
+        keep_picture(page, "likeness.png")
         page.locator(".vx-chip", has_text="CLS").click()
         assert first_view(page)["parameters"]["query"] == "cls"
         check_page(page, library)

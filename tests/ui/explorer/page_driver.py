@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,24 @@ def made(height: int, width: int, registers: int, patch: int, layers: int = LAYE
     return Model("small", network, preprocessing, ("a", "b", "c"))
 
 
+def without_classes(model: Model) -> Model:
+    """The same network without its classifier."""
+    config = ViTConfig(**{**vars(model.network.config), "classes": 0})
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    network.load_state_dict(model.network.state_dict(), strict=False)
+    return Model("features", network, model.preprocessing, ())
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    **{name: partial(made, *shape) for name, shape in SHAPES.items()},
+    # Of so few patches that all maps with all their scores are soon there.
+    "tiny": partial(made, 24, 24, 0, 4),
+    "classes": partial(made, 32, 32, 1, 4),
+    "features": lambda: without_classes(made(32, 32, 1, 4)),
+}
+"""The models of the apps that tests share, by their names."""
+
+
 @dataclass
 class SmallApp:
     """The app of a small network in this process.
@@ -96,7 +114,7 @@ class SmallApp:
         self.handlers.service.cache.drop(self.model)
 
 
-# Apps of small networks by the names of their shapes.
+# Apps of small networks by the names in MODELS.
 Apps = Callable[[str], SmallApp]
 
 
