@@ -12,23 +12,24 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     caption,
     choose_example,
     choose_method,
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
+    open_link,
     open_panel,
     opened_page,
     set_slider,
     settle,
     state,
 )
-from tests.support.example import COARSEST, EXAMPLE, ROOT
+from tests.support.example import EXAMPLE, ROOT
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import small_app
+from tests.ui.explorer.page_driver import SmallApp, small_app
 from vitviz import METHODS, Analysis, Model
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.comparison import Comparison, compare
@@ -37,16 +38,16 @@ from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.browser
 
-# The bundled model has a CLS token and no attention pooling.
+# Of a model with a CLS token and without attention pooling, as the bundled one.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
 # All maps with all their scores, on a machine with much else to do.
 COMPARE_SECONDS = 120
 
 
 @pytest.fixture
-def coarsest_page(browser: Browser, address: str) -> Iterator[Page]:
+def tiny_page(browser: Browser, tiny: SmallApp) -> Iterator[Page]:
     """Of so few patches that all maps with all their scores are soon there."""
-    with opened_page(browser, address, f"resolution={COARSEST}") as found:
+    with opened_page(browser, tiny.address) as found:
         yield found
 
 
@@ -81,14 +82,15 @@ def expect_scores(page: Page, found: Comparison) -> None:
                 assert text in {digits(value * (1 + slip)) for slip in (-1e-4, 0, 1e-4)}, (text, value)
             assert (said[2] == "better") == found.beats_chance(each, metric)
             wins += found.beats_chance(each, metric)
-        expect(card.locator("summary")).to_have_text(f"better than chance by {wins} of {len(METRICS)} measures")
+        if len(each.areas) == len(METRICS):
+            expect(card.locator("summary")).to_have_text(f"better than chance by {wins} of {len(METRICS)} measures")
 
 
 # ---- comparing ----
 
 
-def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coarsest_example: Analysis) -> None:
-    page, example = coarsest_page, coarsest_example
+def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: SmallApp) -> None:
+    page, example = tiny_page, tiny.analysis
     start_comparison(page)
     found = compare(example)
     assert order(page) == SERVING
@@ -105,7 +107,7 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     page.locator(".vx-compare-scale").check()
     after = page.evaluate(drawn)
     assert sum(one != other for one, other in zip(before, after, strict=True)) >= len(SERVING) - 1
-    open_panel(page, "compare").screenshot(path=ARTEFACTS / "compare.png")
+    keep_picture(open_panel(page, "compare"), "compare.png")
     # A card lies on its picture as the map on the canvas does; scores stay folded or unfolded.
     cards(page).nth(1).locator("summary").click()
     unfolded = "() => [...document.querySelectorAll('.vx-compared details')].map(({ open }) => open)"
@@ -120,8 +122,8 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     assert first_view(page)["method"] == "legrad"
 
 
-def test_what_is_compared_is_what_the_controls_say(coarsest_page: Page, coarsest_example: Analysis) -> None:
-    page, example = coarsest_page, coarsest_example
+def test_what_is_compared_is_what_the_controls_say(tiny_page: Page, tiny: SmallApp) -> None:
+    page, example = tiny_page, tiny.analysis
     second = example.predictions(2)[1].label
     choose_method(page, "rollout")
     set_slider(page, "discard_ratio", 0.5)
@@ -146,7 +148,8 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
     before = analysis.logits.softmax(-1)
     after = analysis.switched_off(heads, patches).softmax(-1)
     rows = table.locator("tbody tr")
-    best = {*before.topk(5).indices.tolist(), *after.topk(5).indices.tolist()}
+    count = min(5, len(before))
+    best = {*before.topk(count).indices.tolist(), *after.topk(count).indices.tolist()}
     expect(rows).to_have_count(len(best))
     for index in best:
         row = rows.filter(has=page.get_by_role("rowheader", name=analysis.model.labels[index], exact=True))
@@ -181,7 +184,7 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     head(page, "layer 4").click()
     expect_changes(page, example, {(1, 2), *layer}, set(spots))
     assert "heads-off=1.2;4.0" in page.url and "patches-off=2.4;3.4" in page.url
-    open_panel(page, "switches").screenshot(path=ARTEFACTS / "switches.png")
+    keep_picture(open_panel(page, "switches"), "switches.png")
     head(page, "layer 4").click()
     expect_changes(page, example, {(1, 2)}, set(spots))
     click_patch(page, example, *spots[0])
@@ -200,7 +203,8 @@ def test_what_is_switched_off_changes_no_map(page: Page, library: Library) -> No
     check_page(page, library)
 
 
-def test_heads_are_ranked_by_what_falls_without_them(page: Page, example: Analysis, bundled: Model) -> None:
+def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: SmallApp) -> None:
+    page, example = cifar_page, cifar.analysis
     open_panel(page, "switches")
     page.locator(".vx-rank").click()
     settle(page)
@@ -215,7 +219,7 @@ def test_heads_are_ranked_by_what_falls_without_them(page: Page, example: Analys
     choose_example(page, "rocket.jpg")
     expect(said).to_have_text("")
     head(page, "layer 0, head 0").click()
-    expect_changes(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled), {(0, 0)}, set())
+    expect_changes(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", cifar.model), {(0, 0)}, set())
 
 
 # ---- the guide ----
@@ -296,25 +300,22 @@ def test_the_guide_says_the_real_numbers_of_one_head(
         expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
 
 
-@pytest.mark.parametrize(("width", "height", "links"), [(390, 844, (1, 4)), (768, 1024, (2, 5)), (1440, 900, (3,))])
-def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(
-    browser: Browser, address: str, width: int, height: int, links: tuple[int, ...]
-) -> None:
+def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:
     """One step after the other, and at those with which links open the page."""
-    with opened_page(browser, address) as page:
+
+    def covers_nothing(step: int) -> None:
+        settle(page)
+        assert state(page)["guide"] == step
+        lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
+        assert lit is not None and card is not None
+        beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
+        assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (width, step, lit)
+        assert beside or lit["y"] + lit["height"] <= card["y"], (width, step, lit, card)
+
+    for width, height, links in ((390, 844, (1, 4)), (768, 1024, (2, 5)), (1440, 900, (3,))):
         page.set_viewport_size({"width": width, "height": height})
-
-        def covers_nothing(step: int) -> None:
-            settle(page)
-            assert state(page)["guide"] == step
-            lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
-            assert lit is not None and card is not None
-            beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
-            assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (step, lit)
-            assert beside or lit["y"] + lit["height"] <= card["y"], (step, lit, card)
-
         for first in (*links, 0):
-            page.evaluate("(asked) => window.mountAgain(asked)", f"/?__theme=light&panel=guide&guide={first}")
+            open_link(page, f"/?__theme=light&panel=guide&guide={first}")
             covers_nothing(first)
         for step in range(1, 6):
             page.locator(".vx-guide-next").click()
@@ -392,5 +393,6 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         open_panel(page, "compare")
         page.locator(".vx-compare-start").click()
         expect(cards(page)).to_have_count(len(SERVING), timeout=1000 * COMPARE_SECONDS)
-        expect_scores(page, compare(analysis, target=target))
-        page.screenshot(path=ARTEFACTS / "words.png", full_page=True)
+        # One measure says what they are about.
+        expect_scores(page, compare(analysis, target=target, metrics=["deletion"]))
+        keep_picture(page, "words.png")
