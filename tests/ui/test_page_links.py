@@ -22,8 +22,8 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
-    new_page,
     notice,
+    open_link,
     open_panel,
     open_settings,
     opened_page,
@@ -32,11 +32,11 @@ from tests.driver import (
     upload,
 )
 from tests.support.example import FINER
+from tests.support.resting import MOUNTING
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import small_app
-from vitviz import Analysis, Model
+from tests.ui.explorer.page_driver import SmallApp, small_app
+from vitviz import Analysis
 from vitviz.ui.links import read_link
-from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import BUNDLED
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.browser
 def wide(tmp_path: Path) -> Path:
     """A picture larger than the page draws it."""
     noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((1800, 800)).save(tmp_path / "wide.png")
+    Image.fromarray(noise).resize((900, 400)).save(tmp_path / "wide.png")
     return tmp_path / "wide.png"
 
 
@@ -62,11 +62,12 @@ def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:
 
 
 def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
-    page: Page, browser: Browser, bundled: Model, wide: Path
+    cifar_page: Page, browser: Browser, cifar: SmallApp, wide: Path
 ) -> None:
+    page = cifar_page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     upload(page, wide)
-    analysis = vitviz.analyze(wide, bundled)
+    analysis = vitviz.analyze(wide, cifar.model, "native")
     choose_method(page, "relevance")
     page.locator(".vx-predictions button").nth(1).click()
     settle(page)
@@ -86,6 +87,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     assert link == page.url == page.evaluate("navigator.clipboard.readText()")
     before = shown(page)
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.add_init_script(MOUNTING)
     other = context.new_page()
     other.goto(link)
     other.wait_for_function(f"() => {EXPLORER}")
@@ -94,7 +96,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     assert other.url == link
     # An id that nobody gave away opens no picture.
     name = before[0]["views"][0]["picture"].removeprefix("picture:")
-    other.goto(link.replace(name, name[::-1]))
+    open_link(other, link.replace(name, name[::-1]))
     expect(notice(other)).to_contain_text("no longer kept here")
     context.close()
 
@@ -148,8 +150,7 @@ def test_links_of_the_version_before_are_read(
     browser: Browser, address: str, library: Library, link: str, parameters: dict[str, Any]
 ) -> None:
     with opened_page(browser, address) as page:
-        page.goto(f"{address}/{link}")
-        page.wait_for_function(f"() => {EXPLORER}")
+        open_link(page, f"/{link}")
         settle(page)
         assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", parameters)
         check_page(page, library)
@@ -183,11 +184,9 @@ def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
 
 
 def test_the_page_opens_with_rollout_which_its_address_need_not_say(
-    browser: Browser, address: str, example: Analysis, library: Library
+    page: Page, example: Analysis, library: Library
 ) -> None:
-    page = new_page(browser)
-    page.goto(f"{address}/?__theme=light")
-    settle(page)
+    open_link(page, "/?__theme=light")
     expect_map(page, example.rollout())
     check_page(page, library)
     assert page.url.endswith("?__theme=light")
@@ -195,7 +194,6 @@ def test_the_page_opens_with_rollout_which_its_address_need_not_say(
     assert page.url.endswith("?__theme=light&method=attention")
     choose_method(page, "rollout")
     assert page.url.endswith("?__theme=light")
-    page.close()
 
 
 def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: Page) -> None:
@@ -219,7 +217,8 @@ def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: 
     assert page.url.count("?") == 1
 
 
-def test_back_and_forward_go_through_what_was_shown(page: Page, library: Library) -> None:
+def test_back_and_forward_go_through_what_was_shown(cifar_page: Page, cifar: SmallApp) -> None:
+    page, library = cifar_page, Library(cifar.model)
     seen = [shown(page)]
     for change in (
         lambda: choose_example(page, "rocket.jpg"),
@@ -228,11 +227,16 @@ def test_back_and_forward_go_through_what_was_shown(page: Page, library: Library
         lambda: choose_example(page, "coffee.jpg"),
     ):
         change()
-        if shown(page)[0] != seen[-1][0]:
-            seen.append(shown(page))
-    for place in (2, 1, 0, 1, 2, 3):
-        forward = page.url and place > 0 and shown(page)[0] == seen[place - 1][0]
-        (page.go_forward if forward else page.go_back)()
+        found = shown(page)
+        if found[0] != seen[-1][0]:
+            seen.append(found)
+    assert len(seen) == 4
+    for place in (2, 1, 0):
+        page.go_back()
+        assert shown(page) == seen[place], place
+        check_page(page, library)
+    for place in (1, 2, 3):
+        page.go_forward()
         assert shown(page) == seen[place], place
         check_page(page, library)
 
@@ -258,20 +262,20 @@ def test_a_quick_change_while_a_map_is_computed_ends_at_the_last(page: Page, lib
 
 
 def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
-    browser: Browser, bundled: Model, example: Analysis, library: Library
+    cifar_page: Page, cifar: SmallApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server keeps one analysis at a time."""
-    one = ServerSettings(cache_bytes=example.nbytes + 2**20)
-    with small_app(bundled, one) as app, opened_page(browser, app.address, "method=attention") as page:
-        with opened_page(browser, app.address, "example=rocket.jpg") as other:
-            check_page(other, library)
-        page.bring_to_front()
-        uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
-        choose_method(page, "relevance")
-        expect_map(page, example.map("relevance"))
-        check_page(page, library)
-        assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != uid
-        expect(caption(page)).not_to_contain_text("no longer")
+    """The server keeps one analysis at a time, and somebody else looks at another picture."""
+    page, cache = cifar_page, cifar.handlers.service.cache
+    uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
+    assert cache.get(uid) is not None
+    monkeypatch.setattr(cache, "max_bytes", cifar.analysis.nbytes)
+    cifar.handlers.open({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None)
+    assert cache.get(uid) is None
+    choose_method(page, "relevance")
+    expect_map(page, cifar.analysis.map("relevance"))
+    check_page(page, Library(cifar.model))
+    assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != uid
+    expect(caption(page)).not_to_contain_text("no longer")
 
 
 def test_a_state_that_the_server_refuses_does_not_last(page: Page, library: Library) -> None:
