@@ -15,14 +15,15 @@ from safetensors.torch import save_file
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     caption,
     choose_example,
     choose_method,
     choose_model,
     click_patch,
     first_view,
+    keep_picture,
     notice,
+    open_link,
     open_panel,
     opened_page,
     set_slider,
@@ -38,8 +39,10 @@ from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
-from vitviz.isolation import shared_worker
+from vitviz.isolation import Worker, shared_worker
 from vitviz.training.out_of_distribution import BELOW_THRESHOLD
+from vitviz.ui import service
+from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
@@ -81,12 +84,14 @@ def address(server: HubServer, bundled: Model, tmp_path_factory: pytest.TempPath
         server.use(patch, home)
         for name, value in {"HF_ENDPOINT": server.url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}.items():
             patch.setenv(name, value)
-        # What was downloaded is opened in processes that look for it in the same place.
-        shared_worker().close()
+        # What was downloaded is opened in processes that look for it in the same place; those of other tests go on.
+        worker = Worker()
+        worker.preload = shared_worker().preload
+        patch.setattr(service, "shared_worker", lambda: worker)
         with small_app(bundled) as app:
             yield app.address
         huggingface_hub.close_session()
-        shared_worker().close()
+        worker.close()
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +147,7 @@ def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None
     assert DINO.name in shown and "" not in shown and all("dino" in str(name).lower() for name in shown)
     page.locator(".vx-search").fill("")
     expect(page.locator(".vx-menu button:visible")).to_have_count(1 + len(ZOO))
-    page.screenshot(path=ARTEFACTS / "menu.png")
+    keep_picture(page, "menu.png")
 
 
 def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, library: Library) -> None:
@@ -166,7 +171,7 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     assert first_view(page)["parameters"] == {"layer": 0, "query": [2, 2]}
     page.mouse.move(1, 1)
     check_page(page, library)
-    page.screenshot(path=ARTEFACTS / "named.png", full_page=True)
+    keep_picture(page, "named.png")
     # Another model has other layers: what was chosen of them does not mean the same there.
     choose_model(page, "")
     check_page(page, library)
@@ -215,7 +220,7 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, o
     page.locator('.vx-predictions button[data-index="3"]').click()
     check_page(page, mine)
     assert page.locator(".vx-target").input_value() == "crane (3)"
-    page.screenshot(path=ARTEFACTS / "own.png", full_page=True)
+    keep_picture(page, "own.png")
     # Its link is not a key to it: elsewhere the page says what is missing, and the Python names the file.
     assert "own=model.safetensors" in page.url and token.removeprefix("own:") not in page.url
     panel = open_panel(page, "save")
@@ -298,12 +303,13 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
             check_page(page, library)
             expect(part).to_contain_text(f"Training step {step} of 1,000")
             assert first_view(page)["step"] == step and first_view(page)["parameters"] == {"layer": 0}
-        page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
+        keep_picture(page, "snapshots.png")
         assert "step=0" in page.url and "p.layer=0" in page.url
-        with opened_page(browser, app.address, page.url.partition("?")[2]) as other:
-            expect(other.locator(".vx-steps")).to_contain_text("Training step 0 of 1,000")
-            expect(other.locator(".vx-step")).to_have_value("0")
-            check_page(other, library)
+        open_link(page, page.url)
+        check_page(page, library)
+        expect(part).to_contain_text("Training step 0 of 1,000")
+        expect(slider).to_have_value("0")
+        slider.focus()
         # The last is what opens without a step.
         for _ in STEPS:
             page.keyboard.press("ArrowRight")
@@ -314,18 +320,22 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
 def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
     white = tmp_path / "white.png"
     Image.new("RGB", (320, 240), "white").save(white)
-    seen = {}
-    for path in (white, *(EXAMPLE.parent / name for name in EXAMPLES)):
-        if path == white:
-            upload(page, path)
-        else:
-            choose_example(page, path.name)
-        seen[path.name] = page.locator(".vx-unlike").is_visible()
-        assert seen[path.name] == bool(vitviz.analyze(path, bundled).is_out_of_distribution), path.name
-        if seen[path.name]:
-            expect(page.locator(".vx-unlike")).to_contain_text("Unlike most pictures that this model was trained on")
-            expect(page.locator(".vx-unlike")).to_contain_text("one in ten gets this hint")
+    hint = page.locator(".vx-unlike")
+    unlike = {path: vitviz.analyze(path, bundled).is_out_of_distribution for path in (white, EXAMPLE)}
+    # There are some of each kind.
+    assert set(unlike.values()) == {True, False}
+    expect(hint).to_be_visible(visible=unlike[EXAMPLE])
+    upload(page, white)
+    expect(hint).to_be_visible(visible=unlike[white])
+    if unlike[EXAMPLE]:
+        choose_example(page, EXAMPLE.name)
+    expect(hint).to_contain_text("Unlike most pictures that this model was trained on")
+    expect(hint).to_contain_text("one in ten gets this hint")
     expect(page.locator(".vx-seen-as")).to_contain_text("112×112 pixels, no sharper than 56×56: 14×14 patches")
     assert BELOW_THRESHOLD == 0.1, "the page says one in ten"
-    # There are some of each kind.
-    assert set(seen.values()) == {True, False}
+    # What the page is told of the other examples.
+    handlers = Handlers(service.AnalysisService(bundled))
+    for name in EXAMPLES:
+        [told] = handlers.open({"link": f"?example={name}"}, lambda _: None)["views"]
+        expected = vitviz.analyze(EXAMPLE.with_name(name), bundled).is_out_of_distribution
+        assert told["is_out_of_distribution"] == expected, name
