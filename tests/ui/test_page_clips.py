@@ -10,18 +10,20 @@ from playwright.sync_api import Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     EXPLORER,
     choose_example,
     choose_method,
     first_view,
+    keep_picture,
     notice,
+    open_link,
     open_panel,
     settle,
     upload,
 )
 from tests.support.clips import moving_frames, read_frames, sound_packets, write_clip
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import SmallApp, made
 from vitviz import Model
 from vitviz.images.clips import read_frame
 from vitviz.isolation import Worker
@@ -45,14 +47,15 @@ def scrub(page: Page, frame: int) -> None:
     settle(page)
 
 
-def test_a_clip_is_looked_at_frame_by_frame(page: Page, bundled: Model, clip: Path) -> None:
+def test_a_clip_is_looked_at_frame_by_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
+    page = cifar_page
     slider = page.locator(".vx-clip-frame")
     expect(slider).to_be_hidden()
     upload(page, clip)
     view = first_view(page)
     assert view["picture"].startswith("picture:") and view["frame"] == 0 and "frame=0" in page.url
     assert slider.get_attribute("max") == str(COUNT - 1)
-    library = Library(bundled, pictures={view["picture"]: clip})
+    library = Library(cifar.model, pictures={view["picture"]: clip})
     check_page(page, library)
     choose_method(page, "rollout")
     for frame in (17, COUNT - 1):
@@ -64,19 +67,20 @@ def test_a_clip_is_looked_at_frame_by_frame(page: Page, bundled: Model, clip: Pa
     assert f'read_frame("clip.mp4", {COUNT - 1})' in python and "from vitviz.images.clips import read_frame" in python
     # What stands in the address is what is opened.
     address = page.url.partition("?")[2]
-    page.evaluate("(asked) => window.mountAgain(asked)", f"/?{address}")
+    open_link(page, f"/?{address}")
     settle(page)
     assert first_view(page)["frame"] == COUNT - 1
     check_page(page, library)
-    page.screenshot(path=ARTEFACTS / "clip.png", full_page=True)
+    keep_picture(page, "clip.png")
     choose_example(page, "rocket.jpg")
     assert first_view(page)["frame"] is None and "frame" not in page.url
     expect(slider).to_be_hidden()
 
 
-def test_scrubbing_fast_ends_on_the_last_frame(page: Page, bundled: Model, clip: Path) -> None:
+def test_scrubbing_fast_ends_on_the_last_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
+    page = cifar_page
     upload(page, clip)
-    library = Library(bundled, pictures={first_view(page)["picture"]: clip})
+    library = Library(cifar.model, pictures={first_view(page)["picture"]: clip})
     for frame in (3, 9, 4, 22, 12, 13, 14):
         page.locator(".vx-clip-frame").fill(str(frame))
     settle(page)
@@ -84,7 +88,8 @@ def test_scrubbing_fast_ends_on_the_last_frame(page: Page, bundled: Model, clip:
     check_page(page, library)
 
 
-def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: Model, clip: Path) -> None:
+def test_the_video_of_a_clip_shows_the_map_of_every_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
+    page = cifar_page
     upload(page, clip)
     choose_method(page, "rollout")
     panel = open_panel(page, "save")
@@ -96,7 +101,7 @@ def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: M
     assert len(frames) == COUNT and len(sound_packets(video)) == len(sound_packets(clip))
     expect(page.locator(".vx-said")).to_contain_text(f"One scale for all {COUNT} frames")
     expect(page.locator(".vx-said")).to_contain_text("Sound: aac, as it was.")
-    maps = [vitviz.analyze(read_frame(clip, index), bundled).rollout() for index in (0, COUNT - 1)]
+    maps = [vitviz.analyze(read_frame(clip, index), cifar.model).rollout() for index in (0, COUNT - 1)]
     assert all(picture.shape[1] == 320 and picture.shape[0] > 240 for _, picture in frames)
     assert np.abs(frames[0][1].astype(float) - frames[-1][1]).mean() > 2
     assert maps[0].description in page.locator(".vx-said").inner_text()
@@ -116,7 +121,10 @@ def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
     settle(page)
 
 
-def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(page: Page, clip: Path, tmp_path: Path) -> None:
+def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(
+    cifar_page: Page, clip: Path, tmp_path: Path
+) -> None:
+    page = cifar_page
     before = first_view(page)
     content = clip.read_bytes()
     (tmp_path / "cut.mp4").write_bytes(content[: len(content) // 2])
@@ -134,8 +142,8 @@ def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(page: Page,
 
 
 @pytest.fixture
-def handlers(bundled: Model) -> Handlers:
-    return Handlers(AnalysisService(bundled, ServerSettings(clip_seconds=2.0)))
+def handlers() -> Handlers:
+    return Handlers(AnalysisService(made(32, 32, 0, 4), ServerSettings(clip_seconds=2.0)))
 
 
 def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, clip: Path) -> None:
