@@ -12,10 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
-    EXPLORER,
     choose_method,
-    new_page,
+    keep_picture,
     notice,
     open_panel,
     opened_page,
@@ -99,9 +97,10 @@ def test_the_page_shows_every_text_to_the_letter(
         library = Library(vitviz.load(checkpoint))
         for index in shown:
             page.locator(f'.vx-predictions button[data-index="{index}"]').click()
-            check_page(page, library)
+            settle(page)
             check_text(page.locator(".vx-status").first, (texts[index],))
             assert page.locator(".vx-target").input_value() == texts[index]
+        check_page(page, library)
         page.locator(".vx-heads-off").evaluate("part => part.querySelectorAll('button')[1].click()")
         settle(page)
         # The table is the page's own.
@@ -131,12 +130,17 @@ def test_the_name_of_a_file_is_shown_to_the_letter(page: Page) -> None:
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "light"), (768, "dark"), (1440, "light")])
 def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: str) -> None:
-    page = new_page(browser)
-    page.set_viewport_size({"width": width, "height": 900})
-    page.goto(f"{address}/?__theme={theme}")
-    page.wait_for_function(f"() => {EXPLORER}")
+    with opened_page(browser, address, "method=rollout") as page:
+        page.set_viewport_size({"width": width, "height": 900})
+        if theme == "dark":
+            page.locator(".vx-theme").click()
+        check_fit(page, width)
+        keep_picture(page, f"{theme}-{width}-open.png")
+
+
+def check_fit(page: Page, width: int) -> None:
+    """Whatever is opened, nothing is wider than the screen."""
     settle(page)
-    ARTEFACTS.mkdir(exist_ok=True)
     # The picture is on the first screen.
     edges = page.locator(".vx-canvas").first.bounding_box()
     assert edges is not None and edges["y"] + edges["height"] / 2 < 900
@@ -157,5 +161,3 @@ def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: s
     page.locator(".vx-guide-open").click()
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.screenshot(path=ARTEFACTS / f"{theme}-{width}-open.png", full_page=True)
-    page.close()
