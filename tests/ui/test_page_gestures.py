@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     canvas,
     canvas_values,
     choose_method,
@@ -22,6 +21,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
     opened_page,
     patch_position,
     settle,
@@ -61,13 +61,18 @@ def test_a_click_on_a_patch_shows_its_attention_in_both_directions(
     check_page(page, library)
 
 
-@pytest.mark.parametrize(("size", "spot"), [((300, 800), (210, 140)), ((800, 300), (670, 90))])
-def test_the_heat_lies_where_the_object_is(
-    page: Page, bundled: Model, tmp_path: Path, size: tuple[int, int], spot: tuple[int, int]
-) -> None:
+def test_the_heat_lies_where_the_object_is(page: Page, bundled: Model, tmp_path: Path) -> None:
+    for size, spot in (((300, 800), (210, 140)), ((800, 300), (670, 90))):
+        check_spot(page, bundled, tmp_path / f"{size}.png", size, spot)
+        keep_picture(page, f"spot-{'portrait' if size[0] < size[1] else 'landscape'}.png")
+        chip(page, "CLS").click()
+        settle(page)
+
+
+def check_spot(page: Page, bundled: Model, photo: Path, size: tuple[int, int], spot: tuple[int, int]) -> None:
+    """A click on a bright spot of a picture asks the patch that lies there."""
     picture = Image.new("RGB", size, (25, 25, 25))
     picture.paste((255, 240, 60), (spot[0] - 30, spot[1] - 30, spot[0] + 30, spot[1] + 30))
-    photo = tmp_path / "spot.png"
     picture.save(photo)
     upload(page, photo)
     analysis = vitviz.analyze(photo, bundled)
@@ -81,7 +86,6 @@ def test_the_heat_lies_where_the_object_is(
     assert first_view(page)["parameters"] == {"query": list(patch)}
     expect_map(page, analysis.attention(query=patch))
     check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
-    page.screenshot(path=ARTEFACTS / f"spot-{'portrait' if size[0] < size[1] else 'landscape'}.png")
 
 
 def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(
@@ -218,13 +222,13 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     check_page(page, library)
 
 
-@pytest.mark.parametrize("size", [(40, 400), (400, 40)])
-def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path) -> None:
     picture = tmp_path / "long.png"
-    Image.linear_gradient("L").convert("RGB").resize(size).save(picture)
-    upload(page, picture)
-    edges = page.locator(".vx-sheet").bounding_box()
-    assert edges is not None and 0.3 * edges["width"] < edges["height"] < 2.5 * edges["width"]
+    for size in ((40, 400), (400, 40)):
+        Image.linear_gradient("L").convert("RGB").resize(size).save(picture)
+        upload(page, picture)
+        edges = page.locator(".vx-sheet").bounding_box()
+        assert edges is not None and 0.3 * edges["width"] < edges["height"] < 2.5 * edges["width"], size
 
 
 def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example: Analysis, library: Library) -> None:

@@ -9,13 +9,13 @@ from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     caption,
     choose_method,
     choose_option,
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
     open_panel,
     opened_page,
     set_slider,
@@ -82,7 +82,7 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis, library: Li
     set_slider(page, "start_layer", 2)
     expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, start_layer=2))
     check_page(page, library)
-    page.screenshot(path=ARTEFACTS / "rollout.png", full_page=True)
+    keep_picture(page, "rollout.png")
 
 
 def test_what_contradicts_itself_is_refused_in_one_sentence(page: Page, example: Analysis) -> None:
@@ -189,7 +189,7 @@ def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: A
     choose_method(page, "gradient_rollout")
     set_slider(page, "start_layer", 3)
     check_page(page, library)
-    page.screenshot(path=ARTEFACTS / "gradient_rollout.png", full_page=True)
+    keep_picture(page, "gradient_rollout.png")
 
 
 def test_a_class_is_written(page: Page, example: Analysis, library: Library) -> None:

@@ -12,7 +12,6 @@ from playwright.sync_api import Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     EXPLORER,
     NEXT_FRAMES,
     canvas,
@@ -24,6 +23,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
     notice,
     open_settings,
     patch_position,
@@ -61,7 +61,7 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     # Of prefix tokens, it says nothing.
     chips = page.locator(".vx-pane").nth(1).locator(".vx-chip span")
     assert set(chips.all_inner_texts()) == {""}
-    page.screenshot(path=ARTEFACTS / "two.png", full_page=True)
+    keep_picture(page, "two.png")
     choose_layout(page, "one")
     check_page(page, library)
     assert len(state(page)["views"]) == 1 and not canvas(page, 1).is_visible()
@@ -70,16 +70,17 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     check_page(page, library)
 
 
-@pytest.mark.parametrize(("width", "columns"), [(390, 1), (768, 1), (1080, 2), (1400, 2)])
-def test_two_maps_stand_side_by_side_where_both_fit(page: Page, width: int, columns: int) -> None:
+def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
+    page = cifar_page
     choose_layout(page, "two")
-    page.set_viewport_size({"width": width, "height": 900})
-    page.evaluate(NEXT_FRAMES)
-    panes = page.locator(".vx-pane").evaluate_all("all => all.map((pane) => pane.getBoundingClientRect().left)")
-    assert len(set(panes)) == columns
     wider = """all => all.filter((pane) => [...pane.querySelectorAll("*")].some((part) =>
         part.getBoundingClientRect().right > pane.getBoundingClientRect().right + 1)).length"""
-    assert page.locator(".vx-pane").evaluate_all(wider) == 0
+    for width, columns in ((390, 1), (768, 1), (1080, 2), (1400, 2)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate(NEXT_FRAMES)
+        panes = page.locator(".vx-pane").evaluate_all("all => all.map((pane) => pane.getBoundingClientRect().left)")
+        assert len(set(panes)) == columns, width
+        assert page.locator(".vx-pane").evaluate_all(wider) == 0, width
 
 
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
@@ -148,7 +149,7 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     # What the second map says of itself is not said under the difference.
     expect(caption(page, 1)).not_to_contain_text("Strongest")
     check_page(page, library)
-    page.screenshot(path=ARTEFACTS / "difference.png", full_page=True)
+    keep_picture(page, "difference.png")
 
 
 def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
@@ -177,11 +178,13 @@ def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
 # ---- fit and resolution ----
 
 
-@pytest.mark.parametrize("fit", ["crop", "native", "squash"])
-def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library, fit: str) -> None:
-    open_settings(page).locator(".vx-fit").select_option(fit)
-    check_page(page, library)
-    assert (first_view(page)["fit"], f"fit={fit}" in page.url) == ((None, False) if fit == "squash" else (fit, True))
+def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library) -> None:
+    for fit in ("crop", "native", "squash"):
+        open_settings(page).locator(".vx-fit").select_option(fit)
+        check_page(page, library)
+        # The last is the model's own.
+        found = first_view(page)["fit"], f"fit={fit}" in page.url
+        assert found == ((None, False) if fit == "squash" else (fit, True))
 
 
 def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> None:
