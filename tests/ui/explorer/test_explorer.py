@@ -11,7 +11,7 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, canvas, caption, opened_page, patch_position, settle, state
+from tests.driver import canvas, caption, keep_picture, opened_page, patch_position, settle, state
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import (
     HEADS,
@@ -40,7 +40,11 @@ pytestmark = pytest.mark.browser
 WAYS = ("row", "column")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name == "large")) for name in SHAPES])
+# The others differ from the first only in size.
+LONG = ("base", "large")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SHAPES])
 def test_the_numbers_of_the_page_are_those_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
     trace = apps(name).analysis.trace
     tokens = [0, trace.layout.prefix_count, trace.layout.token_count - 1, trace.layout.token_count // 2]
@@ -256,7 +260,7 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
     canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
-    page.screenshot(path=ARTEFACTS / "explorer-two.png")
+    keep_picture(page, "explorer-two.png")
     page.get_by_label("View").select_option("one")
     expect(canvas(page, 1)).not_to_be_visible()
 
