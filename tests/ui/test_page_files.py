@@ -15,7 +15,6 @@ from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import (
-    ARTEFACTS,
     EXPLORER,
     canvas,
     canvas_values,
@@ -26,6 +25,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
     new_page,
     notice,
     open_panel,
@@ -37,6 +37,7 @@ from tests.driver import (
 )
 from tests.support.example import EXAMPLE, FINER
 from tests.ui.answers import SENTENCE, Library, check_page, number_of
+from tests.ui.explorer.page_driver import HEADS, SmallApp
 from vitviz import Analysis, Model, Style
 
 pytestmark = pytest.mark.browser
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.browser
 def wide(tmp_path: Path) -> Path:
     """A picture larger than the page draws it."""
     noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((1800, 800)).save(tmp_path / "wide.png")
+    Image.fromarray(noise).resize((900, 400)).save(tmp_path / "wide.png")
     return tmp_path / "wide.png"
 
 
@@ -77,7 +78,7 @@ def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Pat
     upload(page, photo)
     assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
     check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
-    page.screenshot(path=ARTEFACTS / "upload.png", full_page=True)
+    keep_picture(page, "upload.png")
     # The same file again is the same picture.
     before = page.url
     upload(page, photo)
@@ -184,23 +185,25 @@ def test_an_example_is_one_click_away(page: Page, library: Library) -> None:
 
 
 def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Model, wide: Path) -> None:
+    page.set_viewport_size({"width": 700, "height": 900})
     upload(page, wide)
     choose_method(page, "attention")
     analysis = vitviz.analyze(wide, bundled)
+    assert canvas(page).evaluate("canvas => canvas.width") < 900, "the page draws it as large as it is"
     with Image.open(saved(page, "picture")) as opened:
         found = np.asarray(opened.convert("RGB"), dtype=np.float32)
     style = Style("inferno", opacity=0.7, fade=True)
     expected = np.asarray(analysis.attention().overlay(style), dtype=np.float32)
-    assert expected.shape == (800, 1800, 3) and found.shape[1:] == (1800, 3)
-    assert float(np.abs(found[:800] - expected).mean()) < 2
+    assert expected.shape == (400, 900, 3) and found.shape[1:] == (900, 3)
+    assert float(np.abs(found[:400] - expected).mean()) < 2
     # Below stand the colours and the caption.
-    below = found[800:]
+    below = found[400:]
     assert 60 < len(below) < 400 and (below == 255).all(-1).mean() > 0.5 and (below < 60).all(-1).any()
     # Two maps lie side by side.
     page.locator(".vx-layout").select_option("difference")
     settle(page)
     with Image.open(saved(page, "picture")) as both:
-        assert both.size[0] == 3600 and both.size[1] > 800
+        assert both.size[0] == 1800 and both.size[1] > 400
 
 
 def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) -> None:
@@ -254,7 +257,8 @@ def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analys
     assert about["caption"] == caption(page).inner_text() and "method=relevance" in about["link"]
 
 
-def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page, example: Analysis) -> None:
+def test_the_sheet_is_saved_large_and_as_a_drawing(registers_page: Page, registers: SmallApp) -> None:
+    page, example = registers_page, registers.analysis
     choose_method(page, "attention")
     path = saved(page, "sheet")
     with Image.open(path) as sheet:
@@ -270,14 +274,13 @@ def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page, example: Analysis
     space = "{http://www.w3.org/2000/svg}"
     said = "Attention from the CLS token to each patch, in every layer (rows) and head (columns, after the mean of all"
     assert drawing.findtext(f"{space}title") == f"{said} heads); each on its own scale."
-    # A mean and six heads in every layer.
-    assert len(drawing.findall(f"{space}image")) == example.trace.layers * 7
+    # A mean and every head in every layer.
+    assert len(drawing.findall(f"{space}image")) == example.trace.layers * (1 + HEADS)
 
 
-def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis) -> None:
+def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis, tmp_path: Path) -> None:
     choose_method(page, "attention")
-    ARTEFACTS.mkdir(exist_ok=True)
-    path = saved(page, "page").replace(ARTEFACTS / "explorer.html")
+    path = saved(page, "page").replace(tmp_path / "explorer.html")
     other = new_page(browser)
     with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
@@ -295,32 +298,35 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
         expect(caption(other)).to_contain_text(example.attention(query=(4, 4)).description)
         for part in (".vx-source", ".vx-camera", "[data-act=page]"):
             expect(other.locator(part).first).not_to_be_visible()
-        other.screenshot(path=ARTEFACTS / "offline.png", full_page=True)
+        keep_picture(other, "offline.png")
     other.close()
 
 
-def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, example: Analysis) -> None:
+def test_a_saved_explorer_opens_as_it_was_left(
+    registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
+) -> None:
+    page, example = registers_page, registers.analysis
     choose_method(page, "attention")
-    set_slider(page, "layer", 2)
-    choose_option(page, "head", 4)
+    set_slider(page, "layer", 1)
+    choose_option(page, "head", 1)
     click_patch(page, example, 5, 6)
     page.keyboard.press("Enter")
     page.locator(".vx-colormap").select_option("viridis")
     settle(page)
-    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_have_text("")
     other = new_page(browser)
     with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
         other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
-        expect(caption(other)).to_contain_text(example.attention(layer=2, head=4, query=(5, 6)).description)
+        expect(caption(other)).to_contain_text(example.attention(layer=1, head=1, query=(5, 6)).description)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
         expect(other.locator(".vx-colormap")).to_have_value("viridis")
     # A map that only the model computes is kept, with those of its pins.
     choose_method(page, "relevance")
     page.locator(".vx-predictions button").nth(1).click()
     settle(page)
-    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_have_text("")
     shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
     with watch_errors(other, path.as_uri()):
@@ -335,7 +341,7 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
     page.locator(".vx-likeness > summary").click()
     page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
     settle(page)
-    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_contain_text("needs the server")
     with watch_errors(other, path.as_uri()):
         other.goto(path.as_uri())
