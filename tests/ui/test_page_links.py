@@ -31,10 +31,9 @@ from tests.driver import (
     state,
     upload,
 )
-from tests.support.example import FINER
 from tests.support.resting import MOUNTING
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import SmallApp, small_app
+from tests.ui.explorer.page_driver import Apps, SmallApp
 from vitviz import Analysis
 from vitviz.ui.links import read_link
 from vitviz.ui.service import NO_TARGET
@@ -168,19 +167,16 @@ def test_a_link_of_the_version_before_names_a_class_by_its_label(
         check_page(page, library)
 
 
-def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
-    browser: Browser, make_model: Any, tmp_path: Path
-) -> None:
-    vitviz.save_checkpoint(tmp_path / "headless.safetensors", make_model(classes=0))
-    model = vitviz.load(tmp_path / "headless.safetensors")
-    with small_app(model) as app, opened_page(browser, app.address, "method=relevance&p.target=3") as page:
+def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(browser: Browser, apps: Apps) -> None:
+    app = apps("features")
+    with opened_page(browser, app.address, "method=relevance&p.target=3") as page:
         expect(notice(page)).to_contain_text("has no class 3.")
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
         assert (first_view(page)["method"], first_view(page)["parameters"]) == ("relevance", {})
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         # It can be about likeness instead.
         page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
-        check_page(page, Library(model))
+        check_page(page, Library(app.model))
 
 
 def test_the_page_opens_with_rollout_which_its_address_need_not_say(
@@ -196,16 +192,19 @@ def test_the_page_opens_with_rollout_which_its_address_need_not_say(
     assert page.url.endswith("?__theme=light")
 
 
-def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: Page) -> None:
+def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(cifar_page: Page) -> None:
     """Each alone: in the version before, some of them left the address as it was."""
+    page = cifar_page
     choose_example(page, "coffee.jpg")
     assert "example=coffee.jpg" in page.url
-    open_settings(page).locator(".vx-fit").select_option("crop")
+    open_settings(page).locator(".vx-fit").select_option("native")
     settle(page)
-    assert "fit=crop" in page.url
-    page.locator(".vx-resolution").select_option(str(FINER))
+    assert "fit=native" in page.url
+    offered = page.locator(".vx-resolution option").evaluate_all("all => all.map((option) => option.value)")
+    other = next(value for value in offered if value.isdecimal())
+    page.locator(".vx-resolution").select_option(other)
     settle(page)
-    assert f"resolution={FINER}" in page.url
+    assert f"resolution={other}" in page.url
     choose_method(page, "legrad")
     assert "method=legrad" in page.url
     page.locator(".vx-predictions button").nth(2).click()
