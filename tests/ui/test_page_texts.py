@@ -21,7 +21,7 @@ from tests.driver import (
     upload,
 )
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import small_app
+from tests.ui.explorer.page_driver import SmallApp, small_app
 from vitviz import Model, save_checkpoint
 
 pytestmark = pytest.mark.browser
@@ -108,15 +108,16 @@ def test_the_page_shows_every_text_to_the_letter(
 
 
 @pytest.mark.parametrize("place", ["model", "example", "method", "own", "p.query", "pins", "words", "layout"])
-def test_what_a_link_says_is_text(browser: Browser, address: str, place: str) -> None:
+def test_what_a_link_says_is_text(browser: Browser, cifar: SmallApp, place: str) -> None:
     hostile = "%3Cimg src%3Dx onerror%3Ddocument.title%3D1%3E **b** [a](b)"
-    with opened_page(browser, address, f"{place}={hostile}") as page:
+    with opened_page(browser, cifar.address, f"{place}={hostile}") as page:
         assert page.title() == "vitviz"
         assert page.locator(".vx-notice span").locator(MARKUP).count() == 0
         assert "onerror" not in page.locator(".vx").evaluate("part => part.outerHTML.replace(/&lt;.*?&gt;/g, '')")
 
 
-def test_the_name_of_a_file_is_shown_to_the_letter(page: Page) -> None:
+def test_the_name_of_a_file_is_shown_to_the_letter(cifar_page: Page) -> None:
+    page = cifar_page
     name = "<img src=x onerror=document.title=1> **b**.png"
     upload(page, {"name": name, "mimeType": "image/png", "buffer": b"no picture"})
     expect(notice(page)).to_contain_text("png: ")
