@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
     # The slowest files start first, so that none of them runs alone at the end: by the last run, or else by what
     # they need.
-    seconds = config.cache.get(DURATIONS, {}) if config.cache else {}
+    cache = getattr(config, "cache", None)
+    seconds = {} if cache is None else cache.get(DURATIONS, {})
 
     def order(item: pytest.Item) -> tuple[float, bool, bool]:
         names = marks[item.path]
@@ -69,8 +70,9 @@ class FileDurations:
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        if self.config.cache:
-            self.config.cache.set(DURATIONS, {**self.config.cache.get(DURATIONS, {}), **self.seconds})
+        cache = getattr(self.config, "cache", None)
+        if cache is not None:
+            cache.set(DURATIONS, {**cache.get(DURATIONS, {}), **self.seconds})
 
 
 def pytest_configure(config: pytest.Config) -> None:

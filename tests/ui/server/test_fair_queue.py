@@ -75,9 +75,13 @@ def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any
     looks = Counter[str]()
     queue = type(served.demo._queue)
     monkeypatch.setattr(queue, "__len__", lambda self: looks.update(["look"]) or 0)
-    time.sleep(0.5)
+    start = time.monotonic()
+    # On a busy machine it looks later, never more often.
+    while looks["look"] < 20:
+        assert time.monotonic() - start < 60
+        time.sleep(0.01)
     # A thousand times a second is what Gradio does by itself.
-    assert 0 < looks["look"] <= 100
+    assert time.monotonic() - start > 20 / 200
 
 
 @pytest.mark.process
