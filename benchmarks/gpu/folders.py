@@ -55,10 +55,11 @@ def measure(card: Card) -> None:
                         "JPEG to Parquet": rate,
                         "forward pass alone": passes,
                         f"opening alone, {workers} threads": decoded,
-                        "share of the lower": held_to(rate / limit, 0.9, is_most=False),
-                        "limit": "forward pass" if passes < decoded else "opening",
-                        "card waits, share": 1 - summary.analysed / passes / summary.seconds,
-                        "for pictures, share": (summary.wait_seconds or 0) / summary.seconds,
+                        "share of the slower stage": held_to(rate / limit, 0.9, is_most=False),
+                        "slower stage": "forward pass" if passes < decoded else "opening",
+                        "card idle, share of the time": 1 - summary.analysed / passes / summary.seconds,
+                        "waiting for an opened picture, share of the time": (summary.wait_seconds or 0)
+                        / summary.seconds,
                     },
                 )
 

@@ -28,7 +28,11 @@ ORDERED = ("attention_mass", "attention_flow")
 # As of the published network with which vitviz is tried: DINOv2's small one.
 S_14 = Shape("S/14", 224, 14, 384, 6)
 TESTS = "tests/analysis/test_cuda.py"
-DIFFERENCES, TESTED, WAITS = "Largest differences from the processor in single precision", "Tests", "Waits for the card"
+DIFFERENCES, TESTED, WAITS = (
+    "Largest differences of the card from the processor in float32",
+    "Tests",
+    "Waits of the processor for the card, in one call",
+)
 TABLES = (DIFFERENCES, TESTED, WAITS)
 
 
@@ -161,7 +165,7 @@ def count_waits(card: Card) -> None:
     prepared = [analysis.prepared] * 4
     steps: dict[str, Callable[[], object]] = {
         "analysis": lambda: vitviz.analyze(resources("assets") / "chelsea.jpg", model),
-        "analyses of four": lambda: Encoder(model).encode(prepared),
+        "batch of four": lambda: Encoder(model).encode(prepared),
         "rows": lambda: analysis.trace.rows("cls"),
         "sheet": analysis.attention_sheet,
     }
@@ -172,7 +176,7 @@ def count_waits(card: Card) -> None:
     }
     for name, step in steps.items():
         step()
-        limit = 0 if name.startswith("anal") or name == "rows" else None
+        limit = 0 if name in ("analysis", "batch of four", "rows") else None
         waits = waits_of(step)
         card.add(WAITS, name, {"waits": held_to(waits, limit) if limit is not None else str(waits)})
 
