@@ -73,8 +73,8 @@ def test_two_explorers_in_one_notebook_do_not_disturb_each_other(
         layout = analysis.trace.layout
         rollout = analysis.rollout().values.flatten().numpy()
         assert shown(first)[layout.prefix_count :] == pytest.approx(rollout, rel=2e-3, abs=1e-6)
-        before = second.locator(".vx-status").first.inner_text()
         assert shown(second).size == vitviz.analyze(EXAMPLE, small, "squash", resolution=48).trace.layout.token_count
+        before = second.locator(".vx-status").first.inner_text()
         first.select_option(".vx-method", "attention")
         expect(first.locator(".vx-status").first).to_contain_text("Attention from the CLS token")
         assert shown(first)[layout.prefix_count :] == pytest.approx(
