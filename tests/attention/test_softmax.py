@@ -264,6 +264,12 @@ def test_the_gradients_of_attention_are_torchs(order: tuple[int, ...]) -> None:
         torch.testing.assert_close(gradient, other, atol=1e-12, rtol=0)
 
 
+def test_a_device_without_a_known_kernel_attends_as_torch_does_and_returns_no_log_sums() -> None:
+    tensors = [tensor.to("meta") for tensor in batch((0, 1, 2, 3), torch.float32)]
+    output, log_sums = attend(*tensors, SCALE)
+    assert output.shape == tensors[0].shape and log_sums is None
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_returns_no_log_sums(dtype: torch.dtype) -> None:
     queries, keys, values = batch((0, 1, 2, 3), torch.float32)

@@ -202,12 +202,15 @@ def attend_with_sums(
 
 def _has_precise_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether a kernel takes these tensors as they are and returns the sums in at least single precision."""
+    device = queries.device.type
+    # Other devices may not even answer which kernel they would choose.
+    if all(device != known for known, _ in _KERNELS):
+        return False
     if not queries.dtype == keys.dtype == values.dtype or not queries.numel():
         return False
     # The kernels assume that a token's features are contiguous; on a card also that they are in blocks of eight.
     if any(tensor.stride(-1) != 1 for tensor in (queries, keys, values)):
         return False
-    device = queries.device.type
     if device == "cpu":
         return queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     if queries.shape[-1] % 8 or values.shape[-1] % 8:

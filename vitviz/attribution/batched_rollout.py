@@ -54,8 +54,11 @@ def rollouts(
 def _propagate_group(group: TraceGroup, setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
     first = setups[0]
-    is_same = not first.starts_at_pooling
-    rows = first.row.expand(len(setups), -1, -1) if is_same else torch.stack([setup.row for setup in setups])
+    if first.starts_at_pooling:
+        rows = torch.stack([setup.row for setup in setups])
+    else:
+        # The same for every image.
+        rows = first.row.expand(len(setups), -1, -1)
     step = _mixing_step(group, first) if first.has_normalised_rows else _normalising_step(group, first)
     return propagate(rows, first.active_rows, first.trace.layers, step, first.options)[:, 0]
 
