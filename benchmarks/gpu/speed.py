@@ -73,10 +73,14 @@ class Case:
             runs: dict[str, Run] = {FLOOR: floor, ANALYSIS: partial(model.network.encode, self.pixels)}
             runs |= self.of_attention(model)
             seconds = card.turns(runs)
-            peaks = {name: card.peak_bytes(runs[name]) for name in (FLOOR, ANALYSIS) if name in seconds}
+            peaks = {name: card.peak_bytes(runs[name]) for name in seconds}
             del runs, floor
         if self.batch == 1:
-            seconds |= card.turns(self.of_classes(model, seconds[FLOOR]))
+            runs = self.of_classes(model, seconds[FLOOR])
+            of_classes = card.turns(runs)
+            peaks |= {name: card.peak_bytes(runs[name]) for name in of_classes}
+            seconds |= of_classes
+            del runs
         del model
         eager, peaks[EAGER] = self.eager()
         self.report(floor_name, seconds if eager is None else {**seconds, EAGER: eager}, peaks)
@@ -156,14 +160,17 @@ class Case:
         self.report_memory(case, peaks)
 
     def report_memory(self, case: str, peaks: dict[str, int | None]) -> None:
-        cells: dict[str, str | float | None] = {
-            f"{name}, MiB": None if peak is None else peak / 2**20 for name, peak in peaks.items()
-        }
-        eager, analysis = peaks[EAGER], peaks.get(ANALYSIS)
+        floor, eager, analysis = peaks.pop(FLOOR), peaks[EAGER], peaks.get(ANALYSIS)
+        cells: dict[str, str | float | None] = {f"{FLOOR}, MiB": floor / 2**20 if floor else None}
+        cells |= {name: peak / floor if peak is not None and floor else None for name, peak in peaks.items()}
+        if eager is None and floor:
+            cells[EAGER] = "does not fit"
         share = analysis / eager if analysis and eager else None
         is_held = share is not None and self.shape.tokens == B_14.tokens
         cells["analysis, as a share of output_attentions"] = held_to(share, 0.25) if is_held and share else text(share)
-        self.card.add(f"Peak memory beside the weights, {self.precision}", case, cells)
+        self.card.add(
+            f"Peak memory beside the weights, as multiples of the forward pass, {self.precision}", case, cells
+        )
 
     def least(self, operations: float, extra_bytes: float) -> float:
         """The seconds in which the card could do these products, or move these bytes, whichever takes longer."""

@@ -26,7 +26,7 @@ A mark says whether a number keeps a limit, ✓ or ✗. A number without a mark 
 - a folder: 0.9 of the rate of its slower stage, opening or forward pass.
 
 The *bundled* model ships with vitviz; *S/14* has random weights, once copied into vitviz's own engine and once captured
-as a module, which keeps its own precision. Where timm is missing, transformers is the reference. Costs of methods are
+as a module. Where timm is missing, transformers is the reference. Costs of methods are
 multiples of the forward pass too, and come on top of the analysis; *picture to analysis* begins with an array. *Least
 possible* is the time of the matrix products at the rate of one large product, as a share of the measured forward pass.
 """

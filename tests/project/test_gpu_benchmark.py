@@ -33,7 +33,7 @@ def test_everything_is_asked_and_answered(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "gpu.jsonl")
     tables = {row["table"] for row in rows}
     assert command.FAILURES not in tables
-    assert sum(row["table"] == DIFFERENCES for row in rows) == 5
+    assert sum(row["table"] == DIFFERENCES for row in rows) == 6
     text = (tmp_path / "gpu.md").read_text()
     for name in ("relevance", "legrad", "integrated_gradients", "occlusion"):
         assert METHODS[name].title in text
