@@ -19,7 +19,7 @@ help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests, in 11 minutes; installs a browser where there is none'
 	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 50 seconds'
-	@echo 'make test-long  random configurations and pictures against the packages, and an hour of hostile files; VITVIZ_SEED=7 draws others'
+	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
 	@echo 'make release  build wheel and sdist into dist, and check what is in them'
@@ -57,6 +57,7 @@ quick: $(VENV)/.test
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test
+	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -m long -s $(ARGS)
 
 docs: $(VENV)/.docs

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import os
 import re
 import tempfile
 import warnings
@@ -23,13 +22,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.long_runs import SEED
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.packages import Answer, ReferenceModel
 from vitviz.weights.packages.reference import restore_state
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.verify import Comparison, compare, expected_output, whole_patches
 
-SEED = int(os.environ.get("VITVIZ_SEED", "0"))
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
 ASPECTS = ((90, 61), (57, 80), (64, 64))
 FAILED = ("wrong numbers", "no sentence")

@@ -1,6 +1,6 @@
 """Random configurations of the packages themselves are opened with their numbers, or refused in a sentence.
 
-``make test-long`` draws 5,000; ``VITVIZ_SEED=7`` draws others.
+``make test-long`` draws 5,000; ``VITVIZ_SHARE=0.1`` draws a tenth, ``VITVIZ_SEED=7`` others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.parity import random_draws
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Case, Draw, Drawn, Outcome, Tally, attempt, draw_many, simplest
 from tests.parity.random_timm import OTHERS
+from tests.support.long_runs import share_of
 
 pytestmark = pytest.mark.parity
 
@@ -44,7 +45,7 @@ def test_random_configurations(package: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("package", MANY)
 def test_very_many_random_configurations(package: str) -> None:
-    check(package, MANY[package])
+    check(package, share_of(MANY[package]))
 
 
 @pytest.mark.long

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
+from tests.support.long_runs import SEED, share_of
 from tests.ui.answers import Library
 from tests.ui.journeys import journeys_app, load, travel
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
-
-SEED = int(os.environ.get("VITVIZ_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -31,4 +29,4 @@ def test_two_hundred_journeys_end_so_while_others_take_the_processors(
     browser: Browser, app: tuple[str, Library]
 ) -> None:
     with load():
-        assert travel(browser, *app, range(SEED, SEED + 200)) == []
+        assert travel(browser, *app, range(SEED, SEED + share_of(200))) == []

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
+from tests.support.long_runs import share_of
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import PROCESSORS
@@ -248,4 +249,4 @@ def test_random_files_give_the_packages_pixels_or_are_refused_by_name(package: s
 @pytest.mark.long
 @pytest.mark.parametrize("package", PACKAGES)
 def test_thousands_of_random_files(package: str, tmp_path: Path) -> None:
-    print(run(package, LONG, SEED + 1, tmp_path))
+    print(run(package, share_of(LONG), SEED + 1, tmp_path))
