@@ -120,8 +120,10 @@ Apps = Callable[[str], SmallApp]
 
 @contextmanager
 def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
-    demo = build_demo(model, server_settings or ServerSettings())
-    address = serve(demo, server_settings or ServerSettings(), block=False, quiet=True)
+    # An analysis that left the cache of an app that many tests share would be an error in the console of the next.
+    settings = server_settings or ServerSettings(cache_bytes=2**31)
+    demo = build_demo(model, settings)
+    address = serve(demo, settings, block=False, quiet=True)
     try:
         yield SmallApp(address, demo, model)
     finally:
