@@ -140,6 +140,7 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     assert (again.analysed, again.failed, again.skipped) == (0, 0, COUNT)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_command_reads_an_archive_on_a_worker(
     ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -146,7 +146,7 @@ def lines_until(process: subprocess.Popen[str], word: str) -> list[str]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("way", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     model: Model,
     clip: Path,

@@ -74,6 +74,7 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_every_contestant_has_its_numbers(results_folder: Path) -> None:
     results = json.loads((results_folder / "results.json").read_text())
     assert set(results) == set(SAMPLE_PARTS)

@@ -18,6 +18,7 @@ from vitviz import METHODS
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.slow
 def test_everything_is_asked_and_answered(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
+@pytest.mark.long
 def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
     environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", TOLD_TWICE], env=environment, cwd=ROOT, timeout=300).returncode == 0

@@ -203,7 +203,7 @@ def test_tests_notice_a_change_by_failing_or_by_hanging(tmp_path: Path, monkeypa
         def tests(self, place: Place) -> list[str]:
             return names
 
-    monkeypatch.setattr(runs, "HANG_SECONDS", 6.0)
+    monkeypatch.setattr(runs, "HANG_SECONDS", 3.0)
     trees = runs.Trees(root, tmp_path, Named(), 1)
     found = places.places("vitviz/module.py", MODULE.encode())
     verdicts = {}

@@ -38,6 +38,7 @@ def write_digits(root: Path, **counts: int) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
     digits = write_digits(tmp_path / "digits", train=24, test=10)
     config = replace(PRESETS["grey"], batch_size=16, epochs=8, evaluate_every=8)

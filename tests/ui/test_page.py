@@ -40,6 +40,7 @@ LOOK = """() => [
 ]"""
 
 
+@pytest.mark.long
 def test_a_page_that_another_test_left_is_as_if_it_were_new(browser: Browser, address: str, library: Library) -> None:
     """In all that tests share, see tests/support/resting.py: the explorer begins anew."""
     close_resting(address)
@@ -103,6 +104,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.long
 def test_something_else_is_noticed(page: Page, library: Library) -> None:
     check_page(page, library)
     for change in CHANGES:

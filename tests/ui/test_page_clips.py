@@ -77,6 +77,7 @@ def test_a_clip_is_looked_at_frame_by_frame(cifar_page: Page, cifar: SmallApp, c
     expect(slider).to_be_hidden()
 
 
+@pytest.mark.long
 def test_scrubbing_fast_ends_on_the_last_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
     page = cifar_page
     upload(page, clip)
@@ -107,6 +108,7 @@ def test_the_video_of_a_clip_shows_the_map_of_every_frame(cifar_page: Page, cifa
     assert maps[0].description in page.locator(".vx-said").inner_text()
 
 
+@pytest.mark.long
 def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
     upload(page, write_clip(tmp_path / "long.mp4", frames=moving_frames(600)))
     panel = open_panel(page, "save")
@@ -190,6 +192,7 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
         handlers.kinds["film"]({"state": still["state"], "index": 0, "uid": still["views"][0]["uid"]}, lambda _: None)
 
 
+@pytest.mark.long
 def test_without_the_extra_the_answer_says_which_one_is_missing(
     bundled: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

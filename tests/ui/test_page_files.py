@@ -85,6 +85,7 @@ def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Pat
     assert page.url == before
 
 
+@pytest.mark.long
 def test_a_bad_file_is_told_and_the_picture_before_stays(cifar_page: Page, cifar: SmallApp) -> None:
     page, library = cifar_page, Library(cifar.model)
     choose_example(page, "rocket.jpg")
@@ -103,6 +104,7 @@ def test_a_bad_file_is_told_and_the_picture_before_stays(cifar_page: Page, cifar
         expect(notice(page)).not_to_be_visible()
 
 
+@pytest.mark.long
 def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: Path) -> None:
     photo = tmp_path / "scan.tiff"
     exif = Image.Exif()
@@ -260,6 +262,7 @@ def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analys
     assert about["caption"] == caption(page).inner_text() and "method=relevance" in about["link"]
 
 
+@pytest.mark.long
 def test_the_sheet_is_saved_large_and_as_a_drawing(registers_page: Page, registers: SmallApp) -> None:
     page, example = registers_page, registers.analysis
     choose_method(page, "attention")
@@ -281,6 +284,7 @@ def test_the_sheet_is_saved_large_and_as_a_drawing(registers_page: Page, registe
     assert len(drawing.findall(f"{space}image")) == example.trace.layers * (1 + HEADS)
 
 
+@pytest.mark.long
 def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis, tmp_path: Path) -> None:
     choose_method(page, "attention")
     path = saved(page, "page").replace(tmp_path / "explorer.html")
@@ -305,6 +309,7 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
     other.close()
 
 
+@pytest.mark.long
 def test_a_saved_explorer_opens_as_it_was_left(
     registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
 ) -> None:
@@ -355,6 +360,7 @@ def test_a_saved_explorer_opens_as_it_was_left(
     other.close()
 
 
+@pytest.mark.long
 def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     choose_example(page, "rocket.jpg")

@@ -61,6 +61,7 @@ def test_a_click_on_a_patch_shows_its_attention_in_both_directions(
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_the_heat_lies_where_the_object_is(page: Page, bundled: Model, tmp_path: Path) -> None:
     for size, spot in (((300, 800), (210, 140)), ((800, 300), (670, 90))):
         check_spot(page, bundled, tmp_path / f"{size}.png", size, spot)

@@ -60,6 +60,7 @@ def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:
     return state(page), captions, values
 
 
+@pytest.mark.long
 def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     cifar_page: Page, browser: Browser, cifar: SmallApp, wide: Path
 ) -> None:
@@ -104,14 +105,14 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     "link",
     [
         "example=rocket.jpg&fit=native&resolution=48&method=attention&p.layer=1&p.head=3&p.query=3,5",
-        "method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3,5&grid=true",
-        "method=relevance&p.target=3&p.query=1,11&colormap=gray&smooth=true",
-        "method=attention&p.query=2,2&pins=1,1;cls;0,7&panel=save",
+        pytest.param("method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3,5&grid=true", marks=pytest.mark.long),
+        pytest.param("method=relevance&p.target=3&p.query=1,11&colormap=gray&smooth=true", marks=pytest.mark.long),
+        pytest.param("method=attention&p.query=2,2&pins=1,1;cls;0,7&panel=save", marks=pytest.mark.long),
         "method=grad_cam&heads-off=0.1;2.3&patches-off=3.5&panel=switches",
         "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
-        "method=rollout&layout=difference&second.method=attention",
+        pytest.param("method=rollout&layout=difference&second.method=attention", marks=pytest.mark.long),
         "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
-        "method=attention&panel=guide&guide=3",
+        pytest.param("method=attention&panel=guide&guide=3", marks=pytest.mark.long),
     ],
 )
 def test_a_link_opens_what_it_says(browser: Browser, address: str, library: Library, link: str) -> None:
@@ -142,7 +143,7 @@ def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
     ("link", "parameters"),
     [
         ("#layer=1&head=3&map=column&token=3,5", {"layer": 1, "head": 3, "direction": "column", "query": [3, 5]}),
-        ("?tab=maps&method=attention&p.direction=looks+at&p.layer=2", {"layer": 2}),
+        pytest.param("?tab=maps&method=attention&p.direction=looks+at&p.layer=2", {"layer": 2}, marks=pytest.mark.long),
     ],
 )
 def test_links_of_the_version_before_are_read(
@@ -167,6 +168,7 @@ def test_a_link_of_the_version_before_names_a_class_by_its_label(
         check_page(page, library)
 
 
+@pytest.mark.long
 def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(browser: Browser, apps: Apps) -> None:
     app = apps("features")
     with opened_page(browser, app.address, "method=relevance&p.target=3") as page:
@@ -240,6 +242,7 @@ def test_back_and_forward_go_through_what_was_shown(cifar_page: Page, cifar: Sma
         check_page(page, library)
 
 
+@pytest.mark.long
 def test_a_page_that_is_loaded_again_shows_the_same(page: Page) -> None:
     choose_example(page, "rocket.jpg")
     choose_method(page, "legrad")

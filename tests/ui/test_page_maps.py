@@ -59,6 +59,7 @@ def test_every_method_shows_the_values_and_the_words_of_the_library(
         assert groups == ["Attention of a token", "Through all layers", "For a class, a text or a likeness"]
 
 
+@pytest.mark.long
 def test_every_method_follows_the_token_and_the_class(
     browser: Browser, address: str, library: Library, small: Analysis
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_map_that_takes_long_can_be_stopped(page: Page, example: Analysis, lib
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_a_map_that_takes_long_shows_how_far_it_is(browser: Browser, address: str, library: Library) -> None:
     with opened_page(browser, address, f"resolution={COARSE}") as page:
         page.evaluate(

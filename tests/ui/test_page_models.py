@@ -130,6 +130,7 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
 # ---- the menu ----
 
 
+@pytest.mark.long
 def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None:
     assert name_of(page) == "vitviz-photos"
     page.locator(".vx-models > summary").click()

@@ -122,6 +122,7 @@ def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: Sm
     assert first_view(page)["method"] == "legrad"
 
 
+@pytest.mark.long
 def test_what_is_compared_is_what_the_controls_say(tiny_page: Page, tiny: SmallApp) -> None:
     page, example = tiny_page, tiny.analysis
     second = example.predictions(2)[1].label
@@ -203,6 +204,7 @@ def test_what_is_switched_off_changes_no_map(page: Page, library: Library) -> No
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: SmallApp) -> None:
     page, example = cifar_page, cifar.analysis
     open_panel(page, "switches")
@@ -300,6 +302,7 @@ def test_the_guide_says_the_real_numbers_of_one_head(
         expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
 
 
+@pytest.mark.long
 def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:
     """One step after the other, and at those with which links open the page."""
 
@@ -349,6 +352,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path) -> None:
     analysis = vitviz.analyze(EXAMPLE, vitviz.load(clip))
     tower = open_text_tower(analysis.model)

@@ -75,6 +75,7 @@ def points(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_every_probe_shows_and_saves_what_the_library_finds(browser: Browser, app: SmallApp) -> None:
     with opened_page(browser, app.address, "panel=probes") as page:
         for name, record in PROBES.items():
@@ -217,6 +218,7 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         assert "probe.query=register+2" in page.url
 
 
+@pytest.mark.long
 def test_what_a_model_cannot_have_is_one_sentence(browser: Browser, features: SmallApp) -> None:
     with opened_page(browser, features.address, "panel=probes&probe=logit_lens") as page:
         sentence = PROBES["logit_lens"].refusal(features.model.network.config)

@@ -95,6 +95,7 @@ def test_likeness_of_a_model_with_classes_and_back(browser: Browser, classes: Sm
         check_page(page, library)
 
 
+@pytest.mark.long
 def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
     browser: Browser, features: SmallApp, tmp_path: Path
 ) -> None:

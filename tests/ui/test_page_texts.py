@@ -129,7 +129,14 @@ def test_the_name_of_a_file_is_shown_to_the_letter(cifar_page: Page) -> None:
 # ---- the layout ----
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "light"), (768, "dark"), (1440, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        pytest.param(390, "light", marks=pytest.mark.long),
+        (768, "dark"),
+        pytest.param(1440, "light", marks=pytest.mark.long),
+    ],
+)
 def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: str) -> None:
     with opened_page(browser, address, "method=rollout") as page:
         page.set_viewport_size({"width": width, "height": 900})

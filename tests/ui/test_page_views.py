@@ -178,6 +178,7 @@ def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
 # ---- fit and resolution ----
 
 
+@pytest.mark.long
 def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library) -> None:
     for fit in ("crop", "native", "squash"):
         open_settings(page).locator(".vx-fit").select_option(fit)
@@ -187,6 +188,7 @@ def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library
         assert found == ((None, False) if fit == "squash" else (fit, True))
 
 
+@pytest.mark.long
 def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> None:
     open_settings(page).locator(".vx-resolution").select_option(str(FINER))
     check_page(page, library)
@@ -217,6 +219,7 @@ def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp
     check_page(page, Library(bundled, pictures={first_view(page)["picture"]: tmp_path / "small.png"}))
 
 
+@pytest.mark.long
 def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, library: Library) -> None:
     before, busy = caption(page).inner_text(), page.locator(".vx-busy")
     expect(busy).not_to_be_visible()

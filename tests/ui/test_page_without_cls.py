@@ -27,7 +27,7 @@ def without_cls(registers: int) -> Model:
     return Model("mean", network, model.preprocessing, model.labels)
 
 
-@pytest.mark.parametrize("registers", [0, 2])
+@pytest.mark.parametrize("registers", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser, registers: int) -> None:
     model = without_cls(registers)
     library, analysis = Library(model), vitviz.analyze(EXAMPLE, model)

@@ -118,6 +118,7 @@ def test_axe_finds_no_violation(browser: Browser, app: SmallApp) -> None:
             keep_picture(page, f"explorer-{theme}.png")
 
 
+@pytest.mark.long
 def test_every_control_has_a_name_and_every_text_stands_out(browser: Browser, app: SmallApp) -> None:
     """From what is behind it, by 4.5:1, as WCAG 2.1 wants it (1.4.3)."""
     with opened_page(browser, app.address, "pins=2,2") as page:

@@ -79,6 +79,7 @@ def test_the_rollout_of_the_page_is_that_of_the_library(browser: Browser, apps: 
 HOSTILE = '<img src=x onerror="document.title=1"> **b** [a](b)'
 
 
+@pytest.mark.long
 def test_what_studies_say_of_a_class_is_shown_to_the_letter(browser: Browser) -> None:
     # Of few patches, so that all studies are soon there.
     model = replace(made(16, 16, 0, 4), name=HOSTILE, labels=tuple(f"{HOSTILE} {index}" for index in range(3)))

@@ -110,6 +110,7 @@ def expect_layer(page: Page, analysis: Analysis, layer: int) -> None:
 # A slow network.
 
 
+@pytest.mark.long
 def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next(page: Page, app: SmallApp) -> None:
     slow, analysis = Slow(page), app.analysis
     page.goto(f"{app.address}/?__theme=light&method=attention")
@@ -191,7 +192,7 @@ def nearest(layer: int, count: int) -> list[str]:
     return [f"layer {other}" for other in near[:count]]
 
 
-@pytest.mark.parametrize(("room", "layers"), [(3.5, 3), (0.5, 1)])
+@pytest.mark.parametrize(("room", "layers"), [pytest.param(3.5, 3, marks=pytest.mark.long), (0.5, 1)])
 def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
     page: Page, app: SmallApp, room: float, layers: int
 ) -> None:
@@ -345,7 +346,9 @@ UNREACHABLE = """root => {
 }"""
 
 
-@pytest.mark.parametrize(("width", "height", "zoom"), [(700, 500, 2), (320, 640, 1)])
+@pytest.mark.parametrize(
+    ("width", "height", "zoom"), [pytest.param(700, 500, 2, marks=pytest.mark.long), (320, 640, 1)]
+)
 def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
     browser: Browser, address: str, example: Analysis, width: int, height: int, zoom: int
 ) -> None:

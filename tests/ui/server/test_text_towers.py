@@ -118,6 +118,7 @@ def wait_for_its_end(process: int, worker: Worker) -> None:
     assert process not in children(worker)
 
 
+@pytest.mark.long
 @linux
 def test_a_tower_takes_less_than_its_estimate(models: list[Model], plain_worker: Worker) -> None:
     before = children(plain_worker)
