@@ -21,7 +21,7 @@ from benchmarks.shapes import (
     weight_bytes,
 )
 from vitviz import METHODS, Model
-from vitviz.analysis.analysis import map_batch
+from vitviz.analysis.batches import map_batch
 from vitviz.attribution import AttributionInput
 from vitviz.models.targets import class_target
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import vitviz
 from tests.support.example import EXAMPLE
 from vitviz import METHODS, Analysis, Model
-from vitviz.analysis.analysis import map_batch
+from vitviz.analysis.batches import map_batch
 from vitviz.analysis.encoder import Encoder
 from vitviz.attribution import rollout_matrix
 from vitviz.evaluation.probes import PROBES, probe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class Analysis:
             "most_patches": most_patches,
             "steps": steps,
         }
-        record, parameters = _record_and_arguments(method, options)
+        record, parameters = record_and_arguments(method, options)
         choice = parameters.pop("target", None)
         refusal = record.refusal(self.model.network.config, has_target=isinstance(choice, Target))
         if refusal is not None:
@@ -368,28 +368,7 @@ class Analysis:
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry)
 
 
-def map_batch(analyses: Sequence[Analysis], method: str, **parameters: Any) -> list[Heatmap]:
-    """The same map of several analyses by one model, computed together if the method can do that.
-
-    Args:
-        analyses: by one model.
-        method, parameters: as :meth:`Analysis.map` takes them.
-
-    Returns:
-        The heatmaps, in the order of the analyses.
-
-    Raises:
-        VitvizError: as :meth:`Analysis.map`, if it raises for any of them.
-    """
-    record, arguments = _record_and_arguments(method, parameters)
-    if record.compute_batch is None or len(analyses) < 2:
-        return [analysis.map(method, **parameters) for analysis in analyses]
-    with enough_memory(f"{method} of {len(analyses)} images"):
-        token_maps = record.compute_batch([analysis.trace for analysis in analyses], **arguments)
-    return [analysis._heatmap(token_map) for analysis, token_map in zip(analyses, token_maps, strict=True)]
-
-
-def _record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
+def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
     """The record of a method, and the options that are not None."""
     record = METHODS[word("method", method, METHODS)]
     legal = [parameter.name for parameter in record.parameters]

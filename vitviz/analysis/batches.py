@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.analysis import Analysis, record_and_arguments
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
+from vitviz.attention.memory import enough_memory
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, origin
+from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
 # Batches of images that are opened and prepared before they are encoded.
@@ -234,6 +236,27 @@ class BatchQueue:
             if self.raises:
                 raise
             return FailedAnalysis(origin(source, self.encoder.column, position), error)
+
+
+def map_batch(analyses: Sequence[Analysis], method: str, **parameters: Any) -> list[Heatmap]:
+    """The same map of several analyses by one model, computed together if the method can do that.
+
+    Args:
+        analyses: by one model.
+        method, parameters: as :meth:`Analysis.map` takes them.
+
+    Returns:
+        The heatmaps, in the order of the analyses.
+
+    Raises:
+        VitvizError: as :meth:`Analysis.map`, if it raises for any of them.
+    """
+    record, arguments = record_and_arguments(method, parameters)
+    if record.compute_batch is None or len(analyses) < 2:
+        return [analysis.map(method, **parameters) for analysis in analyses]
+    with enough_memory(f"{method} of {len(analyses)} images"):
+        token_maps = record.compute_batch([analysis.trace for analysis in analyses], **arguments)
+    return [analysis._heatmap(token_map) for analysis, token_map in zip(analyses, token_maps, strict=True)]
 
 
 def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | FailedAnalysis, None, None]:

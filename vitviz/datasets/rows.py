@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz.analysis.analysis import Analysis, map_batch
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.batches import map_batch
 from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.datasets.arrow import arrow

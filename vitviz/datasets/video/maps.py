@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitviz.analysis.analysis import Analysis, map_batch
-from vitviz.analysis.batches import BatchQueue
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.batches import BatchQueue, map_batch
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution import METHODS
