@@ -112,6 +112,19 @@ def test_rows_say_whether_a_picture_is_unlike_the_training_images(
     assert found["04.png"]["ood_score"] is None and found["04.png"]["is_out_of_distribution"] is None
 
 
+@pytest.mark.parametrize(("function", "columns"), [("sigmoid", {"predictions"}), ("none", set())])
+def test_rows_have_the_probabilities_that_the_model_gives(
+    make_model: Callable[..., Model], photos: Path, tmp_path: Path, function: str, columns: set[str]
+) -> None:
+    model = make_model(probability=function)
+    run_batch(BatchRequest(model), read_items(str(photos)), tmp_path / "out")
+    row = rows(tmp_path / "out")["00.png"]
+    assert row.keys() & {"predictions", "energy_score"} == columns
+    if columns:
+        expected = vitviz.analyze(photos / "00.png", model).predictions(1)[0]
+        assert row["predictions"][0] == {"label": expected.label, "probability": pytest.approx(expected.probability)}
+
+
 def test_overlays_and_numbers_are_those_of_the_maps(model: Model, photos: Path, tmp_path: Path) -> None:
     request, style = asked(model, probes=()), Style("viridis", grid=True)
     run_batch(request, read_items(str(photos)), tmp_path / "out", writers=(overlays(style), NUMBERS))

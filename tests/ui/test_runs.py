@@ -17,6 +17,7 @@ from tests.ui.test_runs_order import NAMES
 from vitviz import METHODS, Analysis, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
+from vitviz.ui import facts
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import PRIVATE_CHECKPOINT
@@ -211,6 +212,26 @@ def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> N
     assert "this model has layers 0 to 2" in visit.run("switch", uid=uid, heads=[[9, 0]])["failed"]
     everything = [[row, column] for row in range(4) for column in range(6)]
     assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "none"])
+def test_the_page_shows_what_the_model_calls_a_probability(make_model: Make, picture: Upload, function: str) -> None:
+    service = AnalysisService(make_model(probability=function))
+    visit = Visit(Runs(Handlers(service)))
+    uid, analysis = service.analyze(service.start, picture)
+    expected = [
+        {"index": analysis.model.labels.index(each.label), "label": each.label, "probability": each.probability}
+        for each in (analysis.predictions(5) if function == "sigmoid" else [])
+    ]
+    assert facts.predictions(analysis) == expected
+    off = analysis.switched_off([(0, 1)])
+    before, after = (values.sigmoid() if function == "sigmoid" else values for values in (analysis.logits, off))
+    unit = "probability" if function == "sigmoid" else "score"
+    reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1]])
+    assert reply["unit"] == visit.run("rank", uid=uid, target=2)["unit"] == unit
+    for row in reply["rows"]:
+        assert row["before"] == pytest.approx(float(before[row["index"]]), abs=1e-6)
+        assert row["after"] == pytest.approx(float(after[row["index"]]), abs=1e-6)
 
 
 def test_maps_and_measures_can_be_about_likeness(

@@ -22,6 +22,7 @@ from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
+from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
@@ -66,7 +67,7 @@ class Analysis:
     def __repr__(self) -> str:
         layout = self.trace.layout
         image = "an image" if self.source is None else f"image {self.source}"
-        best = self.predictions(1) if self.model.labels else []
+        best = self.predictions(1) if self.model.gives_probabilities else []
         predictions = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
         size = f"{self.trace.layers} layers × {self.trace.heads} heads"
         grid = f"{layout.grid_height}×{layout.grid_width} patches"
@@ -95,12 +96,14 @@ class Analysis:
         """The most probable classes, best first.
 
         Raises:
-            MethodError: the model has no classifier, or the count is negative.
+            MethodError: the model has no classifier or is a regression, or the count is negative.
         """
-        if not self.model.labels:
-            raise MethodError(f"{self.model.name} has no classifier: it gives no predictions")
+        reason = why_no_probability(self.model.network.config)
+        if reason is not None:
+            raise MethodError(f"{self.model.name} {reason}: it gives no predictions")
         count = integer("count", count, 0, MethodError)
-        best = self.logits.softmax(-1).topk(min(count, len(self.model.labels)))
+        probabilities = class_probabilities(self.logits, self.model.network.config.probability)
+        best = probabilities.topk(min(count, len(self.model.labels)))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return [Prediction(self.model.labels[index], probability) for probability, index in pairs]
 
@@ -111,10 +114,10 @@ class Analysis:
         Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
 
         Raises:
-            MethodError: the model has no classifier.
+            MethodError: the model has no classifier, or its probabilities are not the softmax of logits.
         """
-        if not self.model.labels:
-            raise MethodError(f"{self.model.name} has no classifier: it has no energy score")
+        if not self.model.labels or self.model.network.config.probability != "softmax":
+            raise MethodError(f"{self.model.name} has no softmax over classes: it has no energy score")
         return float(energy(self.logits))
 
     @property
@@ -288,8 +291,7 @@ class Analysis:
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
-        pixels = self.prepared.pixels
-        return faithfulness(self.model.network, pixels, values, class_or_target, metrics, seed, report)
+        return faithfulness(self.model.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
 
     @named_arguments(MethodError)
     def head_effects(
@@ -332,10 +334,11 @@ class Analysis:
             MethodError: the model has no such class.
             QueryError: it has no such head or patch, or no patch is left.
         """
-        network, pixels = self.model.network, self.prepared.pixels
+        network, pixels, config = self.model.network, self.prepared.pixels, self.model.network.config
         if target is None:
             return switched_off(network, pixels, heads, patches)
-        watched = effect_score(resolve_target(target, self.logits, self.model.labels), network.config.classes)
+        class_or_target = resolve_target(target, self.logits, self.model.labels)
+        watched = effect_score(class_or_target, config.classes, config.probability)
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
 
     @property

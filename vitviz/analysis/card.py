@@ -25,7 +25,7 @@ def card(analysis: Analysis) -> str:
     layout, trace = analysis.trace.layout, analysis.trace
     size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
     picture, caption = _picture(analysis)
-    predictions = analysis.predictions(PREDICTION_COUNT) if analysis.model.labels else []
+    predictions = analysis.predictions(PREDICTION_COUNT) if analysis.model.gives_probabilities else []
     rows = "".join(
         f'<tr><td style="text-align:right">{each.probability:.1%}</td>'
         f'<td style="text-align:left">{escape(each.label)}</td></tr>'

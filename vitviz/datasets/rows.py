@@ -27,6 +27,7 @@ from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.visualization.heatmaps import Heatmap
+from vitviz.weights import Model
 
 # The column of thumbnails, also a suffix of map columns; and the longer side of a thumbnail in pixels.
 THUMBNAIL, THUMBNAIL_SIDE = "thumbnail", 160
@@ -114,14 +115,17 @@ def schema(
         pa.field("rows", count, metadata={"meaning": "of the patch grid"}),
         pa.field("columns", count, metadata={"meaning": "of the patch grid"}),
     ]
-    if request.model.labels:
+    if request.model.gives_probabilities:
         prediction_type = pa.list_(pa.struct([("label", text), ("probability", pa.float32())]))
         fields += [
             pa.field(
                 "predictions",
                 prediction_type,
                 metadata={"meaning": f"the {PREDICTION_COUNT} most probable classes, best first"},
-            ),
+            )
+        ]
+    if _has_energy(request.model):
+        fields += [
             pa.field("energy_score", pa.float32(), metadata={"meaning": "Liu et al. 2020, equation 4, its negative"}),
         ]
     if request.model.ood_detector is not None:
@@ -177,9 +181,10 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
         "rows": layout.grid_height,
         "columns": layout.grid_width,
     }
-    if analysis.model.labels:
+    if analysis.model.gives_probabilities:
         predictions = analysis.predictions(PREDICTION_COUNT)
         cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
+    if _has_energy(analysis.model):
         cells["energy_score"] = analysis.energy_score
     if analysis.model.ood_detector is not None:
         cells["ood_score"] = analysis.ood_score
@@ -199,6 +204,10 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
                 Heatmap(heatmap.token_map, prepared.image, prepared.geometry).overlay()
             )
     return cells
+
+
+def _has_energy(model: Model) -> bool:
+    return bool(model.labels) and model.network.config.probability == "softmax"
 
 
 def failed_row(key: str, info: FileInfo, error: Exception) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
 from vitviz.metrics.faithfulness import METRICS, RANDOM, ends, images_needed
-from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
+from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -110,9 +110,10 @@ def compare(
         word("method", name, METHODS)
     has_target = isinstance(class_or_target, Target)
     names = [name for name, method in METHODS.items() if method.refusal(config, has_target=has_target) is None]
-    if metrics and has_target:
+    measured = effect_score(class_or_target, config.classes, config.probability)
+    if metrics and isinstance(measured, Target):
         # Raises before the maps are computed instead of after.
-        ends(model.network, pixels, score)
+        ends(analysis.model.network, pixels, measured)
     total = 2 * len(names) + images_needed(metrics, len(names))
 
     def report_done(done: int) -> None:

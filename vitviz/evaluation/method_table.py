@@ -17,6 +17,7 @@ from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.opening import FILE_SUFFIXES
 from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
+from vitviz.models.probability import why_no_probability
 from vitviz.weights import Model
 
 # 95 % of a normal distribution lies within this many standard deviations.
@@ -48,11 +49,11 @@ def methods_for(model: Model, methods: Iterable[str] | None = None) -> list[str]
     """The names of the given methods, or of all that support a model.
 
     Raises:
-        MethodError: the model has no classifier and so no probability to measure, there is no such method, or it does
-            not support the model.
+        MethodError: the model gives no probability, there is no such method, or it does not support the model.
     """
-    if not model.labels:
-        raise MethodError(f"{model.name} has no classifier: no probability tells how faithful a map is")
+    reason = why_no_probability(model.network.config)
+    if reason is not None:
+        raise MethodError(f"{model.name} {reason}: no probability tells how faithful a map is")
     return method_names(model, methods)
 
 
@@ -88,7 +89,7 @@ def areas(
         methods: names in :data:`vitviz.METHODS`; by default all that support the model.
 
     Raises:
-        MethodError: the model has no classifier, there is no such method, or it does not support the model.
+        MethodError: the model gives no probability, there is no such method, or it does not support the model.
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """

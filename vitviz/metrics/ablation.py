@@ -19,7 +19,7 @@ from vitviz.models.capture.switching import output_without
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
 from vitviz.models.require import require_vit
-from vitviz.models.targets import EffectScore, Target, effect_score
+from vitviz.models.targets import ClassProbability, EffectScore, Target, effect_score
 from vitviz.progress import Progress
 
 
@@ -139,9 +139,9 @@ def head_effects(
         MethodError: the model has no such class.
     """
     config = network.config
-    score = effect_score(target, config.classes)
+    score = effect_score(target, config.classes, config.probability)
     if isinstance(network, CapturedNetwork):
-        return _captured_effects(network, pixels, target, score, report)
+        return _captured_effects(network, pixels, score, report)
     network = require_vit(network, "head_effects")
     without = torch.zeros(config.depth, config.heads)
     masks = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
@@ -158,13 +158,12 @@ def head_effects(
             if report is not None:
                 report(Progress((number + 1) * config.heads, without.numel()))
         whole = float(score.scores(network.read(tokens, layout, score.reads)))
-    return HeadEffects(whole, without, isinstance(target, int))
+    return HeadEffects(whole, without, isinstance(score, ClassProbability))
 
 
 def _captured_effects(
     network: CapturedNetwork,
     pixels: torch.Tensor,
-    target: int | Target,
     score: EffectScore,
     report: Callable[[Progress], None] | None,
 ) -> HeadEffects:
@@ -183,7 +182,7 @@ def _captured_effects(
             without[layer, head] = value(mask)
         if report is not None:
             report(Progress((layer + 1) * config.heads, without.numel()))
-    return HeadEffects(value(all_heads), without, isinstance(target, int))
+    return HeadEffects(value(all_heads), without, isinstance(score, ClassProbability))
 
 
 def _repeat(tokens: torch.Tensor, count: int) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """The faithfulness of a map to a score: patches are removed in its order, and the score is measured.
 
-For a class this is the probability; for any other target, such as a text, a share of the score of the whole image.
+For a class this is the probability; for any other target, such as a text or a number that a regression returns, a share
+of the score of the whole image.
 
 Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models" (deletion, insertion);
 Chefer, Gur & Wolf 2021, "Transformer Interpretability Beyond Attention Visualization" (positive and negative
@@ -160,7 +161,7 @@ def faithfulness(
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRICS), integer("seed", seed, 0, MethodError)
-    score = effect_score(target, config.classes)
+    score = effect_score(target, config.classes, config.probability)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
@@ -171,7 +172,7 @@ def faithfulness(
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
     records = [METRICS[name] for name in metrics]
     pixels = pixels.to(network.device)
-    blank, full = ends(network, pixels, target) if records and isinstance(target, Target) else (0.0, 1.0)
+    blank, full = ends(network, pixels, score) if records and isinstance(score, Target) else (0.0, 1.0)
     total = images_needed(metrics, len(maps))
     perturbed = (
         _without(pixels[0], order, grid, step, metric)
@@ -204,7 +205,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
     """
     everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
     images = (zeros(pixels[0], everywhere), pixels[0])
-    blank, whole = _scores(network, images, effect_score(target, network.config.classes)).tolist()
+    blank, whole = _scores(network, images, target).tolist()
     # The negated comparison refuses a NaN score, too.
     if not whole - blank > MIN_DIFFERENCE * max(abs(whole), abs(blank)):
         raise MethodError(

@@ -12,6 +12,7 @@ from vitviz.errors.messages import choices, did_you_mean
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
+from vitviz.models.probability import PROBABILITIES
 
 SIZES = (
     *("image_height", "image_width", "patch_height", "patch_width", "channels"),
@@ -56,6 +57,7 @@ class ViTConfig:
         rotary: whether every layer rotates queries and keys by their positions, instead of adding learned positions.
         representation_width: features of a tanh layer between pooling and classifier; 0 for none.
         projection_width: features of a linear projection after pooling, without bias; 0 for none.
+        probability: name in :data:`vitviz.models.probability.PROBABILITIES` of what makes probabilities of the logits.
 
     Raises:
         ConfigError: a value is out of range or contradicts another.
@@ -89,6 +91,7 @@ class ViTConfig:
     rotary: bool = False
     representation_width: int = 0
     projection_width: int = 0
+    probability: str = "softmax"
 
     def __post_init__(self) -> None:
         # Values of a checkpoint's header may have any type.
@@ -109,6 +112,7 @@ class ViTConfig:
             ("final_norm", FINAL_NORMS),
             ("activation", tuple(ACTIVATIONS)),
             ("position_rule", tuple(POSITION_RULES)),
+            ("probability", tuple(PROBABILITIES)),
         ):
             choice = getattr(self, name)
             if choice not in legal:

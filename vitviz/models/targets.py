@@ -13,6 +13,7 @@ from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.models.pooling import Output
+from vitviz.models.probability import PROBABILITIES, class_probabilities
 
 # Closer to its maximum than this, a score's gradient is mostly rounding.
 MAXIMUM_MARGIN = 1e-6
@@ -149,9 +150,9 @@ other target."""
 def contrast(first: int | str | None, second: int | str) -> ClassDifference:
     """One class against another: what raises the first logit above the second, ``y_first - y_second``.
 
-    ``y`` are the logits, whose difference is the logarithm of the ratio of the two probabilities. The map of a single
-    class also shows what raises both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural Networks",
-    ask the same question, "why P, rather than Q".
+    ``y`` are the logits; with a softmax, their difference is the logarithm of the ratio of the two probabilities. The
+    map of a single class also shows what raises both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural
+    Networks", ask the same question, "why P, rather than Q".
 
     Args:
         first: label or number; None for the most probable class.
@@ -221,34 +222,41 @@ def as_target(choice: int | Target, classes: int, labels: Sequence[str] = ()) ->
 
 @dataclass(frozen=True)
 class ClassProbability:
-    """The probability of a class, in [0, 1], with the interface of :class:`Target`."""
+    """The probability of a class, in [0, 1], with the interface of :class:`Target`.
+
+    Args:
+        index: of the class.
+        function: a name in :data:`vitviz.models.probability.PROBABILITIES`.
+    """
 
     index: int
+    function: str
     reads: Output = "logits"
 
     def scores(self, outputs: torch.Tensor) -> torch.Tensor:
         """The probability for each image, ``"image"``, from the logits ``"image class"``."""
-        return outputs.float().softmax(-1)[:, self.index]
+        return class_probabilities(outputs, self.function)[:, self.index]
 
 
 EffectScore = Target | ClassProbability
 
 
-def effect_score(choice: int | Target, classes: int) -> EffectScore:
+def effect_score(choice: int | Target, classes: int, function: str) -> EffectScore:
     """The score in which to measure an effect: a class's probability, in [0, 1], or a :class:`Target`'s own score.
 
     Args:
         choice: index of a class, or a target.
         classes: number of classes of the network.
+        function: ``config.probability`` of the network; with ``"none"``, the score of a class is its output.
 
     Raises:
         MethodError: the network has no such class.
     """
-    if isinstance(choice, Target):
-        return choice
     # Raises for an unknown class.
-    class_target(choice, classes)
-    return ClassProbability(choice)
+    target = as_target(choice, classes)
+    if isinstance(choice, Target) or PROBABILITIES[function] is None:
+        return target
+    return ClassProbability(choice, function)
 
 
 def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from gradio.utils import get_function_description
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.models.probability import class_probabilities
 from vitviz.ui.arguments import legal
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import ZOO, Model, is_cached
@@ -153,7 +154,7 @@ class AnalysisRecord(Record):
         prefix: names of the tokens before the patches
         layers: number of layers
         heads: number of heads in each layer
-        predictions: the most probable classes, best first; empty without a classifier
+        predictions: the most probable classes, best first; empty without a classifier, and for a regression
     """
 
     id: str
@@ -283,8 +284,10 @@ def _parameter_record(parameter: Parameter) -> ParameterRecord:
 
 
 def best_classes(analysis: Analysis) -> list[tuple[int, float]]:
-    """Index and probability of the most probable classes, best first; empty for a model without a classifier."""
-    probabilities = analysis.logits.float().softmax(-1)
+    """Index and probability of the most probable classes, best first; empty for a model that gives none."""
+    if not analysis.model.gives_probabilities:
+        return []
+    probabilities = class_probabilities(analysis.logits, analysis.model.network.config.probability)
     best = probabilities.topk(min(MAX_PREDICTIONS, len(analysis.model.labels)))
     return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 

@@ -15,6 +15,7 @@ from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
+from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of, word
@@ -103,13 +104,16 @@ def switch(service: AnalysisService, request: Mapping[str, Any], report: Report)
             after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
             rows = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
             return {"unit": "score", "rows": rows}
-        before = analysis.logits.float().softmax(-1)
-        after = analysis.switched_off(off.heads_off, off.patches_off).float().softmax(-1).cpu()
+        before, after = analysis.logits, analysis.switched_off(off.heads_off, off.patches_off).cpu()
+    unit = _unit(analysis)
+    if unit == "probability":
+        function = analysis.model.network.config.probability
+        before, after = class_probabilities(before, function), class_probabilities(after, function)
     names, count = class_names(analysis.model.labels), min(MAX_CLASSES, len(analysis.model.labels))
-    best = [index for probabilities in (before, after) for index in probabilities.topk(count).indices.tolist()]
+    best = [index for scores in (before, after) for index in scores.topk(count).indices.tolist()]
     classes = dict.fromkeys(best if target is None else [*best, target])
     rows = [{"name": names[at], "index": at, "before": float(before[at]), "after": float(after[at])} for at in classes]
-    return {"unit": "probability", "rows": rows}
+    return {"unit": unit, "rows": rows}
 
 
 def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -162,4 +166,9 @@ def _without_target(analysis: Analysis, method: Method, values: object) -> dict[
 def _target_facts(analysis: Analysis, target: int | Target) -> dict[str, Any]:
     if isinstance(target, Target):
         return {"target": None, "target_name": visible(target.name), "unit": "score"}
-    return {"target": target, "target_name": class_names(analysis.model.labels)[target], "unit": "probability"}
+    return {"target": target, "target_name": class_names(analysis.model.labels)[target], "unit": _unit(analysis)}
+
+
+def _unit(analysis: Analysis) -> str:
+    """The unit of a class's score; that of a regression is its output."""
+    return "probability" if analysis.model.gives_probabilities else "score"

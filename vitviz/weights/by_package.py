@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vitviz.weights.adapters import Adapter
 
 # Overrides for a checkpoint that its package opens.
-ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture")
+ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture", "probability")
 SAFE_KINDS = ("safetensors", "sharded safetensors", "merged safetensors", "merged sharded safetensors")
 
 

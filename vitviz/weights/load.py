@@ -58,6 +58,7 @@ def load(
     normalisation: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     patch_size: int | tuple[int, int] | None = None,
+    probability: str | None = None,
     verify: bool = False,
     preprocessing: Any = None,
     labels: Labels | None = None,
@@ -78,7 +79,8 @@ def load(
     A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is captured
     during its own forward pass and checked against what the module computes, or its weights are copied into vitviz's
     own network (``engine``). If the module does not state something, an error asks for it by name. For a module, only
-    ``device``, ``normalisation``, ``image_size``, ``patch_size`` and ``preprocessing`` to ``engine`` apply.
+    ``device``, ``normalisation``, ``image_size``, ``patch_size``, ``probability``, and ``preprocessing`` to ``engine``
+    apply.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
@@ -104,6 +106,9 @@ def load(
             :data:`vitviz.models.positions.POSITION_RULES`.
         normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
         image_size, patch_size: in pixels, one number or height and width.
+        probability: what makes probabilities of the outputs, a name in
+            :data:`vitviz.models.probability.PROBABILITIES`: ``"softmax"``, ``"sigmoid"`` for several labels,
+            ``"identity"`` for outputs that are probabilities, ``"none"`` for a regression.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
             checkpoint if a number differs; see :func:`vitviz.weights.verify.verify`.
         preprocessing: of images for a module: a :class:`vitviz.Preprocessing`, an image processor of
@@ -142,6 +147,7 @@ def load(
         "normalisation": normalisation,
         "image_size": image_size,
         "patch_size": patch_size,
+        "probability": probability,
     }
     of_modules: dict[str, Any] = {
         "preprocessing": preprocessing,
@@ -153,7 +159,8 @@ def load(
     if isinstance(source, nn.Module):
         of_checkpoints: dict[str, Any] = {**overrides, "family": family, "precision": precision, "report": report}
         of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None, "base": base}
-        shared = {name: of_checkpoints.pop(name) for name in ("normalisation", "image_size", "patch_size")}
+        names = ("normalisation", "image_size", "patch_size", "probability")
+        shared = {name: of_checkpoints.pop(name) for name in names}
         _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
         return load_module(source, device=device, **shared, **of_modules)
     of_modules.pop("engine")

@@ -14,6 +14,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
+from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.detector import OODDetector
 
@@ -115,6 +116,11 @@ class Model:
         """The order of the tokens of an input of the model's own size."""
         config = self.network.config
         return config.layout(*self.preprocessing.whole_patches(config.patch_height, config.patch_width))
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether its outputs give probabilities of classes; not those of a regression or features."""
+        return why_no_probability(self.network.config) is None
 
     @property
     def engine(self) -> str:

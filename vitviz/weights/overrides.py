@@ -11,6 +11,7 @@ from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
+from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.preparation import NORMALISATIONS
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -19,6 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "final_norm": FINAL_NORMS,
     "position_rule": tuple(POSITION_RULES),
     "normalisation": tuple(NORMALISATIONS),
+    "probability": tuple(PROBABILITIES),
 }
 SIZES = ("image_size", "patch_size")
 OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture")

@@ -21,7 +21,7 @@ from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.metadata.classes import read_labels, read_probability
 from vitviz.weights.metadata.preparation import NORMALISATIONS, NOT_STATED, read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
@@ -148,6 +148,11 @@ def read_weights(
     (checkpoint.assume if labels_assumed else checkpoint.record)(
         "labels", f"{len(labels):,}" if labels else "none", label_source
     )
+    if config.classes:
+        function, source, is_assumed = read_probability(sidecars.config, config.classes)
+        if "probability" not in overrides:
+            config = replace(config, probability=function)
+            (checkpoint.assume if is_assumed else checkpoint.record)("probability", function, source)
     for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in ignored_files]):
         checkpoint.ignored[entry] = LEFT_OUT
     network = assemble(checkpoint, facts, config, max_bytes)

@@ -284,7 +284,7 @@ class _Run:
                     f"{self.clip.name}: more than {max_frames:,} frames of {token_map.values.numel():,} patches each; "
                     "expected a shorter clip, or a smaller resolution"
                 )
-            target = analysis.predictions(1)[0].label if self.per_frame_classes else ""
+            target = analysis.model.labels[int(analysis.logits.argmax())] if self.per_frame_classes else ""
             self.segment_maps.append((ticks, target, token_map))
         self.done += len(maps)
         total = max(self.clip.facts.frames, self.skipped + self.done) if self.clip.facts.frames else 0

@@ -5,17 +5,23 @@ from __future__ import annotations
 import torch
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.precision import precise
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import token_stream
 from vitviz.models.capture import CapturedNetwork
+from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
+from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.require import require_vit
 
-NO_LENS = "this model has no classifier, so tokens have no class"
 # Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
 CHUNK_TOKENS = 256
+
+
+def why_no_lens(config: NetworkConfig) -> str | None:
+    """Why a model has no logit lens; None if it has one."""
+    reason = why_no_probability(config)
+    return None if reason is None else f"this model {reason}, so tokens have no class"
 
 
 def logit_lens(analysis: Analysis) -> Findings:
@@ -32,9 +38,10 @@ def logit_lens(analysis: Analysis) -> Findings:
         ``"step token"``, index of each token's most probable class; ``token_probability``: its probability.
 
     Raises:
-        MethodError: the model has no classifier.
+        MethodError: the model has no classifier, or is a regression.
     """
     network, layout = analysis.model.network, analysis.trace.layout
+    function = network.config.probability
     if isinstance(network, CapturedNetwork):
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), None, None)
     network = require_vit(network, "logit_lens")
@@ -42,10 +49,11 @@ def logit_lens(analysis: Analysis) -> Findings:
     predictions, classes, probabilities = [], [], []
     for tokens in token_stream(analysis):
         with torch.inference_mode():
-            predictions.append(precise(network.read(tokens[None], layout)[0]).softmax(-1))
+            predictions.append(class_probabilities(network.read(tokens[None], layout)[0], function))
             if has_tokens:
                 best = [
-                    precise(network.classify_each(chunk)).softmax(-1).max(-1) for chunk in tokens.split(CHUNK_TOKENS)
+                    class_probabilities(network.classify_each(chunk), function).max(-1)
+                    for chunk in tokens.split(CHUNK_TOKENS)
                 ]
                 classes.append(torch.cat([chunk.indices for chunk in best]))
                 probabilities.append(torch.cat([chunk.values for chunk in best]))
@@ -59,7 +67,7 @@ def logit_lens(analysis: Analysis) -> Findings:
 def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch.Tensor:
     """A captured module's predictions for each layer's tokens as if they were its last layer's, ``"step class"``."""
     logits = network.read(torch.cat(network.stream(pixels)), pixels)
-    return precise(logits.detach()).softmax(-1).cpu()
+    return class_probabilities(logits.detach(), network.config.probability).cpu()
 
 
 def _findings(

@@ -22,7 +22,7 @@ from vitviz.evaluation.probes.attention import (
 )
 from vitviz.evaluation.probes.features import patch_components, patch_similarity
 from vitviz.evaluation.probes.findings import Findings
-from vitviz.evaluation.probes.lens import NO_LENS, logit_lens
+from vitviz.evaluation.probes.lens import logit_lens, why_no_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
 from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
@@ -122,7 +122,7 @@ PROBES = {
             logit_lens,
             "Vilas et al. 2023, Analyzing Vision Transformers for Image Classification in Class Embedding Space",
             "What the classifier reads in every layer's tokens; lower layers were never trained to be read by it.",
-            unsupported_reason=lambda config: None if config.classes else NO_LENS,
+            unsupported_reason=why_no_lens,
         ),
         Probe(
             "patch_components",

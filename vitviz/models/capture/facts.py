@@ -26,6 +26,7 @@ class ModuleFacts:
         classes: number of classes; 0 if its output is not a classification.
         forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
         depth: number of layers that the module states; None if it states none.
+        probability: what makes probabilities of its output, a name in :data:`vitviz.models.probability.PROBABILITIES`.
 
     Raises:
         ConfigError: the patch does not divide the image.
@@ -39,6 +40,7 @@ class ModuleFacts:
     classes: int
     forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
     depth: int | None = None
+    probability: str = "softmax"
 
     def __post_init__(self) -> None:
         self.grid(*self.image_size)
@@ -100,6 +102,10 @@ class ModuleConfig:
     @property
     def classes(self) -> int:
         return self.facts.classes
+
+    @property
+    def probability(self) -> str:
+        return self.facts.probability
 
     @property
     def prefix(self) -> tuple[str, ...]:

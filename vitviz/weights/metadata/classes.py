@@ -1,4 +1,4 @@
-"""The names of a checkpoint's classes."""
+"""The names of a checkpoint's classes, and what makes probabilities of them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,39 @@ def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str,
     if imagenet_names is not None:
         return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
     return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered", False
+
+
+# What transformers' pipelines apply to the logits.
+PROBLEM_TYPES = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "none",
+}
+
+
+def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
+    """What makes probabilities of the logits, a sentence that says how that is known, and whether it is assumed.
+
+    transformers' pipeline for images applies what ``problem_type`` names, and the sigmoid to a single output. Other
+    classifiers of several classes are for one label of them. A single output may also be that of a regression.
+
+    Args:
+        config: ``config.json``.
+        classes: number of classes, above 0.
+
+    Raises:
+        CheckpointError: there is no such ``problem_type``.
+    """
+    function = config.choice("problem_type", PROBLEM_TYPES, "single_label_classification")
+    if function == "softmax" and classes == 1:
+        function = "sigmoid"
+    if config.get("problem_type") is not None:
+        return function, f"problem_type in {config.place}", False
+    if "model_type" in config:
+        return function, "what transformers' pipeline applies", False
+    if classes == 1:
+        return function, "a single output; say probability='none' where it is that of a regression", True
+    return function, "one label of several classes", False
 
 
 def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str] | None:

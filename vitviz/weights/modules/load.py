@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
+from vitviz.weights.modules.outputs import choose_output, module_probability
 from vitviz.weights.modules.own_engine import ENGINES, with_engine
 from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing
 from vitviz.weights.modules.sizes import (
@@ -51,6 +53,7 @@ def load_module(
     prefix: Sequence[str] | None = None,
     forward: Forward | None = None,
     engine: str | None = None,
+    probability: str | None = None,
     name: str | None = None,
 ) -> Model:
     """A module as a model.
@@ -88,12 +91,22 @@ def load_module(
     zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
     try:
         forward_function = default_forward(module, name, size) if forward is None else forward
-        output = first_output(name, module, forward_function, zeros)
+        result = first_output(name, module, forward_function, zeros)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
+    classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
+    forward_function, output, assumptions = choose_output(module, forward_function, result, classes)
     stages = module_stages(module, forward_function, zeros, len(tokens))
     patches = [stated_patch or find_patch_size(module, size)] if stated_patch or not stages.grids else stages.patches
-    class_names, label_source, labels_assumed = _find_labels(module, name, labels, output)
+    has_logits = isinstance(result, Mapping) and "logits" in result
+    class_names, label_source, labels_assumed = _find_labels(module, name, labels, output, has_logits)
+    assumptions += (f"labels {label_source}",) * labels_assumed
+    function, function_source = "softmax", ""
+    if class_names:
+        function, function_source, is_assumed = module_probability(
+            module, probability, partial(forward_function, module), zeros, len(class_names)
+        )
+        assumptions += (f"probability {function}: {function_source}",) * is_assumed
     first_error: ConfigError | None = None
     for patch in patches:
         if patch is None:
@@ -103,7 +116,8 @@ def load_module(
         # A class token that is added after the layers takes no part in their attention.
         prefix_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
         depth = None if stages.grids else find_depth(module)
-        facts = ModuleFacts(name, size, patch, channels, prefix_tokens, len(class_names), forward_function, depth)
+        classes = len(class_names)
+        facts = ModuleFacts(name, size, patch, channels, prefix_tokens, classes, forward_function, depth, function)
         try:
             network = CapturedNetwork(module, facts)
         except ConfigError as error:
@@ -117,8 +131,8 @@ def load_module(
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
         "labels": label_source,
+        **({"probability": f"{function} ({function_source})"} if class_names else {}),
     }
-    assumptions: tuple[str, ...] = (f"labels {label_source}",) if labels_assumed else ()
     if stages.grids and patch in stages.patches:
         card["grid"] = stages.describe_grid(patch, network.config.depth)
         assumptions += () if stated_patch else (card["grid"],)
@@ -151,7 +165,9 @@ def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
     return type(error)(f"{name} is {architecture.sentence}: {str(error).removeprefix(name).lstrip(': ')}")
 
 
-def _find_labels(module: nn.Module, name: str, labels: Labels | None, output: Any) -> tuple[tuple[str, ...], str, bool]:
+def _find_labels(
+    module: nn.Module, name: str, labels: Labels | None, output: Any, has_logits: bool
+) -> tuple[tuple[str, ...], str, bool]:
     """Names of the classes, their source, and whether they are assumed; no names without a classifier.
 
     Args:
@@ -159,6 +175,7 @@ def _find_labels(module: nn.Module, name: str, labels: Labels | None, output: An
         name: of the module, for messages.
         labels: from the user.
         output: of the module for an image.
+        has_logits: whether the module calls its output logits.
 
     Raises:
         ConfigError: the module does not state whether its outputs are classes, or the user's labels are not names.
@@ -169,9 +186,9 @@ def _find_labels(module: nn.Module, name: str, labels: Labels | None, output: An
     if not is_vector(vector) or package == "open_clip":
         return (), "no classifier", False
     width, stated_classes = vector.shape[1], getattr(module, "num_classes", None)
-    if isinstance(output, Mapping):
-        if "logits" not in output:
-            return (), "no classifier", False
+    if isinstance(output, Mapping) and not has_logits:
+        return (), "no classifier", False
+    if has_logits:
         names = getattr(getattr(module, "config", None), "id2label", None) or {}
         texts = {str(number): text for number, text in names.items()}
         return read_labels(as_sidecars(config={"id2label": texts}), width)

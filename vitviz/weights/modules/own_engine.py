@@ -72,6 +72,7 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
     """
     network = _copy_weights(module, captured.name)
     network.to(captured.network.device)
+    network.config = replace(network.config, probability=captured.network.config.probability)
     card = {**captured.card, "engine": "vitviz's own network, with a copy of the module's weights"}
     model = replace(captured, network=network, card=card)
     ours, theirs = network.config, captured.network.config

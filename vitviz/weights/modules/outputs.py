@@ -1,0 +1,133 @@
+"""The output of a module that is explained, and what makes probabilities of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from vitviz.errors.arguments import word
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.capture.outputs import FIELDS, is_vector, primary_output
+from vitviz.models.probability import PROBABILITIES
+from vitviz.weights.metadata.classes import read_probability
+from vitviz.weights.modules.calling import Forward
+from vitviz.weights.modules.preparation import as_sidecars
+from vitviz.weights.modules.unwrap import package_of
+
+# Packages whose classifiers of several classes are for one label.
+ONE_LABEL = ("timm", "torchvision")
+SIGMOIDS = ("sigmoid", "sigmoid_", "expit", "special_expit")
+
+
+@dataclass(frozen=True)
+class OneOutput:
+    """Calls a module and returns one of its outputs.
+
+    Args:
+        forward: calls the module.
+        key: of the output, a number or a name.
+    """
+
+    forward: Forward
+    key: int | str
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
+        return self.forward(module, pixels)[self.key]
+
+
+def choose_output(
+    module: nn.Module, forward: Forward, result: Any, classes: int | None
+) -> tuple[Forward, Any, tuple[str, ...]]:
+    """The function that calls a module for one of its outputs, that output, and the assumptions about it.
+
+    It is the first with a number for each class, or else the first that is no single number. transformers' own fields
+    need no choice.
+
+    Args:
+        module: that was called.
+        forward: calls the module.
+        result: of the call.
+        classes: number of classes; None if it is not known.
+    """
+    if package_of(module) == "transformers" or not isinstance(result, tuple | list | Mapping):
+        return forward, result, ()
+    entries: Mapping[Any, Any] = result if isinstance(result, Mapping) else dict(enumerate(result))
+    entries = {key: value for key, value in entries.items() if value is not None}
+    tensors = {key: value for key, value in entries.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        return forward, result, ()
+    fitting = [key for key, value in tensors.items() if is_vector(value) and classes and value.shape[1] == classes]
+    fitting = fitting or [key for key, value in tensors.items() if value.ndim > 1] or list(tensors)
+    key = next((field for field in FIELDS if field in fitting), fitting[0])
+    other = next((each for each in entries if each != key), None)
+    if other is None:
+        return OneOutput(forward, key), tensors[key], ()
+    another = f"forward=lambda module, pixels: module(pixels)[{other!r}] takes another"
+    assumption = f"output {key!r}, one of {', '.join(map(repr, entries))}; {another}"
+    return OneOutput(forward, key), tensors[key], (assumption,)
+
+
+def module_probability(
+    module: nn.Module, stated: str | None, call: Callable[[torch.Tensor], Any], zeros: torch.Tensor, classes: int
+) -> tuple[str, str, bool]:
+    """What makes probabilities of a module's output, a sentence that says how that is known, and whether it is assumed.
+
+    Outputs that are probabilities already are noticed: none is negative and their sum is 1, for a blank picture and for
+    noise, or a sigmoid returned them.
+
+    Args:
+        module: with a classifier.
+        stated: by the user, a name in :data:`PROBABILITIES`; None if nothing is stated.
+        call: returns the module's output for pixels.
+        zeros: pixels of a blank picture.
+        classes: number of classes, above 0.
+
+    Raises:
+        ConfigError: there is no such name.
+        CheckpointError: the module's configuration has an unknown ``problem_type``.
+    """
+    if stated is not None:
+        return word("probability", stated, PROBABILITIES, ConfigError), "stated by the user", False
+    noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
+    if all(_are_probabilities(call, pixels) for pixels in (zeros, noise)):
+        return "identity", "the module returns probabilities", False
+    # transformers' modules, and those that are derived from them.
+    values = {name: getattr(getattr(module, "config", None), name, None) for name in ("problem_type", "model_type")}
+    entries = {name: value for name, value in values.items() if isinstance(value, str)}
+    function, source, is_assumed = read_probability(as_sidecars(config=entries).config, classes)
+    if entries or is_assumed or package_of(module) in ONE_LABEL:
+        return function, source, is_assumed
+    return function, "one label of several classes; say probability='sigmoid' for several labels", True
+
+
+def _are_probabilities(call: Callable[[torch.Tensor], Any], pixels: torch.Tensor) -> bool:
+    with torch.inference_mode(False), torch.no_grad(), _Sigmoids() as sigmoids:
+        output = primary_output(call(pixels))
+    if not is_vector(output) or not bool((output >= 0).all()):
+        return False
+    tolerance = 4 * output.shape[1] ** 0.5 * torch.finfo(output.dtype).eps
+    sums_to_one = output.shape[1] > 1 and bool(((output.double().sum(1) - 1).abs() <= tolerance).all())
+    return sums_to_one or any(each.numel() == output.numel() and _same(each, output) for each in sigmoids.results)
+
+
+def _same(result: torch.Tensor, output: torch.Tensor) -> bool:
+    return torch.equal(result.flatten().to(output.dtype), output.flatten())
+
+
+class _Sigmoids(TorchFunctionMode):
+    """Collects what sigmoids return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[torch.Tensor] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "") in SIGMOIDS:
+            self.results.append(result.detach().clone())
+        return result
