@@ -22,8 +22,10 @@ from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
+from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
+from vitviz.models.weight_samples import AFTER_TRAINING, network_samples
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
@@ -63,6 +65,7 @@ class Analysis:
     logits: torch.Tensor
     trace: AttentionTrace
     _inputs: dict[int | Target, AttributionInput] = field(default_factory=dict, init=False, repr=False)
+    _weights: bytes = field(default=b"", init=False, repr=False)
 
     def __repr__(self) -> str:
         layout = self.trace.layout
@@ -77,8 +80,23 @@ class Analysis:
         """The HTML that a notebook shows."""
         return card(self)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_weights", network_samples(self.model.network))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_inputs": {}}
+
+    @property
+    def network(self) -> Network:
+        """The model's network, for another pass over the image.
+
+        Raises:
+            MethodError: its weights have changed since the analysis.
+        """
+        if network_samples(self.model.network) != self._weights:
+            changed = "its weights have changed since this analysis was made"
+            raise MethodError(f"{self.model.name}: {changed}; {AFTER_TRAINING}")
+        return self.model.network
 
     @property
     def source(self) -> Path | int | None:
@@ -291,7 +309,7 @@ class Analysis:
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return faithfulness(self.model.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
+        return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
 
     @named_arguments(MethodError)
     def head_effects(
@@ -310,7 +328,7 @@ class Analysis:
             MethodError: the model has no such class.
         """
         class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return head_effects(self.model.network, self.prepared.pixels, class_or_target, report)
+        return head_effects(self.network, self.prepared.pixels, class_or_target, report)
 
     @named_arguments(MethodError)
     def switched_off(
@@ -334,7 +352,7 @@ class Analysis:
             MethodError: the model has no such class.
             QueryError: it has no such head or patch, or no patch is left.
         """
-        network, pixels, config = self.model.network, self.prepared.pixels, self.model.network.config
+        network, pixels, config = self.network, self.prepared.pixels, self.model.network.config
         if target is None:
             return switched_off(network, pixels, heads, patches)
         class_or_target = resolve_target(target, self.logits, self.model.labels)
@@ -356,7 +374,7 @@ class Analysis:
         """The input of a method's function. Keeps the gradients of the last target if they are small."""
         if not method.class_specific:
             return self.trace
-        labels, network = self.model.labels, self.model.network
+        labels, network = self.model.labels, self.network
         key = resolve_target(choice, self.logits, labels)
         inputs = self._inputs.get(key)
         if inputs is None:

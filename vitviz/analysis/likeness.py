@@ -51,7 +51,7 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
     row_column = None if patch is None else _checked_patch(other, patch)
     if name is None:
         name = other.source.name if isinstance(other.source, Path) else UNNAMED
-    return likeness_target(other.model.network, other.prepared, row_column, name)
+    return likeness_target(other.network, other.prepared, row_column, name)
 
 
 def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int, int] | None, name: str) -> Target:

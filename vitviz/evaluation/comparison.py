@@ -113,7 +113,7 @@ def compare(
     measured = effect_score(class_or_target, config.classes, config.probability)
     if metrics and isinstance(measured, Target):
         # Raises before the maps are computed instead of after.
-        ends(analysis.model.network, pixels, measured)
+        ends(analysis.network, pixels, measured)
     total = 2 * len(names) + images_needed(metrics, len(names))
 
     def report_done(done: int) -> None:

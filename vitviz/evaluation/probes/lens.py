@@ -40,7 +40,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     Raises:
         MethodError: the model has no classifier, or is a regression.
     """
-    network, layout = analysis.model.network, analysis.trace.layout
+    network, layout = analysis.network, analysis.trace.layout
     function = network.config.probability
     if isinstance(network, CapturedNetwork):
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), None, None)

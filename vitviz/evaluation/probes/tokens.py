@@ -29,7 +29,7 @@ def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
         LimitError: the machine does not have enough free memory.
         MethodError: the tokens of a captured module cannot be read between its layers.
     """
-    network = analysis.model.network
+    network = analysis.network
     if isinstance(network, CapturedNetwork):
         yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
         return

@@ -13,6 +13,7 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
+from vitviz.models.weight_samples import AFTER_TRAINING, weight_samples
 from vitviz.weights.modules.unwrap import package_of
 
 PACKAGES = ("timm", "transformers", "open_clip", "torchvision")
@@ -73,8 +74,8 @@ class ChangeGuard:
         module = self.module()
         if module is not None and _snapshot(module) != self.state:
             raise ConfigError(
-                f"{self.name}: the module has changed since its weights were copied: load it again, or with "
-                "engine = 'module', which sees every change"
+                f"{self.name}: the module has changed since its weights were copied: load it again (with engine = "
+                f"'module', vitviz sees every change) and {AFTER_TRAINING}"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,11 +89,12 @@ def _never_refuse() -> None:
 
 def _snapshot(module: nn.Module) -> tuple[Any, ...]:
     """Counts and types that change with a module: its submodules, attributes, hooks and tensors, with torch's count of
-    in-place changes."""
+    in-place changes and samples of the values."""
     submodules = (
         (type(submodule), len(vars(submodule)), sum(1 for _ in _hooks(submodule))) for submodule in module.modules()
     )
-    return (*submodules, *((tensor.data_ptr(), _version(tensor)) for _, tensor in _tensors(module)))
+    tensors = [tensor for _, tensor in _tensors(module)]
+    return (*submodules, *((tensor.data_ptr(), _version(tensor)) for tensor in tensors), weight_samples(tensors))
 
 
 def _version(tensor: torch.Tensor) -> int:
