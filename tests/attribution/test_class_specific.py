@@ -230,6 +230,51 @@ def test_a_class_is_found_by_number_and_label_and_else_the_most_probable() -> No
         class_index(None, logits[:0], ())
 
 
+NAMES = (
+    *("dog, domestic dog", "hot dog, dog", "tench, Tinca tinca", "crane", "crane", "maillot"),
+    *("maillot, tank suit", "7"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("dog", 0),
+        ("hot dog", 1),
+        ("Domestic Dog", 0),
+        ("tinca tinca", 2),
+        # Some of its synonyms, as a shorter list of labels has them.
+        ("dog, domestic dog", 0),
+        ("maillot", 5),
+        ("tank suit", 6),
+        ("crane (4)", 4),
+        # A name comes before a number.
+        ("7", 7),
+        ("6", 6),
+        (" 0 ", 0),
+        (7, 7),
+    ],
+)
+def test_a_class_is_found_by_any_of_its_names_before_its_number(text: int | str, index: int) -> None:
+    assert class_index(text, torch.zeros(8), NAMES) == index
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("crane", "target 'crane': this model has 2 classes of this name, numbers 3, 4"),
+        ("domesticdog", r"no such class; .* number to 7: .*; did you mean 'domestic dog'\?"),
+        ("8", "target '8': this model has no such class"),
+        ("-1", "target '-1': this model has no such class"),
+        (3.0, "target 3.0: expected a label or a number to 7"),
+        (True, "target True: expected a label or a number to 7"),
+    ],
+)
+def test_what_no_class_is_called_is_refused(text: Any, message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        class_index(text, torch.zeros(8), NAMES)
+
+
 def test_a_class_that_the_model_lacks_is_refused() -> None:
     for index in (-1, 4):
         with pytest.raises(MethodError, match=f"target {index}: this model has classes 0 to 3"):

@@ -299,7 +299,7 @@ def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]
             MapRequest("attention", {"query": (3, 2), "layer": -1, "head": "max"}),
         ),
         ("relevance:target=tabby, tabby cat", MapRequest("relevance", {"target": "tabby, tabby cat"})),
-        ("relevance:target=3", MapRequest("relevance", {"target": 3})),
+        ("relevance:target=3", MapRequest("relevance", {"target": "3"})),
     ],
 )
 def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:

@@ -138,7 +138,8 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
     assert notes == [
         "small has no snapshot of training step 20: the last state is shown.",
         "resolution = 18: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
-        "class 'class 9': this model has no such class; expected its number. The default is shown.",
+        "class 'class 9': this model has no such class; expected a label or a number to 4: 'class 0', 'class 1', "
+        "'class 2', 'class 3' or 'class 4'. The default is shown.",
         "Of the pins, 2 are left out: this model and picture lack them.",
         "Of the heads switched off, 1 are left out: this model and picture lack them.",
         "Of the patches switched off, 1 are left out: this model and picture lack them.",
@@ -186,7 +187,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
     assert PageState.from_json(json.loads(json.dumps(state.to_json()))) == state
     assert print_link(state, {}) == f"?method=relevance&{words}"
     read = read_link(print_link(state, {}))
-    assert (read.state, read.notes) == (state, ())
+    assert (normalize(read.state, [seen])[0], read.notes) == (state, ())
 
 
 def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> None:
@@ -196,7 +197,7 @@ def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> 
     assert normalize(read, [seen])[0].views[0].parameters == {"target": {"class": 1, "against": 4}}
     for words, note in (
         ("p.target=class+1&against=1", "class and against are the same; expected two classes"),
-        ("against=9", "Class = 9: expected a whole number from 0 to 4"),
+        ("against=9", "class '9': this model has no such class; expected a label or a number to 4"),
         ("like-patch=4,0", "patch"),
     ):
         state, notes = normalize(read_link(f"?method=grad_cam&{words}").state, [seen])
@@ -273,7 +274,19 @@ def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
         state = PageState((View(method="relevance", parameters={"target": label}),))
         assert normalize(state, [seen])[0].views[0].parameters == {"target": index}
     _, notes = normalize(PageState((View(method="relevance", parameters={"target": "crane"}),)), [seen])
-    assert notes == ["class 'crane': this model has 2 such class; expected its number. The default is shown."]
+    assert notes[0].startswith("class 'crane': this model has 2 classes of this name, numbers 0, 2; expected a label")
+
+
+@pytest.mark.parametrize("target", [0, 1, 2, 3, 4, {"class": 1, "against": 3}, {"class": 3, "margin": True}])
+def test_a_link_to_classes_that_are_named_by_numbers_shows_the_same_ones(make_model: Make, target: Any) -> None:
+    model = replace(make_model(), labels=("10", "3", "7", "1", "7"))
+    seen = ShownView(model, model.network.config.layout(16, 24))
+    state = PageState((View(method="relevance", parameters={"target": target}),))
+    read = read_link(print_link(state, {}, [model.labels]))
+    assert normalize(read.state, [seen]) == (state, [])
+    # A name comes before a number.
+    written = normalize(read_link("?method=relevance&p.target=3").state, [seen])[0]
+    assert written.views[0].parameters == {"target": 1}
 
 
 def test_a_parameter_that_a_link_alone_knows_is_said() -> None:

@@ -12,6 +12,7 @@ from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
 from vitviz.models.require import require_vit
+from vitviz.models.targets import class_of
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +54,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
         known_labels = several(model.labels, 10)
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
     data = data.with_labels(model.labels)
+    labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
     stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
     detector = None if stranger_data is None else model.ood_detector

@@ -13,7 +13,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.cli.targets import add_target, class_choice, patch_choice
+from vitviz.cli.targets import add_target, patch_choice
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.visualization.heatmaps import COLORMAPS, Style
@@ -206,7 +206,7 @@ def argument_of(parameter: Parameter) -> dict[str, Any]:
                 "help": f"{parameter.help}: {tokens} (default: {parameter.default_help})",
             }
         case ClassTarget():
-            return {"type": class_choice, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
+            return {"help": f"{parameter.help}: a name or a number (default: the most probable)"}
 
 
 def _head(text: str) -> int | str:

@@ -22,7 +22,7 @@ EXCLUSIVE_OPTIONS = {"--against", "--margin"}
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options for targets other than a single class."""
     against = "another class: the map shows what raises the score of its own class above the score of this one"
-    parser.add_argument("--against", type=class_choice, default=None, metavar="CLASS", help=against)
+    parser.add_argument("--against", default=None, metavar="CLASS", help=against)
     margin = "compare the map's class with the best of all others"
     parser.add_argument("--margin", action="store_true", help=margin)
     parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
@@ -37,7 +37,7 @@ class TargetOptions:
     """The target of a map, as given on the command line.
 
     Args:
-        target, against: classes by label or number.
+        target, against: classes by name or number.
         margin: whether the class is compared with the best of all others.
         text: a text prompt.
         like: path of another image.
@@ -47,8 +47,8 @@ class TargetOptions:
         MethodError: two of them contradict each other.
     """
 
-    target: int | str | None = None
-    against: int | str | None = None
+    target: str | None = None
+    against: str | None = None
     margin: bool = False
     text: str | None = None
     like: Path | None = None
@@ -87,11 +87,6 @@ class TargetOptions:
         if self.against is not None or self.margin:
             return ClassDifference(self.target, self.against)
         return self.target
-
-
-def class_choice(text: str) -> int | str:
-    """A class by its number, or by its label."""
-    return int(text) if text.isdecimal() else text
 
 
 def patch_choice(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, describe, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean, quote, several
 from vitviz.models.pooling import Output
 from vitviz.models.probability import PROBABILITIES, class_probabilities
 
@@ -260,12 +260,10 @@ def effect_score(choice: int | Target, classes: int, function: str) -> EffectSco
 
 
 def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence[str]) -> int:
-    """The index of a class by number or label, or of the most probable class for None.
-
-    A label matches exactly, or else by its first synonym, ignoring case.
+    """The index of a class by number or, as :func:`class_of`, by name; that of the most probable class for None.
 
     Raises:
-        MethodError: the model has no classifier, no class of this label, or several.
+        MethodError: the model has no classifier, no class of this name, or several.
     """
     if not len(logits):
         raise MethodError(f"target {choice!r}: {NO_CLASSIFIER}")
@@ -274,22 +272,50 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     number = integer_or_none(choice)
     if number is not None:
         return number
-    listed = f": {choices(labels)}" if len(labels) <= MAX_LISTED_LABELS else ""
-    expected = f"expected a label or a number to {len(logits) - 1}{listed}"
     if not isinstance(choice, str):
-        raise MethodError(f"target {describe(choice)}: {expected}, or a vitviz.Target")
-    matches = [index for index, label in enumerate(labels) if label == choice]
-    matches = matches or [index for index, label in enumerate(labels) if _short(label) == _short(choice)]
-    if len(matches) != 1:
-        count = (
-            f"{len(matches)} classes of this name, numbers {', '.join(map(str, matches))}"
-            if matches
-            else "no such class"
-        )
-        near = "" if matches else did_you_mean(choice, map(_short, labels))
-        raise MethodError(f"target {choice!r}: this model has {count}; {expected}{near}")
-    return matches[0]
+        raise MethodError(f"target {describe(choice)}: {_expected(labels)}, or a vitviz.Target")
+    return class_of(choice, labels)
 
 
-def _short(label: str) -> str:
-    return label.partition(",")[0].strip().lower()
+def class_of(text: str, labels: Sequence[str], subject: str = "target") -> int:
+    """The index of a class by its name or, if none is named so, by its number.
+
+    A name is a whole label, ``"label (number)"`` of a label that several have, a label in any case, or the first or any
+    other of the synonyms that a label lists between commas, or several of them.
+
+    Args:
+        text: the name or the number.
+        labels: of all classes.
+        subject: what the text is, at the beginning of the message.
+
+    Raises:
+        MethodError: no class is called so, or several are.
+    """
+    folded = text.strip().casefold()
+    tests: tuple[Callable[[int, str], bool], ...] = (
+        lambda index, label: label == text,
+        lambda index, label: label.casefold() == folded,
+        lambda index, label: f"{label} ({index})" == text,
+        lambda index, label: _names(label)[0].casefold() == folded,
+        lambda index, label: set(_names(folded)) <= set(_names(label.casefold())),
+        lambda index, label: str(index) == folded,
+    )
+    for test in tests:
+        matches = [index for index, label in enumerate(labels) if test(index, label)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            numbers = several([str(index) for index in matches])
+            found = f"{len(matches)} classes of this name, numbers {numbers}"
+            raise MethodError(f"{subject} {quote(text)}: this model has {found}; {_expected(labels)}")
+    near = did_you_mean(text, (name for label in labels for name in _names(label)))
+    raise MethodError(f"{subject} {quote(text)}: this model has no such class; {_expected(labels)}{near}")
+
+
+def _expected(labels: Sequence[str]) -> str:
+    listed = f": {choices(labels)}" if len(labels) <= MAX_LISTED_LABELS else ""
+    return f"expected a label or a number to {len(labels) - 1}{listed}"
+
+
+def _names(label: str) -> list[str]:
+    return [name.strip() for name in label.split(",")]

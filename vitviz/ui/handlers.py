@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -309,10 +309,11 @@ class Handlers:
             for view, source in zip(state.views, available, strict=True)
         )
         python = as_python(state, available) if is_complete else ""
-        return {"state": state.to_json(), "link": self.link(state), "python": python, "notes": notes}
+        labels = [() if source is None else source.analysis.model.labels for source in sources]
+        return {"state": state.to_json(), "link": self.link(state, labels), "python": python, "notes": notes}
 
-    def link(self, state: PageState) -> str:
-        """The part of an address behind ``?`` for a state."""
+    def link(self, state: PageState, labels: Sequence[Sequence[str]]) -> str:
+        """The part of an address behind ``?`` for a state; labels are those of each view's model."""
         names = {}
         for view in state.views:
             if view.model.startswith("own:"):
@@ -320,7 +321,7 @@ class Handlers:
                     names[view.model] = self.service.own_models.get(view.model).name
                 except CheckpointError:
                     continue
-        return print_link(state, names)
+        return print_link(state, names, labels)
 
     def _source(self, view: View, uid: object) -> ViewSource | None:
         """Model and picture of a view, if the id is that of its analysis and this is cached."""

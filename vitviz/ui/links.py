@@ -15,6 +15,7 @@ from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNum
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
+from vitviz.models.targets import class_of
 from vitviz.ui.arguments import parameter_of, target_json
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 
@@ -68,17 +69,19 @@ class Link:
     notes: tuple[str, ...] = ()
 
 
-def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
+def print_link(state: PageState, own_names: Mapping[str, str], labels: Sequence[Sequence[str]] = ()) -> str:
     """The link of a state, with its ``?``: what differs from the page as it opens; empty if nothing does.
 
     Args:
         state: legal for its models.
         own_names: file names of visitors' own checkpoints, by the models' ids.
+        labels: of the classes of each view's model, as far as they are known.
     """
-    entries = _view_entries(state.views[0], FIRST_VIEW, "", own_names)
+    first_labels, second_labels, *_ = [*labels, (), ()]
+    entries = _view_entries(state.views[0], FIRST_VIEW, "", own_names, first_labels)
     if len(state.views) > 1:
         entries |= {f"{SECOND}method": state.views[1].method}
-        entries |= _view_entries(state.views[1], View(**state.views[0].input), SECOND, own_names)
+        entries |= _view_entries(state.views[1], View(**state.views[0].input), SECOND, own_names, second_labels)
     default = PageState()
     for key, (field, _) in PAGE_FIELDS.items():
         if getattr(state, field) != getattr(default, field):
@@ -87,7 +90,9 @@ def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
     return f"?{query}" if query else ""
 
 
-def _view_entries(view: View, default: View, prefix: str, own_names: Mapping[str, str]) -> dict[str, str]:
+def _view_entries(
+    view: View, default: View, prefix: str, own_names: Mapping[str, str], labels: Sequence[str]
+) -> dict[str, str]:
     """Key and text of each field that differs from a default."""
     entries: dict[str, str] = {}
     if view.model != default.model:
@@ -106,9 +111,11 @@ def _view_entries(view: View, default: View, prefix: str, own_names: Mapping[str
         if isinstance(value, Mapping):
             # The first class has the same key as a target that is one class.
             entries |= {
-                f"{PARAMETER}{name}" if field == "class" else TARGET_KEYS[field]: _text(item)
+                f"{PARAMETER}{name}" if field == "class" else TARGET_KEYS[field]: _class_text(item, labels)
                 for field, item in value.items()
             }
+        elif name == "target":
+            entries[f"{PARAMETER}{name}"] = _class_text(value, labels)
         else:
             entries[f"{PARAMETER}{name}"] = _text(value)
     if view.probe != default.probe or view.probe_parameters:
@@ -120,6 +127,20 @@ def _view_entries(view: View, default: View, prefix: str, own_names: Mapping[str
         if pairs:
             entries[key] = ";".join(f"{first}.{second}" for first, second in pairs)
     return {f"{prefix}{key}": text for key, text in entries.items()}
+
+
+def _class_text(value: Any, labels: Sequence[str]) -> str:
+    """The number of a class, or its label where another class is named by this number; else as :func:`_text`."""
+    if type(value) is not int or value >= len(labels):
+        return _text(value)
+    try:
+        if class_of(str(value), labels) == value:
+            return str(value)
+    except MethodError:
+        # Several classes are named by this number.
+        pass
+    label = labels[value]
+    return label if labels.count(label) == 1 else f"{label} ({value})"
 
 
 def _text(value: Any) -> str:
@@ -282,8 +303,11 @@ def _value(parameter: Parameter, text: str) -> Any:
             return int(text) if parameter.whole and INTEGER.fullmatch(text) else _decimal(text)
         case LayerNumber():
             return _integer(text)
-        case HeadNumber() | ClassTarget():
+        case HeadNumber():
             return _integer_or_word(text)
+        case ClassTarget():
+            # A class may be named by a number.
+            return text
         case TokenQuery():
             return _token(text)
 
@@ -344,6 +368,6 @@ _TARGET_READERS: dict[str, Callable[[str], Any]] = {
     "text": str,
     "like": str,
     "patch": _pair,
-    "against": _integer_or_word,
+    "against": str,
     "margin": _boolean,
 }

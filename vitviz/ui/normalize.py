@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
@@ -14,6 +13,7 @@ from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Par
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
+from vitviz.models.targets import class_of
 from vitviz.ui.arguments import Bounds, number, parameter_of, target_json, token_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
@@ -189,24 +189,8 @@ def _canonical_class(parameter: ClassTarget, value: Any, model: Model) -> int:
     if not model.labels:
         raise MethodError(f"{model.name} has no class {quote(value)}")
     if isinstance(value, str):
-        return class_of_label(value, model.labels)
+        return class_of(value, model.labels, "class")
     return int(number(parameter.title, value, 0, len(model.labels) - 1, whole=True))
-
-
-def class_of_label(label: str, labels: Sequence[str]) -> int:
-    """The index of a class by its label, or by "label (index)" of a label that several have.
-
-    Raises:
-        MethodError: no class has the label, or several have it.
-    """
-    numbered = re.fullmatch(r"(.+) \((\d{1,6})\)", label)
-    if numbered is not None and int(numbered[2]) < len(labels) and labels[int(numbered[2])] == numbered[1]:
-        return int(numbered[2])
-    indexes = [index for index, name in enumerate(labels) if name == label]
-    if len(indexes) != 1:
-        count = len(indexes) or "no"
-        raise MethodError(f"class {quote(label)}: this model has {count} such class; expected its number")
-    return indexes[0]
 
 
 def _default(parameter: Parameter, model: Model, layout: TokenLayout, target: Any) -> Any:

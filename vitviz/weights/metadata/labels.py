@@ -25,7 +25,7 @@ ORDERS = {
 def label_names(classes: int) -> tuple[str, ...] | None:
     """The names of ImageNet's classes, in the order of a classifier of ``classes``; None for an unknown number.
 
-    A name is the first one to three of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
+    A name is all of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
 
     Args:
         classes: number of classes; known are 1,000, 10,450, 11,221, 11,821, 21,841, 21,842 and 21,843.

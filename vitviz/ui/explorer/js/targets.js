@@ -11,6 +11,24 @@ function withoutPlaces(target) {
   return target.like ? { like: target.like } : null;
 }
 
+/** The index of a class by its name or, if none is named so, by its number, as `class_of` of vitviz.models.targets finds it; null for none or several. */
+function classNamed(model, text) {
+  const folded = text.toLowerCase(), namesOf = (label) => label.toLowerCase().split(",").map((name) => name.trim());
+  const tests = [
+    (label, index) => labelOf(model, index) === text,
+    (label, index) => labelOf(model, index).toLowerCase() === folded,
+    (label) => label.toLowerCase() === folded,
+    (label) => namesOf(label)[0] === folded,
+    (label) => namesOf(folded).every((name) => namesOf(label).includes(name)),
+    (label, index) => String(index) === folded,
+  ];
+  for (const test of tests) {
+    const matches = [...model.labels.keys()].filter((index) => test(model.labels[index], index));
+    if (matches.length) return matches.length === 1 ? matches[0] : null;
+  }
+  return null;
+}
+
 class TargetField {
   /** @param choose receives the target */
   constructor(model, choose) {
@@ -64,19 +82,17 @@ class TargetField {
     return createButton({ title: name, onclick, dataset: { like: id }, "aria-label": `Like ${name}` }, content);
   }
 
-  /** The index of a class by its label in any case; undefined for an empty input, null for an unknown label. */
+  /** The index of a class by its name or its number; undefined for an empty input, null for none or several classes. */
   indexOf(input) {
-    const text = input.value.trim().toLowerCase();
-    if (!text) return undefined;
-    const classIndex = this.model.labels.findIndex((_, index) => labelOf(this.model, index).toLowerCase() === text);
-    return classIndex < 0 ? null : classIndex;
+    const text = input.value.trim();
+    return text ? classNamed(this.model, text) : undefined;
   }
 
   chooseClasses() {
     const isBest = this.against.value.trim().toLowerCase() === BEST_OTHER;
     const classIndex = this.indexOf(this.target), againstIndex = isBest ? undefined : this.indexOf(this.against);
     const unknownClass = [[classIndex, this.target], [againstIndex, this.against]].find(([match]) => match === null);
-    if (unknownClass) return this.refuse(`${unknownClass[1].value}: this model has no class of this name.`);
+    if (unknownClass) return this.refuse(`${unknownClass[1].value}: this model has no class of this name, or several.`);
     if (classIndex !== undefined && classIndex === againstIndex) return this.refuse(`${this.against.value}: choose another class than the one that the map is about.`);
     const classField = classIndex === undefined ? {} : { class: classIndex };
     if (isBest) this.choose({ ...classField, margin: true });
