@@ -98,6 +98,8 @@ _pool = BlockPool(IDLE_BYTES)
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
+# A part of a module may run in inference mode, whose tensors the rest could not write to.
+@torch.inference_mode(False)
 def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """An uninitialised, contiguous tensor with the device and type of ``like``; a large one reuses memory."""
     nbytes = math.prod(shape) * like.itemsize

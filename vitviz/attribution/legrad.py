@@ -16,6 +16,7 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
+from vitviz.models.autograd import arriving_gradients
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.legrad import captured_layer_gradients
 from vitviz.models.require import require_vit
@@ -63,7 +64,7 @@ def _vit_gradients(
     network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int
 ) -> tuple[TokenLayout, Iterator[tuple[torch.Tensor, torch.Tensor]]]:
     """The token layout, and each layer's gradient and values ``"head token dim"``, one layer at a time."""
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), arriving_gradients(network):
         tokens, layout = network.embed(pixels.clone())
     return layout, _layer_gradients(network, tokens, layout, target, start_layer)
 

@@ -18,6 +18,7 @@ from vitviz.attribution.inputs import AttributionInput
 from vitviz.errors.arguments import integer
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import MethodError
+from vitviz.models.autograd import arriving_gradients
 from vitviz.progress import Progress
 
 CAPTUM = "captum"
@@ -47,7 +48,7 @@ def integrated_gradients(
         ConfigError: Captum is not installed.
     """
     steps = integer("steps", steps, 1, MethodError)
-    with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False):
+    with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False), arriving_gradients(inputs.network):
         from captum.attr import IntegratedGradients
 
         pixels = inputs.pixels.detach().clone()

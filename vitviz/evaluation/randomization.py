@@ -184,7 +184,9 @@ def _encode_with(model: Model, analysis: Analysis) -> Analysis:
 
 def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
     """One copy of a model, shuffled further at each step; use it before advancing the iterator."""
-    network = deepcopy(require_vit(model.network, "randomisation")).eval().requires_grad_(False)
+    # No gradient would pass through a copy from inference mode.
+    with torch.inference_mode(False):
+        network = deepcopy(require_vit(model.network, "randomisation")).eval().requires_grad_(False)
     # The card's accuracy no longer holds.
     copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the CPU, so that the same seed gives the same weights on every device.

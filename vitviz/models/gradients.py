@@ -9,6 +9,7 @@ from vitviz.attention.layout import TokenLayout, index_from_end
 from vitviz.attention.memory import trim_heap
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ImageError
+from vitviz.models.autograd import arriving_gradients
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.gradient_trace import GradientTrace
@@ -52,7 +53,7 @@ def trace_gradients(
 
 
 def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), arriving_gradients(network):
         with torch.no_grad():
             # A copy, since tensors from inference mode cannot be differentiated.
             tokens, layout = network.embed(pixels.clone())
@@ -109,7 +110,7 @@ def layer_features(
     if isinstance(network, CapturedNetwork):
         return captured_features(network, pixels, target, layer)
     vit = require_vit(network, "features of a layer")
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), arriving_gradients(network):
         with torch.no_grad():
             tokens, layout = vit.embed(pixels.clone())
             angles, steps = vit.angles(layout), vit.steps(layout, target.reads)

@@ -39,6 +39,7 @@ BUNDLED = ("vitviz-photos",)
 
 
 @named_arguments(CheckpointError)
+@torch.inference_mode(False)
 def load(
     source: str | os.PathLike[str] | nn.Module = BUNDLED[0],
     *,
@@ -189,6 +190,8 @@ def _refuse(arguments: Mapping[str, Any], reason: str) -> None:
         raise ConfigError(f"{', '.join(names)}: {reason}")
 
 
+# No gradient passes through weights that were made in inference mode.
+@torch.inference_mode(False)
 def read(
     source: str | os.PathLike[str],
     *,

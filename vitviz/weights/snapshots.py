@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import several
@@ -54,6 +56,7 @@ def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int
     )
 
 
+@torch.inference_mode(False)
 def open_snapshot(model: Model, step: int) -> Model:
     """Another snapshot of a model that was opened with its snapshots.
 

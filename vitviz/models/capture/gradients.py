@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
+from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.recording import pooling_weights
@@ -31,6 +33,7 @@ class _GraphRecorder:
     number: int = 0
     calls: list[AttentionCall] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, output = self.number, call.output
@@ -44,6 +47,7 @@ class _GraphRecorder:
             output = output.detach().requires_grad_()
         self.calls.append(call)
         self.outputs.append(output)
+        self.numbers.append(number)
         # A copy, since the module may change its output in place.
         return output.clone()
 
@@ -61,10 +65,12 @@ def captured_gradients(
     recorder = _GraphRecorder(verified, start_layer)
     structure = verified.structure
     layout = network.config.layout(*pixels.shape[-2:])
-    with network.running(pixels, has_gradients=True) as inputs:
+    with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         output = network.output_of(inputs, target.reads, recorder)
         score = target.score_below_maximum(output[0])
-        gradients = score_gradients(score, recorder.outputs)
+        found = score_gradients(score, recorder.outputs)
+        sources = dict(zip(recorder.numbers, recorder.outputs, strict=True))
+        gradients = zeros_without_effect(network, verified, inputs, target, sources, found)
     count = structure.depth - start_layer
     places = verified.places[start_layer:]
     layers = [place.by_window(call) for place, call in zip(places, recorder.calls[:count], strict=True)]
@@ -102,38 +108,73 @@ def captured_features(
     verified = network.verified(pixels)
     recorder = _GraphRecorder(verified, 0, is_cut=False)
     layout = network.config.layout(*pixels.shape[-2:])
-    with network.running(pixels, has_gradients=True) as inputs:
+    with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         output = network.output_of(inputs.detach().clone().requires_grad_(), target.reads, recorder)
         tokens = recorder.calls[layer].tokens
         if tokens is None:
             name = network.name
             raise MethodError(f"{name}: layer {layer}: no linear projection to queries, keys and values was found")
-        gradient = score_gradients(target.score_below_maximum(output[0]), [tokens])[0]
+        found = score_gradients(target.score_below_maximum(output[0]), [tokens])
+        sources = {recorder.numbers[layer]: tokens}
+        gradient = zeros_without_effect(network, verified, inputs, target, sources, found)[0]
     features, gradient = (
         verified.places[layer].sort_tokens(precise(tensor.detach().flatten(0, -2))) for tensor in (tokens, gradient)
     )
     return features, gradient, layout
 
 
-def score_gradients(score: torch.Tensor, sources: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The gradient of a score with respect to each source, zeros if it does not depend on it.
+def score_gradients(score: torch.Tensor, sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradient of a score with respect to each source; None where none arrives.
 
     Raises:
-        MethodError: the module computes without gradients, or overwrites tensors that they need.
+        MethodError: the module computes without gradients.
     """
     if not score.requires_grad or not all(source.requires_grad for source in sources):
-        raise MethodError("the module computes without gradients, such as under torch.no_grad: its score has none")
-    try:
-        gradients = torch.autograd.grad(score, sources, allow_unused=True)
-    except RuntimeError as error:
-        if "modified by an inplace operation" not in str(error):
-            raise
-        raise MethodError("the module overwrites in place what its gradients need: its score has none") from None
-    # A score may be read before the end of a layer, on which it then does not depend.
-    return [
-        torch.zeros_like(source) if gradient is None else gradient
-        for gradient, source in zip(gradients, sources, strict=True)
-    ]
+        raise MethodError(NO_GRADIENTS)
+    return list(torch.autograd.grad(score, sources, allow_unused=True))
+
+
+def zeros_without_effect(
+    network: CapturedNetwork,
+    verified: VerifiedCapture,
+    pixels: torch.Tensor,
+    target: Target,
+    sources: Mapping[int, torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor]:
+    """The gradients, with zeros for each source that arrives nowhere because its call has no effect on the score.
+
+    Args:
+        network: captured module.
+        verified: its capture.
+        pixels: as :meth:`CapturedNetwork.running` gives them.
+        target: the score.
+        sources: by the numbers of their calls of attention.
+        gradients: in the order of the sources.
+
+    Raises:
+        MethodError: the score changes with the output of such a call, so that a gradient is missing.
+    """
+    missing = [number for number, gradient in zip(sources, gradients, strict=True) if gradient is None]
+    numbers = (-1, *missing) if missing else ()
+    with torch.no_grad():
+        outputs = [network.output_of(pixels, target.reads, _Disturbance(number))[0] for number in numbers]
+    if any(not torch.equal(target.score(output), target.score(outputs[0])) for output in outputs):
+        raise MethodError(NO_GRADIENTS)
+    pairs = zip(sources.values(), gradients, strict=True)
+    return [torch.zeros_like(source) if gradient is None else gradient for source, gradient in pairs]
+
+
+@dataclass
+class _Disturbance:
+    """Adds noise to the output of one call of attention."""
+
+    target_call: int
+    number: int = 0
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        number, self.number = self.number, self.number + 1
+        return call.output + torch.randn_like(call.output) if number == self.target_call else call.output
 
 
 def _pooled(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from vitviz.errors.kinds import MethodError
+from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.gradients import score_gradients
 from vitviz.models.capture.network import CapturedNetwork
@@ -63,7 +65,7 @@ def captured_layer_gradients(
     """
     verified = network.verified(pixels)
     stream, recorder = network.require_stream(verified), _LayerRecorder(verified)
-    with network.running(pixels, has_gradients=True) as inputs:
+    with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         network.output_of(inputs, target.reads, recorder.on_call, StreamTap(stream, recorder.on_step))
         ends = torch.cat(recorder.tokens[start_layer:])
 
@@ -73,7 +75,10 @@ def captured_layer_gradients(
 
         output = network.output_of(inputs, target.reads, _DetachedLayers(verified), StreamTap(stream, replace))
         score = torch.stack([target.score(row) for row in output]).sum()
-        gradients = score_gradients(score, recorder.outputs[start_layer:])
+        found = score_gradients(score, recorder.outputs[start_layer:])
+    gradients = [gradient for gradient in found if gradient is not None]
+    if len(gradients) < len(found):
+        raise MethodError(NO_GRADIENTS)
     layers = zip(verified.places[start_layer:], recorder.calls[start_layer:], gradients, strict=True)
     for places, call, gradient in layers:
         context = places.by_window(call).context_gradient(gradient)

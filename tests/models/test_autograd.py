@@ -1,0 +1,98 @@
+"""Gradients that do not arrive are refused, by every method alike: there is no map of zeros in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import vitviz
+from tests.support.modules import DEPTH, OwnViT, load_own, picture
+from vitviz import Analysis, MethodError
+from vitviz.evaluation.comparison import compare
+
+METHODS = ("relevance", "gradient_rollout", "grad_cam", "legrad", "integrated_gradients")
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def map_of(analysis: Analysis, method: str) -> torch.Tensor:
+    options: dict[str, Any] = {"steps": 2} if method == "integrated_gradients" else {}
+    return analysis.map(method, **options).values
+
+
+class Frozen(OwnViT):
+    """A network whose lower layers, or all of them, run in a mode without gradients; the classifier does not."""
+
+    def __init__(self, mode: Callable[[], Any], layers: int, detaches: bool = False) -> None:
+        super().__init__()
+        self.mode, self.frozen_layers, self.detaches = mode, layers, detaches
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        with self.mode():
+            tokens = self.tokens(pixels)
+            for layer in self.layers[: self.frozen_layers]:
+                tokens = layer(tokens)
+        tokens = tokens.detach() if self.detaches else tokens
+        for layer in self.layers[self.frozen_layers :]:
+            tokens = layer(tokens)
+        return self.classifier(self.norm(tokens)[:, 0])
+
+
+@every_method
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
+def test_frozen_layers_are_refused(mode: Callable[[], Any], layers: int, method: str) -> None:
+    module = Frozen(mode, layers)
+    analysis = vitviz.analyze(picture(), load_own(module))
+    if method == "grad_cam" and layers < DEPTH:
+        # The gradient of the last layer does not pass the lower ones.
+        module.mode = contextlib.nullcontext
+        assert torch.equal(map_of(analysis, method), map_of(vitviz.analyze(picture(), load_own(module)), method))
+        return
+    with pytest.raises(MethodError, match=r"computes without gradients|are from torch\.inference_mode"):
+        map_of(analysis, method)
+
+
+@every_method
+def test_detached_features_are_refused(method: str) -> None:
+    analysis = vitviz.analyze(picture(), load_own(Frozen(contextlib.nullcontext, 3, detaches=True)))
+    with pytest.raises(MethodError, match="computes without gradients"):
+        map_of(analysis, method)
+
+
+@every_method
+def test_weights_from_inference_mode_are_refused_and_a_copy_of_them_is_not(method: str) -> None:
+    with torch.inference_mode():
+        torch.manual_seed(0)
+        module = OwnViT()
+    with pytest.raises(MethodError, match=r"torch\.inference_mode, .* or load copy\.deepcopy\(module\)"):
+        map_of(vitviz.analyze(picture(), load_own(module)), method)
+    found = map_of(vitviz.analyze(picture(), load_own(copy.deepcopy(module))), method)
+    torch.manual_seed(0)
+    assert torch.equal(found, map_of(vitviz.analyze(picture(), load_own(OwnViT())), method)) and found.any()
+
+
+def test_a_layer_without_effect_has_a_gradient_of_zero() -> None:
+    class Early(OwnViT):
+        """Classifies the tokens before its last layer, which runs for nothing."""
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            tokens = self.layers[1](self.layers[0](self.tokens(pixels)))
+            self.layers[2](tokens)
+            return self.classifier(self.norm(tokens)[:, 0])
+
+    analysis = vitviz.analyze(picture(), load_own(Early()))
+    assert map_of(analysis, "relevance").any() and not map_of(analysis, "grad_cam").any()
+
+
+def test_what_is_loaded_in_inference_mode_has_gradients() -> None:
+    expected = vitviz.analyze(picture(), vitviz.load())
+    with torch.inference_mode():
+        model = vitviz.load()
+        maps = compare(vitviz.analyze(picture(), model, resolution=32), metrics=()).maps
+    found = vitviz.analyze(picture(), model).map("relevance").values
+    assert torch.equal(found, expected.map("relevance").values) and {each.method for each in maps} >= set(METHODS)
