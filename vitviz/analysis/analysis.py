@@ -12,6 +12,7 @@ import torch
 from vitviz.analysis.card import card
 from vitviz.attention.layout import Query
 from vitviz.attention.memory import enough_memory, to_device
+from vitviz.attention.precision import without_autocast
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
@@ -25,7 +26,7 @@ from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
-from vitviz.models.weight_samples import AFTER_TRAINING, network_samples
+from vitviz.models.weight_samples import AFTER_TRAINING, CHANGED_WEIGHTS, network_samples
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
@@ -94,8 +95,7 @@ class Analysis:
             MethodError: its weights have changed since the analysis.
         """
         if network_samples(self.model.network) != self._weights:
-            changed = "its weights have changed since this analysis was made"
-            raise MethodError(f"{self.model.name}: {changed}; {AFTER_TRAINING}")
+            raise MethodError(f"{self.model.name}: {CHANGED_WEIGHTS}; {AFTER_TRAINING}")
         return self.model.network
 
     @property
@@ -234,7 +234,7 @@ class Analysis:
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
-        with enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
+        with without_autocast(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
             return self._heatmap(record.compute(self._required(record, choice), **parameters, **reporting))
 
     @named_arguments(MethodError)

@@ -19,6 +19,7 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis, record_and_arguments
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.memory import enough_memory
+from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.preprocessing import PreparedImage
@@ -238,6 +239,7 @@ class BatchQueue:
             return FailedAnalysis(origin(source, self.encoder.column, position), error)
 
 
+@without_autocast()
 def map_batch(analyses: Sequence[Analysis], method: str, **parameters: Any) -> list[Heatmap]:
     """The same map of several analyses by one model, computed together if the method can do that.
 

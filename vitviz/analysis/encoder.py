@@ -12,7 +12,7 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory, to_device
-from vitviz.attention.precision import type_of
+from vitviz.attention.precision import type_of, without_autocast
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe
@@ -112,6 +112,7 @@ class Encoder:
         """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""
         return open_image(image_of(source, self.column), value_range=self.value_range)
 
+    @without_autocast()
     def encode(
         self, prepared: Sequence[PreparedImage], report: Callable[[Progress], None] | None = None
     ) -> list[Analysis]:

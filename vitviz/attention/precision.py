@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import torch
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def type_of(precision: str, name: str = "precision") -> torch.dtype:
@@ -22,3 +26,13 @@ def type_of(precision: str, name: str = "precision") -> torch.dtype:
 def precise(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in at least single precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Compute in the types of the tensors, also where the caller's code is under ``torch.autocast``."""
+    with ExitStack() as stack:
+        for device in AUTOCAST_DEVICES:
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

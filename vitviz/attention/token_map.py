@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 
 from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 
 
@@ -37,7 +38,7 @@ class TokenMap:
 
     def __post_init__(self) -> None:
         # A map is small and about to be read: all questions about it cost one wait for a graphics card.
-        object.__setattr__(self, "values", self.values.cpu())
+        object.__setattr__(self, "values", precise(self.values).cpu())
         if self.values.ndim != 2:
             raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
         if not all(map(math.isfinite, self.range)):

@@ -104,7 +104,10 @@ def areas(
         if report is not None:
             report(number + 1)
     names = [*method_list, RANDOM]
-    return {metric: {name: torch.tensor([row[metric][name] for row in rows]) for name in names} for metric in metrics}
+    return {
+        metric: {name: torch.tensor([row[metric][name] for row in rows], dtype=torch.float32) for name in names}
+        for metric in metrics
+    }
 
 
 def verdicts(areas: Areas, metric: str) -> dict[str, int]:

@@ -116,7 +116,7 @@ def cascade(
             correlations[name].append(rank_correlation(first.setdefault(name, values), values))
             if report is not None:
                 report(Progress(step * len(names) + number + 1, total))
-    return {name: torch.tensor(values) for name, values in correlations.items()}
+    return {name: torch.tensor(values, dtype=torch.float32) for name, values in correlations.items()}
 
 
 def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:

@@ -209,7 +209,7 @@ class Preprocessing:
             ImageError: the image is not RGB.
         """
         pixels, geometry = self._fit(image, patch_height, patch_width, fit)
-        values = pixels if pixels.is_floating_point() else pixels / 255
+        values = pixels if pixels.is_floating_point() else pixels.float() / 255
         return PreparedImage(image, self.standardise(values[None]), geometry)
 
     def standardise(self, pixels: torch.Tensor) -> torch.Tensor:

@@ -103,7 +103,7 @@ def to_image(pixels: torch.Tensor) -> Image.Image:
 def _to_tensor(image: Image.Image, backend: str) -> torch.Tensor:
     values = np.array(image)
     pixels = torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).contiguous()
-    return pixels / 255 if backend == "torchvision float" else pixels
+    return pixels.float() / 255 if backend == "torchvision float" else pixels
 
 
 def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str, backend: str) -> torch.Tensor:

@@ -258,7 +258,7 @@ class IsolatedTower:
             features = self._job.call("features", text=text).get("features")
         if not isinstance(features, list) or len(features) != self._width or not all(map(_is_number, features)):
             raise self._job.answer_error()
-        return torch.tensor(features)
+        return torch.tensor(features, dtype=torch.float32)
 
 
 def _number(job: JobConnection, answer: dict[str, Any], name: str) -> float:

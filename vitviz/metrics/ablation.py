@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange, repeat
 
+from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
 from vitviz.models.capture import CapturedNetwork
@@ -58,6 +59,7 @@ class HeadEffects:
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
 
 
+@without_autocast()
 def switched_off(
     network: Network,
     pixels: torch.Tensor,
@@ -94,7 +96,7 @@ def switched_off(
         layout = config.layout(*pixels.shape[-2:])
     except ConfigError as error:
         raise ImageError(str(error)) from None
-    mask = torch.ones(config.depth, config.heads, device=network.device)
+    mask = torch.ones(config.depth, config.heads, dtype=torch.float32, device=network.device)
     for number, head in pairs("heads", heads, "layer and head", QueryError):
         if not (0 <= number < config.depth and 0 <= head < config.heads):
             legal = f"layers 0 to {config.depth - 1} and heads 0 to {config.heads - 1}"
@@ -118,6 +120,7 @@ def switched_off(
         return network.read(tokens, layout, output)[0]
 
 
+@without_autocast()
 def head_effects(
     network: Network,
     pixels: torch.Tensor,
@@ -143,8 +146,10 @@ def head_effects(
     if isinstance(network, CapturedNetwork):
         return _captured_effects(network, pixels, score, report)
     network = require_vit(network, "head_effects")
-    without = torch.zeros(config.depth, config.heads)
-    masks = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
+    without = torch.zeros(config.depth, config.heads, dtype=torch.float32)
+    masks = rearrange(
+        1 - torch.eye(config.heads, dtype=torch.float32, device=network.device), "batch head -> batch head 1 1"
+    )
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
         angles, steps = network.angles(layout), network.steps(layout, score.reads)
@@ -169,12 +174,12 @@ def _captured_effects(
 ) -> HeadEffects:
     """As :func:`head_effects`, for a captured module: one forward pass for each head."""
     config = network.config
-    all_heads = torch.ones(config.depth, config.heads, device=network.device)
+    all_heads = torch.ones(config.depth, config.heads, dtype=torch.float32, device=network.device)
 
     def value(mask: torch.Tensor) -> float:
         return float(score.scores(output_without(network, pixels, mask, output=score.reads)))
 
-    without = torch.zeros(config.depth, config.heads)
+    without = torch.zeros(config.depth, config.heads, dtype=torch.float32)
     for layer in range(config.depth):
         for head in range(config.heads):
             mask = all_heads.clone()

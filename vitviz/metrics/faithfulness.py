@@ -16,6 +16,7 @@ from itertools import islice
 
 import torch
 
+from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
@@ -126,6 +127,7 @@ class Curve:
         return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
 
 
+@without_autocast()
 def faithfulness(
     network: Network,
     pixels: torch.Tensor,
@@ -184,7 +186,7 @@ def faithfulness(
     scores = _batched_scores(network, perturbed, score, total, report)
     curves: dict[str, dict[str, Curve]] = {}
     for metric in records:
-        steps, curves[metric.name] = torch.tensor(metric.steps), {}
+        steps, curves[metric.name] = torch.tensor(metric.steps, dtype=torch.float32), {}
         for name, map_orders in orders.items():
             mean = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in map_orders]).mean(0)
             ascending = steps.argsort()
@@ -192,6 +194,7 @@ def faithfulness(
     return curves
 
 
+@without_autocast()
 def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
     """The scores of an image without any patch and of the whole image, which correspond to the shares 0 and 1.
 

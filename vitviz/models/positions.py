@@ -51,8 +51,10 @@ def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> tor
     """
 
     def lower(count: int, side: int) -> torch.Tensor:
-        fractions = torch.arange(count).float() * (1.0 / torch.tensor(count))
-        positions = torch.bucketize(fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side), right=True)
+        fractions = torch.arange(count).float() * (1.0 / torch.tensor(count, dtype=torch.float32))
+        positions = torch.bucketize(
+            fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side, dtype=torch.float32), right=True
+        )
         return positions.clamp(max=side - 1).to(planes.device)
 
     rows, columns = lower(grid_height, planes.shape[-2]), lower(grid_width, planes.shape[-1])

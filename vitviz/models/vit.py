@@ -81,6 +81,8 @@ class VisionTransformer(nn.Module):
         self.classifier = module_if(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
         for parameter in (self.prefix_tokens, *([] if config.rotary else [self.positions])):
             nn.init.trunc_normal_(parameter, std=0.02)
+        # Whatever torch's default type is.
+        self.float()
 
     @property
     def encoder(self) -> list[EncoderLayer]:

@@ -9,6 +9,7 @@ import torch
 from vitviz.models.network import Network
 from vitviz.models.vit import VisionTransformer
 
+CHANGED_WEIGHTS = "its weights have changed since this analysis was made"
 AFTER_TRAINING = "analyse the picture again, or load copy.deepcopy(module), which keeps its weights, before training"
 # Entries of each tensor at least, spread over all of it.
 SAMPLES = 8

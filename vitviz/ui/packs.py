@@ -34,7 +34,7 @@ from safetensors.torch import save
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.precision import precise
+from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import Method
@@ -71,6 +71,7 @@ def pack(trace: AttentionTrace, name: str) -> bytes:
     raise QueryError(f"file {name[:40]!r}: this picture has 'layer 0' to {file_names(trace)[-1]!r}")
 
 
+@without_autocast()
 def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
     """Queries, keys and sums of one layer, counted from 0 or from the end as ``-1``.
 
@@ -91,6 +92,7 @@ def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
+@without_autocast()
 def rollout_pack(trace: AttentionTrace) -> bytes:
     """The attention rollout of every token, with its default parameters."""
     matrix = rollout_matrix(trace)
@@ -116,7 +118,7 @@ def map_pack(token_map: TokenMap, layout: TokenLayout, identity: int | None = No
         identity: index of a token whose value contains an identity term, which says nothing about the picture. The
             metadata has it as ``self``, and the page leaves it out of the colours.
     """
-    prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix])
+    prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix], dtype=torch.float32)
     values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
     metadata = {"description": token_map.description, "quantity": token_map.quantity}
     if token_map.signed:

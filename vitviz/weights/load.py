@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.attention.precision import type_of
+from vitviz.attention.precision import type_of, without_autocast
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.errors.messages import quote
@@ -40,6 +40,7 @@ BUNDLED = ("vitviz-photos",)
 
 @named_arguments(CheckpointError)
 @torch.inference_mode(False)
+@without_autocast()
 def load(
     source: str | os.PathLike[str] | nn.Module = BUNDLED[0],
     *,

@@ -61,7 +61,7 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     }
     tensors = network.state_dict()
     if (detector := model.ood_detector) is not None:
-        numbers = {name: torch.tensor(float(getattr(detector, name))) for name in NUMBERS}
+        numbers = {name: torch.tensor(float(getattr(detector, name)), dtype=torch.float32) for name in NUMBERS}
         parts = {"mean": detector.mean, "whitening": detector.whitening, **numbers}
         tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".

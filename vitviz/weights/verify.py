@@ -224,4 +224,6 @@ def expected_output(answer: Answer, network: VisionTransformer, pixels: torch.Te
 
 
 def _noise(channels: int, size: Size) -> torch.Tensor:
-    return torch.randn(NOISE_IMAGES, channels, *size, generator=torch.Generator().manual_seed(SEED))
+    return torch.randn(
+        NOISE_IMAGES, channels, *size, dtype=torch.float32, generator=torch.Generator().manual_seed(SEED)
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
+from vitviz.attention.precision import without_autocast
 from vitviz.attribution.methods import Choice, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.arguments import instance, no_parameter, word
 from vitviz.errors.kinds import MethodError
@@ -216,6 +217,7 @@ PROBES = {
 }
 
 
+@without_autocast()
 def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
     """The findings of a probe for an analysis.
 

@@ -40,7 +40,7 @@ class _Ablation:
             return call.output if layer is None or mask is None else self._without_heads(layer, call, mask)
         # A pooling may read the patches only.
         offset = 0 if call.key_count > order.patches else order.extra
-        key_bias = torch.zeros(call.key_count, device=call.keys.device)
+        key_bias = torch.zeros(call.key_count, dtype=torch.float32, device=call.keys.device)
         keys = [token - offset if offset else order.place(token) for token in self.hidden]
         key_bias[keys] = -math.inf
         return call.ablated_output(mask, key_bias)

@@ -236,7 +236,7 @@ def _scaled_linear(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """A linear map with its LayerScale folded in: scaling an output feature scales a row of the matrix."""
     if canonical_key == "out" and not converter.checkpoint.has("out.weight"):
-        weight = torch.eye(config.width, device=None if converter.with_values else "meta")
+        weight = torch.eye(config.width, dtype=torch.float32, device=None if converter.with_values else "meta")
     else:
         weight = converter.take(f"{canonical_key}.weight", layer)
     bias, factor = converter.bias(canonical_key, config.width, layer), converter.take_optional(scale, layer)

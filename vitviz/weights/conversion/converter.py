@@ -59,7 +59,11 @@ class Converter:
     def bias(self, canonical_key: str, width: int, layer: int | None = None) -> torch.Tensor:
         """A bias; zeros if the checkpoint has none."""
         bias = self.take_optional(f"{canonical_key}.bias", layer)
-        return torch.zeros(width, device=None if self.with_values else "meta") if bias is None else bias
+        return (
+            torch.zeros(width, dtype=torch.float32, device=None if self.with_values else "meta")
+            if bias is None
+            else bias
+        )
 
     def tokens(self, canonical_key: str) -> torch.Tensor:
         """Tokens or positions as ``"token width"``; of length 0 if the checkpoint has none."""

@@ -1,0 +1,117 @@
+"""The numbers are the same, and in single precision, whatever torch's default type is and under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load as read
+
+import vitviz
+from tests.support.modules import OwnViT, load_own
+from vitviz import METHODS, Analysis, Model, likeness
+from vitviz.evaluation.comparison import compare
+from vitviz.evaluation.probes import PROBES, probe
+from vitviz.ui.packs import layer_pack, rollout_pack
+
+pytestmark = pytest.mark.slow
+# Noise, so that no two patches are equal.
+PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (24, 36, 3), dtype=np.uint8))
+MakeModel = Callable[..., Model]
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+SURROUNDINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "double by default": double_by_default,
+    "autocast": partial(torch.autocast, "cpu", dtype=torch.bfloat16),
+}
+every_surrounding = pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
+every_start = pytest.mark.parametrize("inside", [True, False], ids=["analysed there", "analysed before"])
+
+
+def numbers(analysis: Analysis) -> dict[str, torch.Tensor]:
+    """Everything that the library computes from an analysis, by name."""
+    config, trace = analysis.model.network.config, analysis.trace
+    found: dict[str, torch.Tensor] = {"logits": analysis.logits}
+    for name, method in METHODS.items():
+        if method.refusal(config) is None:
+            heatmap = analysis.map(name)
+            assert np.asarray(heatmap).dtype == np.float32, name
+            found[name] = heatmap.values
+    found["discard"] = analysis.rollout("max", 0.5).values
+    found["contrast"] = analysis.map("relevance", target=vitviz.contrast(0, 1)).values
+    found["sheet"] = analysis.attention_sheet()[1][2].values
+    found |= {f"weights {layer}": trace.weights(layer) for layer in range(trace.layers)}
+    found |= {"rows": trace.rows((0, 1)), "column": trace.column(1, (1, 2)), "sums": trace.log_sums(0)}
+    found["head_effects"] = analysis.head_effects(1).without
+    found["switched_off"] = analysis.switched_off([(0, 1)])
+    curves = analysis.faithfulness({"rollout": analysis.rollout()}, 1)
+    found |= {metric: curve["rollout"].scores for metric, curve in curves.items()}
+    for name, record in PROBES.items():
+        if record.refusal(config) is None:
+            measurements = probe(analysis, name).measurements
+            found |= {f"{name}.{part}": each.values for part, each in measurements.items()}
+    found |= {f"pack {name}": tensor for name, tensor in read(layer_pack(trace, 0)).items()}
+    found |= {f"rollout {name}": tensor for name, tensor in read(rollout_pack(trace)).items()}
+    return found
+
+
+def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype, name
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5, equal_nan=True, msg=name)
+
+
+@every_surrounding
+@every_start
+@pytest.mark.parametrize(
+    "changes", [{}, {"rotary": True, "position_rule": "fixed"}, {"cls_token": False, "pooling": "attention"}], ids=str
+)
+def test_numbers_of_a_network_are_the_same(
+    make_model: MakeModel, around: Callable[[], Any], inside: bool, changes: dict[str, Any]
+) -> None:
+    analysis = vitviz.analyze(PICTURE, make_model(**changes))
+    expected = numbers(analysis)
+    with around():
+        found = numbers(vitviz.analyze(PICTURE, analysis.model) if inside else analysis)
+    same(found, expected)
+
+
+@every_surrounding
+@every_start
+def test_numbers_of_a_captured_module_are_the_same(around: Callable[[], Any], inside: bool) -> None:
+    module = OwnViT()
+    analysis = vitviz.analyze(PICTURE, load_own(module))
+    expected = numbers(analysis)
+    with around():
+        found = numbers(vitviz.analyze(PICTURE, load_own(module)) if inside else analysis)
+    same(found, expected)
+
+
+@every_surrounding
+def test_the_bundled_model_and_comparisons_are_the_same(around: Callable[[], Any]) -> None:
+    def areas(model: Model) -> dict[str, Any]:
+        analysis = vitviz.analyze(PICTURE, model, resolution=32)
+        target = likeness(vitviz.analyze(PICTURE.rotate(90), model, resolution=32))
+        maps = compare(analysis, target=1, metrics=["deletion"]).maps
+        about = {"likeness": float(analysis.map("relevance", target=target).values.sum())}
+        return about | {f"{each.method}": each.areas["deletion"] for each in maps}
+
+    expected = areas(vitviz.load())
+    with around():
+        assert areas(vitviz.load()) == pytest.approx(expected, rel=1e-3)
