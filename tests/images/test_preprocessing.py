@@ -309,7 +309,7 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fr
         ({"height": "16"}, "'16'×24 pixels: expected whole numbers"),
         ({"height": 16.0}, "16.0×24 pixels: expected whole numbers"),
         ({"height": 10**6, "width": 10**6}, "at most 64,000,000 pixels"),
-        ({"mean": [0.5, 0.5]}, r"mean = \(0.5, 0.5\): expected a tuple of 1 or 3"),
+        ({"mean": [0.5, 0.5]}, r"mean = \(0.5, 0.5\): pictures of 2 channels; so far, vitviz prepares"),
         ({"mean": [0.5]}, "1 means and 3 deviations"),
         ({"mean": 0.5}, "mean = 0.5: expected a tuple of 1 or 3"),
         ({"mean": ["a", 0.5, 0.5]}, "mean = .*: expected a tuple of 1 or 3 finite numbers"),

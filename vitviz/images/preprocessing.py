@@ -22,6 +22,15 @@ FITS = ("crop", "squash", "native")
 ROUNDINGS = ("torchvision", "transformers")
 
 
+CHANNELS = (1, 3)
+
+
+def why_not_channels(count: int) -> str | None:
+    """Why pictures of this number of channels cannot be prepared; None if they can."""
+    prepared = "so far, vitviz prepares pictures of 3, red, green and blue, or of 1, grey, only"
+    return None if count in CHANNELS else f"pictures of {count} channels; {prepared}"
+
+
 class Sized(Protocol):
     """Anything with a width and a height in pixels, such as an image in this or another process."""
 
@@ -121,8 +130,10 @@ class Preprocessing:
             expected = f"whole numbers of at least 1, and at most {MAX_PIXELS:,} pixels together"
             raise ConfigError(f"input of {self.height!r}×{self.width!r} pixels: expected {expected}")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if not isinstance(values, tuple) or len(values) not in (1, 3) or not all(map(_is_number, values)):
+            if not isinstance(values, tuple) or not all(map(_is_number, values)):
                 raise ConfigError(f"{name} = {values!r}: expected a tuple of 1 or 3 finite numbers")
+            if reason := why_not_channels(len(values)):
+                raise ConfigError(f"{name} = {values!r}: {reason}")
         if len(self.mean) != len(self.std):
             raise ConfigError(f"{len(self.mean)} means and {len(self.std)} deviations: expected as many of each")
         if min(self.std) <= 0:

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.files import WeightFile, open_weights
@@ -183,6 +184,8 @@ def _link(file: Path, target: Path) -> None:
 def _find_rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
     """The preprocessing in the files beside a checkpoint; None if they do not state it."""
     channels = find_channels(module)
+    if reason := why_not_channels(channels):
+        raise CheckpointError(reason)
     for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):
         rule = read_rule(sidecars, channels)
         if rule is not None and normalisation is not None:

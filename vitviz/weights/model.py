@@ -11,7 +11,7 @@ import torch
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.preprocessing import Preprocessing
+from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
@@ -84,6 +84,8 @@ class Model:
         config, preprocessing = self.network.config, self.preprocessing
         if len(self.labels) != config.classes:
             raise ConfigError(f"{self.name}: {len(self.labels)} labels for {config.classes} classes")
+        if reason := why_not_channels(config.channels):
+            raise ConfigError(f"{self.name}: {reason}")
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         # An image size without a layout is refused.

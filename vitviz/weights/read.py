@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
-from vitviz.images.preprocessing import Preprocessing
+from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.config import ViTConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
@@ -235,11 +235,8 @@ def describe(
 
 def _default_preprocessing(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
     """The preprocessing by the convention of the family."""
-    if config.channels not in (1, 3):
-        raise CheckpointError(
-            f"{checkpoint.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, "
-            "green and blue, or of 1, grey"
-        )
+    if reason := why_not_channels(config.channels):
+        raise CheckpointError(f"{checkpoint.name}: {reason}")
     transform = checkpoint.family.default_transform
     moments = (transform.mean, transform.std)
     mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in moments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 
 import vitviz
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.images.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.parity
@@ -116,16 +117,29 @@ def test_an_input_smaller_than_a_patch_is_refused() -> None:
         small.prepare(photo(9, 9), 14, 14)
 
 
-@pytest.mark.parametrize("channels", [2, 4])
-def test_a_model_of_other_colours_is_refused_by_its_channels(channels: int, tmp_path: Path) -> None:
-    network = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5, depth=1, in_chans=channels)
+@pytest.mark.parametrize("channels", [2, 4, 13])
+def test_other_channels_are_refused_by_one_sentence_everywhere(channels: int, tmp_path: Path) -> None:
+    name = "vit_tiny_patch16_224"
+    network = timm.create_model(name, img_size=32, num_classes=5, depth=1, in_chans=channels).eval()
     torch.save(network.state_dict(), tmp_path / "colours.pth")
-    message = (
-        f"^colours.pth: its patches have {channels} channels; vitviz prepares pictures of 3, red, green and blue, or"
-    )
-    with pytest.raises(CheckpointError, match=message):
-        overrides = {"heads": 3, "activation": "gelu", "pooling": "cls", "final_norm": "before pooling"}
-        vitviz.load(tmp_path / "colours.pth", **overrides, norm_epsilon=1e-6)
+    arguments = {"img_size": 32, "depth": 1, "in_chans": channels}
+    timm.models.save_for_hf(network, tmp_path / "folder", safe_serialization=True, model_args=arguments)
+    overrides = {"heads": 3, "activation": "gelu", "pooling": "cls", "final_norm": "before pooling"}
+    names = [f"class {index}" for index in range(5)]
+    values = (0.5,) * channels
+    ways: list[Callable[[], Any]] = [
+        lambda: vitviz.load(tmp_path / "colours.pth", **overrides, norm_epsilon=1e-6),
+        lambda: vitviz.load(tmp_path / "folder"),
+        lambda: vitviz.load(tmp_path / "folder", engine="module"),
+        lambda: vitviz.load(network, labels=names),
+        lambda: vitviz.load(network, labels=names, normalisation="half", engine="module"),
+        lambda: Preprocessing(32, 32, values, values),
+    ]
+    for way in ways:
+        with pytest.raises(VitvizError) as refusal:
+            way()
+        sentence = f"pictures of {channels} channels; so far, vitviz prepares pictures of 3, red, green and blue, or of"
+        assert str(refusal.value).count(sentence) == 1
 
 
 def test_a_grey_model_is_the_packages_on_a_grey_picture(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, quote
+from vitviz.images.preprocessing import why_not_channels
 from vitviz.weights.families.timm_architectures import TimmArchitecture
 from vitviz.weights.metadata.settings import Settings, is_number
 
@@ -118,7 +119,9 @@ def facts_of(arguments: Arguments) -> dict[str, Any]:
 def _common(arguments: Arguments) -> dict[str, Any]:
     width, patch = arguments.count("embed_dim", 768), arguments.size("patch_size", 16)
     arguments.only("dynamic_img_pad", False)
-    channels = arguments.only("in_chans", 3, 1)
+    channels = arguments.count("in_chans", 3)
+    if reason := why_not_channels(channels):
+        raise CheckpointError(f"{arguments.name}: {reason}")
     arguments.count("num_classes", 1000)
     arguments.flag("qkv_bias", True)
     has_norms = arguments.flag("qk_norm", False)

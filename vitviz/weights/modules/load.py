@@ -13,6 +13,7 @@ from torch import nn
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
+from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
@@ -94,6 +95,8 @@ def load_module(
         result = first_output(name, module, forward_function, zeros)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
+    if reason := why_not_channels(channels):
+        raise ConfigError(f"{name}: {reason}")
     classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
     forward_function, output, assumptions = choose_output(module, forward_function, result, classes)
     stages = module_stages(module, forward_function, zeros, len(tokens))
