@@ -21,6 +21,7 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
+from vitviz.weights.formats.foreign import foreign_zip
 from vitviz.weights.formats.npy import MAX_HEADER_BYTES as MAX_NPY_HEADER_BYTES
 from vitviz.weights.formats.npy import read_npy_header
 from vitviz.weights.formats.pickled import DTYPES, MAX_PICKLE_BYTES, MAX_TENSORS, PickleReader, Storage, StoredTensor
@@ -173,13 +174,14 @@ def read_members(file: Path, name: str, offset: int = 0, size: int | None = None
 def open_zip(file: Path, name: str) -> FileContent:
     members = read_members(file, name)
     if any(member.endswith("constants.pkl") or "/code/" in f"/{member}" for member in members):
-        refuse(name, "a program (TorchScript), not only weights", "the safetensors version of this model")
+        alone = f"torch.save(torch.jit.load({quote(name)}).state_dict(), 'weights.pth')"
+        refuse(name, "a program (TorchScript), not only weights", f"the safetensors version of this model, or {alone}")
     pickles = [member for member in members if member.rpartition("/")[2] == "data.pkl" and member.count("/") <= 1]
     if len(pickles) == 1:
         return _open_torch(file, name, members, pickles[0].removesuffix("data.pkl"))
     if members and all(member.endswith(".npy") for member in members):
         return _open_npz(name, members)
-    refuse(name, f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
+    refuse(name, foreign_zip(members) or f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
 
 
 def _open_npz(name: str, members: Mapping[str, Member]) -> FileContent:

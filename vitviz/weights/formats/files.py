@@ -37,6 +37,7 @@ from vitviz.weights.formats.archives import (
     refuse,
 )
 from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
+from vitviz.weights.formats.foreign import START_BYTES, foreign_file, foreign_format
 from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
@@ -245,7 +246,9 @@ def _find_weights(folder: Path, name: str) -> Path:
                 return _find_weights(sub, name)
         if any(file.suffix == SHARD for file in folder.iterdir()):
             refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
-        refuse(name, "no weights in this folder", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
+        foreign = foreign_file(folder)
+        found = "" if foreign is None else f", only {quote(foreign[0])} ({foreign[1]})"
+        refuse(name, f"no weights in this folder{found}", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
     names = listing(file.name for file in files)
     refuse(name, f"{len(files)} weight files in this folder, {names}", "one, or its own path")
 
@@ -255,7 +258,7 @@ def _read_start(file: Path, name: str) -> bytes:
     if not file.is_file():
         refuse(name, "neither a file nor a folder", EXPECTED)
     with open(file, "rb") as stream:
-        return stream.read(512)
+        return stream.read(START_BYTES)
 
 
 def _is_safetensors(file: Path, start: bytes) -> bool:
@@ -282,16 +285,8 @@ def _open_by_content(file: Path, start: bytes, name: str) -> FileContent:
         return _open_safetensors(file, name)
     if start.startswith((b"\x80", b"L%dL" % MAGIC)):
         return open_legacy(file, name)
-    text_start = start.lstrip().lower()
-    if not start:
-        kind = "an empty file"
-    elif start.startswith(b"version https://git-lfs"):
-        kind = "a git-lfs pointer, not the weights (`git lfs pull` fetches them)"
-    elif text_start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        kind = "a web page, not the weights"
-    elif start.startswith(b"\x93NUMPY"):
-        kind = "a single NumPy array"
-    else:
+    kind = foreign_format(name, start) if start else "an empty file"
+    if kind is None:
         text = start[:16].decode("ascii", "replace")
         is_text = text.isprintable() and "\ufffd" not in text
         kind = f"it begins with {text!r}" if is_text else f"it begins with the bytes {start[:8].hex(' ')}"
