@@ -114,9 +114,9 @@ def open_by_package(
     return Reading(model, tuple(checks), {}, sidecars)
 
 
-def names_package(path: Path) -> bool:
-    """Whether the files beside a checkpoint name one of :data:`PACKAGES`."""
-    return _find_package(_sidecars(open_weights(path), path)) is not None
+def names_package(path: Path, own: bool = False) -> bool:
+    """Whether the files beside a checkpoint name one of :data:`PACKAGES`; ``own`` as for :func:`open_weights`."""
+    return _find_package(_sidecars(open_weights(path, own), path)) is not None
 
 
 def _sidecars(file: WeightFile, path: Path) -> Sidecars:

@@ -280,7 +280,7 @@ def _read_source(
             return _read_download(folder, repository, family, overrides, repository, open_file)
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
-    return open_file(Path(source), None, family, **overrides)
+    return open_file(Path(source), None, family, own=True, **overrides)
 
 
 def _read_adapter(
@@ -320,7 +320,13 @@ def _read_download(
 
 
 def _open(
-    path: Path, name: str | None, family: str | None, engine: str | None, device: torch.device, **overrides: Any
+    path: Path,
+    name: str | None,
+    family: str | None,
+    engine: str | None,
+    device: torch.device,
+    own: bool = False,
+    **overrides: Any,
 ) -> Reading:
     """Open a checkpoint with vitviz's own network or, if it has none, with the package that its files name."""
     if engine == "module":
@@ -328,10 +334,10 @@ def _open(
             raise CheckpointError(f"family {family!r}: of vitviz's own network alone, and engine = 'module'")
         return _open_by_package(path, name, device, overrides)
     try:
-        return read_checkpoint(path, name, family, **overrides)
+        return read_checkpoint(path, name, family, own=own, **overrides)
     except UnknownFamilyError as error:
         facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
-        is_named = "architecture" in facts or names_package(path)
+        is_named = "architecture" in facts or names_package(path, own)
         if engine == "own" or family is not None or not facts <= set(ALLOWED_OVERRIDES) or not is_named:
             raise
         refusal = str(error)

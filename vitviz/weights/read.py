@@ -60,6 +60,7 @@ def read_checkpoint(
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     adapter: Adapter | None = None,
+    own: bool = False,
     **overrides: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
@@ -72,6 +73,7 @@ def read_checkpoint(
         max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file,
             whichever is more.
         adapter: to merge into it.
+        own: whether the file is the user's own, as for :func:`vitviz.weights.formats.files.open_weights`.
         overrides: facts that its file does not state: ``heads``, ``activation``, ``pooling``, ``final_norm``,
             ``norm_epsilon``, ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and
             ``architecture``, timm's name of one, which implies all of these.
@@ -89,14 +91,17 @@ def read_checkpoint(
         return _native_reading(
             Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **ignored}
         )
-    file = open_weights(path)
+    file = open_weights(path, own)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
         return _native_reading(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **ignored})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in WEIGHT_FILE_NAMES else Sidecars()
-    newest = file.folder.name if Path(path).is_dir() and file.folder != Path(path) else None
+    assumed = [("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run")]
+    assumed *= bool(file.skipped)
+    if Path(path).is_dir() and file.folder != Path(path):
+        assumed.append(("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
     if adapter is not None:
         file, sidecars = adapter.merge(file, sidecars)
-    return read_weights(file, sidecars, name, family, ignore, max_bytes, newest, **overrides)
+    return read_weights(file, sidecars, name, family, ignore, max_bytes, assumed, **overrides)
 
 
 def read_weights(
@@ -106,7 +111,7 @@ def read_weights(
     family: str | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
-    newest: str | None = None,
+    assumed: Sequence[tuple[str, str, str]] = (),
     **overrides: Any,
 ) -> Reading:
     """The same as :func:`read_checkpoint`, for an open file or tensors in memory.
@@ -115,7 +120,7 @@ def read_weights(
         file: with the tensors.
         sidecars: the JSON files beside it.
         name, family, ignore, max_bytes, overrides: as in :func:`read_checkpoint`, already checked.
-        newest: name of the folder that was picked as the newest state of a training run; None if none was picked.
+        assumed: what else is assumed: facts, values and sources.
 
     Raises:
         CheckpointError, LimitError: as :func:`read_checkpoint`.
@@ -123,8 +128,8 @@ def read_weights(
     sidecars, ignored_files = sidecars.without(ignore)
     file, ignored_keys = file.without([pattern for pattern in ignore if ":" not in pattern])
     checkpoint = recognize(file, sidecars, family, overrides)
-    if newest is not None:
-        checkpoint.assume("folder", newest, "the newest state in it; another one opens by its own path")
+    for fact, value, source in assumed:
+        checkpoint.assume(fact, value, source)
     checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
     facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():

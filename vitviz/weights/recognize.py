@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import accumulate, islice
+from itertools import accumulate, islice, product
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
@@ -100,6 +100,7 @@ def recognize(
     _ignore_other_encoders(checkpoint, [rival.prefix for rival in same_group])
     find_head(checkpoint, _ancestors(checkpoint.prefix))
     _assign_keys(checkpoint)
+    _refuse_objects(checkpoint)
     _check_layers(checkpoint)
     _check_tensors(checkpoint)
     return checkpoint
@@ -237,6 +238,15 @@ def _place_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]
             checkpoint.ignored[key] = reason
             return True
     return False
+
+
+def _refuse_objects(checkpoint: MatchedCheckpoint) -> None:
+    """Refuse a state dict in which an object of another kind stands in place of a tensor, such as a NumPy array."""
+    group = f"{checkpoint.group}." if checkpoint.group else ""
+    for path, ancestor in product(checkpoint.file.beside, _ancestors(checkpoint.prefix)):
+        matched = path.startswith(group + ancestor) and checkpoint.family.match(path[len(group + ancestor) :])
+        if matched and (ancestor == checkpoint.prefix or matched[1].split(".")[0] in OUTER):
+            raise CheckpointError(f"{checkpoint.name}: {quote(path)} is no tensor; expected one")
 
 
 def _ancestors(prefix: str) -> list[str]:

@@ -85,6 +85,8 @@ class FileContent:
     metadata: Mapping[str, str] = field(default_factory=dict)
     # The size of the file, or of all files of the checkpoint.
     file_bytes: int = 0
+    # Names of classes whose objects were skipped.
+    skipped: tuple[str, ...] = ()
 
 
 def refuse(name: str, problem: str, expected: str = "a checkpoint as it was written") -> NoReturn:

@@ -40,7 +40,8 @@ from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
 from vitviz.weights.formats.foreign import START_BYTES, foreign_file, foreign_format
 from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
+from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS, ForbiddenNameError
+from vitviz.weights.formats.stand_ins import open_with_stand_ins
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
 
@@ -73,6 +74,7 @@ class WeightFile:
         groups: the dicts of tensors by their path: "" at the top, "model", "state_dict.teacher", ….
         beside: the paths of all other entries, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
+        skipped: names of classes whose objects in the file were skipped.
         path: of the file, or of the index.
         file_bytes: of the file, or of all files of a sharded checkpoint.
     """
@@ -85,6 +87,7 @@ class WeightFile:
     path: Path
     file_bytes: int
     _tensors: Mapping[str, Mapping[str, LazyTensor]] = field(repr=False)
+    skipped: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -148,13 +151,15 @@ class WeightFile:
         return tensor
 
 
-def open_weights(path: str | os.PathLike[str]) -> WeightFile:
+def open_weights(path: str | os.PathLike[str], own: bool = False) -> WeightFile:
     """List the tensors in a checkpoint without reading them. Nothing in the file is ever executed.
 
     Args:
         path: a safetensors file, a file of ``torch.save`` in its present or its legacy format, an npz file or the index
             of a sharded checkpoint, each recognised by its content; or a folder with one of these, or a folder of
             torch.distributed.checkpoint.
+        own: whether it is the user's own, in which objects of other classes are skipped, see
+            :mod:`vitviz.weights.formats.stand_ins`; a stranger's file with such objects is refused.
 
     Raises:
         CheckpointError: there is no such file, it is none of these, it is damaged, it would run code, it claims more
@@ -169,7 +174,7 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         if file.name == METADATA:
             content = open_distributed(file, name)
         else:
-            content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
+            content = _open_index(file) if _is_json(file, start) else _open_file(file, start, own)
     groups = {group: {key: lazy.info for key, lazy in tensors.items()} for group, tensors in content.groups.items()}
     if not any(info.dtype in FLOATS for infos in groups.values() for info in infos.values()):
         names = listing([*content.beside, *(key for infos in groups.values() for key in infos)]) or "nothing"
@@ -187,6 +192,7 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         path=file,
         file_bytes=content.file_bytes,
         _tensors=content.groups,
+        skipped=content.skipped,
     )
 
 
@@ -270,10 +276,16 @@ def _is_json(file: Path, start: bytes) -> bool:
     return start.lstrip()[:1] == b"{" and not _is_safetensors(file, start)
 
 
-def _open_file(file: Path, start: bytes) -> FileContent:
+def _open_file(file: Path, start: bytes, own: bool = False) -> FileContent:
     name = plain(file.name)
     with _read_errors(name):
-        return replace(_open_by_content(file, start, name), file_bytes=file.stat().st_size)
+        try:
+            content = _open_by_content(file, start, name)
+        except ForbiddenNameError as error:
+            if not own:
+                raise
+            content = open_with_stand_ins(file, name, error)
+        return replace(content, file_bytes=file.stat().st_size)
 
 
 def _open_by_content(file: Path, start: bytes, name: str) -> FileContent:

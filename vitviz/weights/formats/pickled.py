@@ -110,6 +110,10 @@ ALLOWED = {
 }
 
 
+class ForbiddenNameError(CheckpointError):
+    """A pickle that holds an object of a class that is no part of tensors and plain values."""
+
+
 class PickleReader:
     """Reads the pickles of one file.
 
@@ -163,7 +167,7 @@ class PickleReader:
         """The placeholder of an allowed name.
 
         Raises:
-            CheckpointError: it is not allowed.
+            ForbiddenNameError: it is not allowed.
         """
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise ValueError
@@ -173,13 +177,13 @@ class PickleReader:
         # The rest of the pickle tells whether the name is the class of a model.
         rest = rest_of_pickle()
         if module.startswith("torch.nn.modules.") or (b"_parameters" in rest and b"_buffers" in rest):
-            raise CheckpointError(
+            raise ForbiddenNameError(
                 f"{self._file}: it holds a whole pickled model ({plain(name)}), which is code; vitviz opens only "
                 "tensors and plain values, such as the model's state_dict()"
             )
-        raise CheckpointError(
-            f"{self._file}: its pickle calls {plain(name)}, which is code; vitviz opens only tensors and plain values "
-            "(safetensors is always safe)"
+        raise ForbiddenNameError(
+            f"{self._file}: its pickle calls {plain(name)}, which is code; vitviz opens only tensors and plain values, "
+            "such as the model's state_dict() (safetensors is always safe)"
         )
 
     def storage(self, identity: object) -> Storage:
