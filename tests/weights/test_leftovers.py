@@ -232,6 +232,42 @@ def test_of_a_trainers_folder_the_newest_state_is_opened(tmp_path: Path) -> None
     assert facts_of(reading)["folder"] == "checkpoint-1500"
 
 
+# A configuration beside a file with an unusual name.
+
+
+def _small_folder(folder: Path) -> transformers.ViTForImageClassification:
+    """A folder of transformers whose weights have an unusual name."""
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
+    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=3, **small)
+    model = randomised(transformers.ViTForImageClassification(config))
+    model.save_pretrained(folder)
+    (folder / "model.safetensors").rename(folder / "best.safetensors")
+    return model
+
+
+def test_the_only_file_of_a_folder_is_read_with_its_configuration(tmp_path: Path) -> None:
+    module, pixels = _small_folder(tmp_path), torch.randn(2, 3, 32, 32)
+    model = vitviz.load(tmp_path / "best.safetensors")
+    torch.testing.assert_close(model.network(pixels), module(pixels).logits, rtol=0, atol=1e-5)
+    assert model.network.config.heads == 2
+    assert [text.split()[0] for text in model.assumptions] == ["preprocessing"], "no file states it"
+
+
+def test_a_configuration_that_may_be_of_another_file_is_said_not_to_be_read(tmp_path: Path) -> None:
+    _small_folder(tmp_path)
+    torch.save({"lr": torch.ones(1)}, tmp_path / "optimizer.pt")
+    with pytest.raises(CheckpointError, match=r"say heads=….*config\.json beside it is not read"):
+        vitviz.load(tmp_path / "best.safetensors")
+    model = vitviz.load(tmp_path / "best.safetensors", heads=4, activation="gelu", norm_epsilon=1e-12, pooling="cls")
+    assert "config.json not read" in model.assumptions
+
+
+@pytest.mark.parametrize("content", ['{"lr": 0.1}', "[1, 2]"])
+def test_settings_of_something_else_are_not_read(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    assert torch.equal(answer(read(timm_state(), tmp_path)), answer(read(timm_state(), tmp_path, "again.pth")))
+
+
 # What is assumed is shown.
 
 

@@ -25,7 +25,6 @@ from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
-from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.hub.names import INDEX_SUFFIX, list_shards
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
@@ -120,7 +119,7 @@ def names_package(path: Path, own: bool = False) -> bool:
 
 
 def _sidecars(file: WeightFile, path: Path) -> Sidecars:
-    return Sidecars.beside(file.path) if path.is_dir() or path.name in WEIGHT_FILE_NAMES else Sidecars()
+    return Sidecars.of_source(file.path, path)[0]
 
 
 def _find_package(sidecars: Sidecars) -> Package | None:

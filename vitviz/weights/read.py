@@ -19,7 +19,6 @@ from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
 from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WeightFile, open_weights
-from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels, read_probability
 from vitviz.weights.metadata.preparation import NORMALISATIONS, NOT_STATED, read_preprocessing
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from vitviz.weights.adapters import Adapter
 
 LEFT_OUT = "left out by hand"
+ALONE = "but would be with it alone in a folder of their own"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +94,21 @@ def read_checkpoint(
     file = open_weights(path, own)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
         return _native_reading(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **ignored})
-    sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in WEIGHT_FILE_NAMES else Sidecars()
+    sidecars, unread = Sidecars.of_source(file.path, Path(path))
     assumed = [("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run")]
     assumed *= bool(file.skipped)
     if Path(path).is_dir() and file.folder != Path(path):
         assumed.append(("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
+    if unread is not None:
+        assumed.append((unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
     if adapter is not None:
         file, sidecars = adapter.merge(file, sidecars)
-    return read_weights(file, sidecars, name, family, ignore, max_bytes, assumed, **overrides)
+    try:
+        return read_weights(file, sidecars, name, family, ignore, max_bytes, assumed, **overrides)
+    except CheckpointError as error:
+        if unread is None:
+            raise
+        raise type(error)(f"{error}; {unread} beside it is not read, {ALONE}") from None
 
 
 def read_weights(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.formats.names import WEIGHT_FILE_NAMES, is_weight_file
 from vitviz.weights.metadata.settings import Settings
 
 SIZE_LIMIT = 8 << 20
@@ -39,6 +40,28 @@ class Sidecars:
         for name, place in places.items():
             values = getattr(self, name)
             object.__setattr__(self, name, values if isinstance(values, Settings) else Settings(values, place))
+
+    @classmethod
+    def of_source(cls, weights: Path, source: Path) -> tuple[Sidecars, str | None]:
+        """The files that describe a file of weights, and the name of one that describes a network and is left out.
+
+        A file with an unusual name belongs to them if they name a kind of network and it is the only one in its folder.
+
+        Args:
+            weights: the file.
+            source: that the user opened: the file or its folder.
+        """
+        if source.is_dir() or weights.name in WEIGHT_FILE_NAMES:
+            return cls.beside(weights), None
+        try:
+            sidecars = cls.beside(weights)
+        except CheckpointError:
+            # Any JSON may have this name.
+            return cls(), "config.json"
+        names = {"model_type", "architecture"}.intersection(sidecars.config)
+        describes = "config.json" if names else "open_clip_config.json" if sidecars.open_clip else None
+        is_only = sum(map(is_weight_file, os.listdir(weights.parent))) == 1
+        return (sidecars, None) if describes and is_only else (cls(), describes)
 
     @classmethod
     def beside(cls, weights: Path) -> Sidecars:
