@@ -26,6 +26,7 @@ STORED = "numbers stored from its own code"
 PACKAGES = {
     **dict.fromkeys(("dino", "dinov2", "dinov3"), STORED),
     **dict.fromkeys(("vit-pytorch-first", "multihead", "sequential", "jax-port"), TAUGHT),
+    **dict.fromkeys(("pytorch-pretrained-vit", "jeonsworld", "mmpretrain"), TAUGHT),
     "timm": "timm",
     "google-npz": "timm",
     "transformers": "transformers",

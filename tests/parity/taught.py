@@ -1,4 +1,4 @@
-"""Five Vision Transformers as tutorials write them, in our own words: what their state dicts have to mean."""
+"""Vision Transformers of tutorials and of code that is no package, in our own words: what their state dicts mean."""
 
 from __future__ import annotations
 
@@ -319,3 +319,182 @@ def sequential_vit(one_map: bool = True) -> nn.Sequential:
 
     head = nn.Sequential(Reduce("b n e -> b e", "mean"), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
     return nn.Sequential(PatchesAndPositions(), nn.Sequential(*(layer() for _ in range(DEPTH))), head)
+
+
+class NamedAttention(nn.Module):
+    """Attention by linear maps of any names, with a map after it or without."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.names = names
+        for name in names:
+            setattr(self, name, nn.Linear(WIDTH, WIDTH))
+        self.attend = nn.Softmax(-1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = (
+            rearrange(getattr(self, name)(tokens), "b n (h d) -> b h n d", h=HEADS) for name in self.names[:3]
+        )
+        weights = self.attend(queries @ keys.mT / (WIDTH // HEADS) ** 0.5)
+        mixed = rearrange(weights @ values, "b h n d -> b n (h d)")
+        return getattr(self, self.names[3])(mixed) if len(self.names) > 3 else mixed
+
+
+class NamedMLP(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.fc2(nn.functional.gelu(self.fc1(tokens)))
+
+
+class PretrainedLayer(nn.Module):
+    """A layer of PyTorch-Pretrained-ViT (Luke Melas-Kyriazi)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
+        self.attn, self.proj = NamedAttention(("proj_q", "proj_k", "proj_v")), nn.Linear(WIDTH, WIDTH)
+        self.pwff = NamedMLP()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        tokens = tokens + self.proj(self.attn(self.norm1(tokens)))
+        return tokens + self.pwff(self.norm2(tokens))
+
+
+class PretrainedViT(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.empty(1, 1, WIDTH))
+        self.patch_embedding = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.positional_embedding = PositionEmbs()
+        self.transformer = nn.Module()
+        self.transformer.blocks = nn.ModuleList(PretrainedLayer() for _ in range(DEPTH))
+        self.norm, self.fc = nn.LayerNorm(WIDTH, 1e-6), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.patch_embedding(pixels).flatten(2).mT
+        tokens = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], 1)
+        tokens = self.positional_embedding(tokens)
+        for layer in self.transformer.blocks:
+            tokens = layer(tokens)
+        return self.fc(self.norm(tokens)[:, 0])
+
+
+class JeonsworldEmbeddings(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch_embeddings = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.position_embeddings = nn.Parameter(torch.empty(1, 17, WIDTH))
+        self.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.patch_embeddings(pixels).flatten(2).mT
+        return torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1) + self.position_embeddings
+
+
+class JeonsworldLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention_norm, self.ffn_norm = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
+        self.ffn, self.attn = NamedMLP(), NamedAttention(("query", "key", "value", "out"))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        tokens = tokens + self.attn(self.attention_norm(tokens))
+        return tokens + self.ffn(self.ffn_norm(tokens))
+
+
+class JeonsworldViT(nn.Module):
+    """jeonsworld/ViT-pytorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer = nn.Module()
+        self.transformer.embeddings, self.transformer.encoder = JeonsworldEmbeddings(), nn.Module()
+        self.transformer.encoder.layer = nn.ModuleList(JeonsworldLayer() for _ in range(DEPTH))
+        self.transformer.encoder.encoder_norm = nn.LayerNorm(WIDTH, 1e-6)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.transformer.embeddings(pixels)
+        for layer in self.transformer.encoder.layer:
+            tokens = layer(tokens)
+        return self.head(self.transformer.encoder.encoder_norm(tokens)[:, 0])
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(WIDTH))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens * self.weight
+
+
+class MMAttention(nn.Module):
+    def __init__(self, is_scaled: bool) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.gamma1 = Scale() if is_scaled else nn.Identity()
+        self.attend = nn.Softmax(-1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = rearrange(self.qkv(tokens), "b n (qkv h d) -> qkv b h n d", h=HEADS, qkv=3)
+        weights = self.attend(queries @ keys.mT / (WIDTH // HEADS) ** 0.5)
+        return self.gamma1(self.proj(rearrange(weights @ values, "b h n d -> b n (h d)")))
+
+
+class MMFeedForward(nn.Module):
+    def __init__(self, is_scaled: bool) -> None:
+        super().__init__()
+        first = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0))
+        self.layers = nn.Sequential(first, nn.Linear(HIDDEN, WIDTH), nn.Dropout(0))
+        self.gamma2 = Scale() if is_scaled else nn.Identity()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.gamma2(self.layers(tokens))
+
+
+class MMLayer(nn.Module):
+    def __init__(self, is_scaled: bool) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
+        self.attn, self.ffn = MMAttention(is_scaled), MMFeedForward(is_scaled)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        tokens = tokens + self.attn(self.ln1(tokens))
+        return tokens + self.ffn(self.ln2(tokens))
+
+
+class MMViT(nn.Module):
+    """MMPretrain's classifier with a Vision Transformer, which reads CLS or the mean of the patches."""
+
+    def __init__(self, is_mean: bool = False, is_scaled: bool = False) -> None:
+        super().__init__()
+        self.backbone, self.head = nn.Module(), nn.Module()
+        self.backbone.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
+        self.backbone.pos_embed = nn.Parameter(torch.empty(1, 17, WIDTH))
+        self.backbone.patch_embed = nn.Module()
+        self.backbone.patch_embed.projection = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.backbone.layers = nn.ModuleList(MMLayer(is_scaled) for _ in range(DEPTH))
+        self.is_mean = is_mean
+        setattr(self.backbone, "ln2" if is_mean else "ln1", nn.LayerNorm(WIDTH, 1e-6))
+        if is_mean:
+            self.head.fc = nn.Linear(WIDTH, CLASSES)
+        else:
+            self.head.layers = nn.ModuleDict({"head": nn.Linear(WIDTH, CLASSES)})
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        backbone = self.backbone
+        tokens = backbone.patch_embed.projection(pixels)
+        grid = tokens.shape[-2:]
+        tokens = torch.cat([backbone.cls_token.expand(len(tokens), -1, -1), tokens.flatten(2).mT], 1)
+        planes = rearrange(backbone.pos_embed[:, 1:], "1 (h w) d -> 1 d h w", h=4)
+        patches = nn.functional.interpolate(planes, grid, mode="bicubic") if grid != (4, 4) else planes
+        tokens = tokens + torch.cat([backbone.pos_embed[:, :1], patches.flatten(2).mT], 1)
+        for layer in backbone.layers:
+            tokens = layer(tokens)
+        if self.is_mean:
+            return self.head.fc(backbone.ln2(tokens[:, 1:].mean(1)))
+        return self.head.layers["head"](backbone.ln1(tokens)[:, 0])

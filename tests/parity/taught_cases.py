@@ -93,6 +93,33 @@ CASES = (
     ),
     Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, build=taught.TensordotViT), SQUARE),
     Case(
+        "PyTorch-Pretrained-ViT",
+        "CLS",
+        "pytorch-pretrained-vit",
+        partial(make, build=taught.PretrainedViT),
+        SQUARE,
+        HEADS,
+    ),
+    Case(
+        "jeonsworld/ViT-pytorch",
+        "CLS",
+        "jeonsworld",
+        partial(make, build=taught.JeonsworldViT),
+        SQUARE,
+        HEADS,
+    ),
+    *(
+        Case(
+            "MMPretrain ViT, DeiT",
+            name,
+            "mmpretrain",
+            partial(make, build=partial(taught.MMViT, **options), wrap="state_dict" if options else ""),
+            ((32, 32), (24, 40)),
+            {**HEADS, "activation": "gelu", "norm_epsilon": 1e-6},
+        )
+        for name, options in (("CLS", {}), ("mean of the patches, LayerScale", {"is_mean": True, "is_scaled": True}))
+    ),
+    Case(
         "einops ViT as nn.Sequential",
         "one map for queries, keys and values",
         "sequential",

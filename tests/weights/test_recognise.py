@@ -137,6 +137,9 @@ LEGAL = {
     "google-npz": {"embedding/bias", "head/bias"},
     "jax-port": {"embedding.bias", "classifier.bias"},
     "torchvision": {"conv_proj.bias", "heads.head.bias"},
+    "pytorch-pretrained-vit": {"patch_embedding.bias", "fc.bias"},
+    "jeonsworld": {"transformer.embeddings.patch_embeddings.bias", "head.bias"},
+    "mmpretrain": {"backbone.patch_embed.projection.bias", "head.layers.head.bias"},
     "vit-pytorch": {"to_patch_embedding.2.bias", "mlp_head.bias"},
     "vit-pytorch-first": {"to_patch_embedding.1.bias", "mlp_head.1.bias"},
     "multihead": {"image_to_embeddings.0.projector.bias", "head.linear.bias"},
@@ -195,6 +198,13 @@ def test_what_all_layers_lack_is_a_bias_or_a_scale_or_refused(case: Any, tmp_pat
     # Linear maps without bias and layers without LayerScale do exist.
     assert [name for name in loaded if not re.search(r"bias$|lambda1$|gamma(_\d)?$|bias_mask$", name)] == []
     assert [name for name in loaded if re.search("norm", name)] == []
+
+
+def test_maps_of_another_name_in_every_block_are_not_those_of_hiera(tmp_path: Path) -> None:
+    state = {f"blocks.{layer}.{name}.weight": torch.ones(2, 2) for layer in (0, 1) for name in ("proj", "attn.query")}
+    assert "Hiera" not in refusal(state, tmp_path)
+    del state["blocks.0.proj.weight"]
+    assert "Hiera" in refusal(state, tmp_path)
 
 
 def test_both_parts_of_an_output_projection_are_needed(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Architecture:
         modules: names of the files that define it in timm, and in transformers (without ``modeling_``), where they are
             also its ``model_type``.
         keys: patterns of keys that only this architecture has; only digits may repeat without bound.
+        absent_keys: patterns of keys that it never has beside them.
         module_opens: whether vitviz can usually open a module of it in memory.
     """
 
@@ -39,6 +40,7 @@ class Architecture:
     modules: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     module_opens: bool = False
+    absent_keys: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -52,7 +54,7 @@ HYBRID = Architecture(
     "a hybrid of ResNet and ViT",
     "patches that are features of a convolutional network",
     ("vision_transformer_hybrid", "vit_hybrid"),
-    (r"conv_root/kernel", r"patch_embed\.backbone\."),
+    (r"conv_root/kernel", r"patch_embed\.backbone\.", r"embeddings\.hybrid_model\."),
 )
 ARCHITECTURES = (
     Architecture(
@@ -117,7 +119,15 @@ ARCHITECTURES = (
         ("pos_embed_window",),
         module_opens=True,
     ),
-    Architecture("Hiera", WINDOWS, ("hiera",), (r"(?:^|\.)blocks\.\d+\.proj\.",), module_opens=True),
+    # Its first block keeps the width, so that it has no such map.
+    Architecture(
+        "Hiera",
+        WINDOWS,
+        ("hiera",),
+        (r"(?:^|\.)blocks\.[1-9]\d*\.proj\.",),
+        module_opens=True,
+        absent_keys=(r"(?:^|\.)blocks\.0\.proj\.",),
+    ),
     Architecture("PiT", HIERARCHICAL, ("pit",), (r"transformers\.\d+\.blocks\.\d+\.",), module_opens=True),
     Architecture(
         "NesT",
@@ -186,8 +196,9 @@ def architecture_of_keys(keys: Iterable[str]) -> Architecture | None:
     """The architecture with such keys; None if :data:`ARCHITECTURES` has none."""
     all_keys = list(keys)
     for architecture in ARCHITECTURES:
-        search = _pattern(architecture.keys)
-        if search is not None and any(search.search(key) for key in all_keys):
+        search, absent = _pattern(architecture.keys), _pattern(architecture.absent_keys)
+        is_other = absent is not None and any(absent.search(key) for key in all_keys)
+        if search is not None and not is_other and any(search.search(key) for key in all_keys):
             return architecture
     return None
 

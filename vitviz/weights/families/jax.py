@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from einops import rearrange
 
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import half
+from vitviz.weights.families.published import GOOGLE, by_shape
 
 BLOCK = "Transformer/encoderblock_*"
 ATTENTION = ("query", "key", "value", "out")
@@ -60,6 +61,31 @@ PORT_NAMES = {
     "transformer.norm": "norm",
     "classifier": "classifier",
 }
+PRETRAINED_NAMES = {
+    "patch_embedding": "patch",
+    "class_token": "cls",
+    "positional_embedding.pos_embedding": "positions",
+    "transformer.blocks.*.norm1": "attention_norm",
+    **{f"transformer.blocks.*.attn.proj_{projection[0]}": projection for projection in ATTENTION[:3]},
+    "transformer.blocks.*.proj": "out",
+    "transformer.blocks.*.norm2": "mlp_norm",
+    "transformer.blocks.*.pwff.fc1": "mlp_in",
+    "transformer.blocks.*.pwff.fc2": "mlp_out",
+    "norm": "norm",
+    "fc": "classifier",
+}
+JEONSWORLD_NAMES = {
+    "transformer.embeddings.patch_embeddings": "patch",
+    "transformer.embeddings.cls_token": "cls",
+    "transformer.embeddings.position_embeddings": "positions",
+    "transformer.encoder.layer.*.attention_norm": "attention_norm",
+    **{f"transformer.encoder.layer.*.attn.{projection}": projection for projection in ATTENTION},
+    "transformer.encoder.layer.*.ffn_norm": "mlp_norm",
+    "transformer.encoder.layer.*.ffn.fc1": "mlp_in",
+    "transformer.encoder.layer.*.ffn.fc2": "mlp_out",
+    "transformer.encoder.encoder_norm": "norm",
+    "head": "classifier",
+}
 
 
 def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
@@ -73,6 +99,11 @@ def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {**npz_facts(checkpoint), "norm_epsilon": 1e-5}
+
+
+def linear_port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    """Facts of ports whose attention is of torch's linear layers, which do not tell the heads apart."""
+    return {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bilinear corners", "pooling": "cls"}
 
 
 def _heads(checkpoint: MatchedCheckpoint) -> int:
@@ -125,4 +156,24 @@ PORT = Family(
     convert=convert_attention,
 )
 
-FAMILIES = (NPZ, PORT)
+PRETRAINED = Family(
+    name="pytorch-pretrained-vit",
+    title="PyTorch-Pretrained-ViT",
+    names=PRETRAINED_NAMES,
+    signature=("patch_embedding.weight", "class_token", "transformer.blocks.0.attn.proj_q.weight"),
+    facts=linear_port_facts,
+    published=by_shape(GOOGLE),
+    default_transform=_default_transform(),
+)
+
+JEONSWORLD = Family(
+    name="jeonsworld",
+    title="jeonsworld/ViT-pytorch",
+    names=JEONSWORLD_NAMES,
+    signature=("transformer.embeddings.patch_embeddings.weight", "transformer.encoder.layer.0.attention_norm.weight"),
+    facts=linear_port_facts,
+    published=by_shape(GOOGLE),
+    default_transform=_default_transform(),
+)
+
+FAMILIES = (NPZ, PORT, PRETRAINED, JEONSWORLD)

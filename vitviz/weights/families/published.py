@@ -86,6 +86,26 @@ TORCHVISION = (
     Shapes("vit_h_14 (SWAG)", 1280, 32, 16, 14, 37, (1000,)),
     Shapes("vit_h_14 (SWAG, linear)", 1280, 32, 16, 14, 16, (1000,)),
 )
+GOOGLE = tuple(
+    Shapes(f"{name} ({patch * grid} pixels)", width, depth, heads, patch, grid, (1000, 21843))
+    for name, width, depth, heads, patch in (
+        *(("ViT-B_16", 768, 12, 12, 16), ("ViT-B_32", 768, 12, 12, 32)),
+        *(("ViT-L_16", 1024, 24, 16, 16), ("ViT-L_32", 1024, 24, 16, 32), ("ViT-H_14", 1280, 32, 16, 14)),
+    )
+    for grid in (224 // patch, 384 // patch)
+)
+"""Google's first checkpoints, which ports to torch carry over."""
+_MMPRETRAIN_FACTS = {"norm_epsilon": 1e-6, "activation": "gelu", "pooling": "cls"}
+MMPRETRAIN = tuple(
+    Shapes(name, width, depth, heads, patch, grid, (0, 1000), _MMPRETRAIN_FACTS, pre_norm=False)
+    for name, width, depth, heads, patch, grid in (
+        *(("vit-base-p32", 768, 12, 12, 32, 12), ("vit-base-p16", 768, 12, 12, 16, 14)),
+        *(("vit-base-p16 (384 pixels)", 768, 12, 12, 16, 24), ("vit-large-p16", 1024, 24, 16, 16, 14)),
+        *(("vit-large-p16 (384 pixels)", 1024, 24, 16, 16, 24), ("vit-huge-p14", 1280, 32, 16, 14, 16)),
+        *(("deit-tiny", 192, 12, 3, 16, 14), ("deit-small", 384, 12, 6, 16, 14)),
+        ("mocov3-vit-small-p16", 384, 12, 12, 16, 14),
+    )
+)
 DINO_FACTS = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
 DINO = (
     Shapes("dino_vits16", 384, 12, 6, 16, 14, facts=DINO_FACTS),
