@@ -62,6 +62,25 @@ def test_a_wrapped_state_dict_is_the_same_network(wrap: Callable[[State], Any], 
     assert (where in overrides["encoder"]) if where else ("encoder" not in overrides)
 
 
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("is_scaled", [True, False])
+def test_layers_of_dinov2_in_chunks_are_the_same_network(chunks: int, is_scaled: bool, tmp_path: Path) -> None:
+    kept = Kept(FIRST["dinov2"], tmp_path)
+    state = {key: tensor for key, tensor in kept.state.items() if is_scaled or ".ls" not in key}
+    chunked = {
+        re.sub(r"^blocks\.(\d+)", lambda layer: f"blocks.{int(layer[1]) * chunks // 3}.{layer[1]}", key): tensor
+        for key, tensor in state.items()
+    }
+    # Without LayerScale, only the chunks tell DINOv2's class from timm's.
+    plain = kept.read(state, family="dinov2") if is_scaled else None
+    reading = kept.read(prefixed("backbone.", chunked))
+    assert facts_of(reading)["family"] == EVERY["dinov2"].title
+    assert plain is None or torch.equal(answer(reading), answer(plain))
+    del chunked[next(key for key in chunked if key.endswith(".1.norm1.weight"))]
+    with pytest.raises(CheckpointError, match=r"missing 'blocks\.\d\.1\.norm1\.weight'"):
+        kept.read(chunked)
+
+
 def test_of_teacher_and_student_the_teacher_is_taken_and_the_other_is_named(tmp_path: Path) -> None:
     states = {name: timm_state(classes=None) for name in ("student", "teacher")}
     states["teacher"]["norm.bias"] += 1

@@ -143,8 +143,8 @@ class Family:
     Args:
         name: short and unique; what ``load(..., family=...)`` takes.
         title: as the README and the app call it.
-        names: canonical keys by the family's keys; ``*`` stands for the number of a layer. A key that is not a single
-            tensor stands for ``.weight`` and ``.bias``.
+        names: canonical keys by the family's keys; ``*`` stands for the number of a layer, ``?`` for that of a chunk of
+            layers. A key that is not a single tensor stands for ``.weight`` and ``.bias``.
         signature: keys that identify the family, those of layer 0 among them; all must be present.
         other_signatures: of other versions of the layout; any one of them identifies the family, too.
         facts: returns what the weights alone do not determine: fields of :class:`vitviz.ViTConfig`, and what
@@ -206,9 +206,10 @@ class Family:
             else:
                 full |= {f"{name}.{suffix}": f"{canonical_key}.{suffix}" for suffix in ("weight", "bias")}
         # Few digits, since int() refuses long numbers; ASCII only, since int() also reads other digits.
-        layer = "(0|[1-9][0-9]{0,5})"
+        layer, chunk = "(0|[1-9][0-9]{0,5})", "[0-9]{1,6}"
         return [
-            (re.compile(re.escape(name).replace(r"\*", layer)), canonical_key) for name, canonical_key in full.items()
+            (re.compile(re.escape(name).replace(r"\*", layer).replace(r"\?", chunk)), canonical_key)
+            for name, canonical_key in full.items()
         ]
 
 
@@ -295,13 +296,15 @@ class MatchedCheckpoint:
         for ending in ("", "[./]?[^./]*"):
             for name in spellings:
                 stem = re.split(r"[./][^./]*$", name)[0] if ending else name
-                pattern = re.compile("(.*?)" + re.escape(stem).replace(r"\*", "[0-9]+") + ending, re.DOTALL)
+                number = re.escape(stem).replace(r"\*", "[0-9]+").replace(r"\?", "([0-9]+)")
+                pattern = re.compile(f"(.*?){number}{ending}", re.DOTALL)
                 for key in self.keys.values():
                     match = pattern.fullmatch(key)
                     # A head may have a shorter prefix than the encoder.
                     if match and self.prefix.startswith(match[1]):
-                        return match[1] + name.replace("*", str(layer))
-        return self.prefix + spellings[0].replace("*", str(layer))
+                        # The chunk of another layer: which one a missing layer would be in is unknown.
+                        return match[1] + name.replace("*", str(layer)).replace("?", match[pattern.groups])
+        return self.prefix + spellings[0].replace("*", str(layer)).replace("?", "0")
 
     def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
         """The error for a missing tensor; it names the key that the tensor would have."""

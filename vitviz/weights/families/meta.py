@@ -20,6 +20,10 @@ DINOV2_NAMES = {
     "blocks.*.mlp.w3": "mlp_out",
     "linear_head": "classifier",
 }
+# DINOv2's option block_chunks, for FSDP, puts the number of a chunk before that of the layer.
+DINOV2_NAMES |= {
+    key.replace("blocks.*.", "blocks.?.*."): name for key, name in DINOV2_NAMES.items() if key.startswith("blocks.")
+}
 DINOV3_NAMES = {
     "patch_embed.proj": "patch",
     "cls_token": "cls",
@@ -129,6 +133,7 @@ DINOV2 = Family(
     title="DINOv2, its own layout",
     names=DINOV2_NAMES,
     signature=("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
+    other_signatures=(("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),),
     excluded_keys=("decoder_embed.weight",),
     facts=dinov2_facts,
     published=published.by_shape(published.DINOV2),
