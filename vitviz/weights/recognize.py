@@ -118,8 +118,7 @@ def _possible_families(
     if "architecture" in overrides:
         return timm.FAMILIES
     model_type = sidecars.config.get("model_type")
-    # transformers wraps timm's models and keeps their keys.
-    if model_type is None or model_type == "timm_wrapper":
+    if model_type is None or model_type == timm.WRAPPER:
         return FAMILIES
     matching = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not matching:

@@ -337,7 +337,10 @@ def test_a_configuration_without_its_model_type_is_refused(tmp_path: Path) -> No
     values = json.loads((tmp_path / "config.json").read_text())
     del values["model_type"]
     (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match=r"config\.json: model_type = .nothing.: expected .vit. or .vit_msn."):
+    with pytest.raises(
+        CheckpointError,
+        match=r"config\.json: model_type = .nothing.: expected .vit., .vit_msn. or .vision-encoder-decoder.",
+    ):
         read_checkpoint(tmp_path)
 
 

@@ -13,6 +13,7 @@ from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.timm_architectures import TimmArchitecture, architectures, matching_architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
+from vitviz.weights.families.transformers.classes import COMMON
 from vitviz.weights.metadata.settings import Settings, is_side
 
 NAMES = {
@@ -52,6 +53,8 @@ NAMES = {
     "head_dist": "distillation_classifier",
     "head.proj": "projection",
 }
+# The model_type of transformers' wrapper, which keeps timm's keys and configuration.
+WRAPPER = "timm_wrapper"
 ROTARY = "rotary positions beside learned ones, or of another kind than DINOv3's"
 MAE_DECODER = "the decoder with which MAE was pretrained"
 
@@ -137,6 +140,8 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
     if "architecture" in config or cfg is not config:
         cfg.skip(HARMLESS_CFG)
         config.skip((*HARMLESS, "architecture"))
+        if config.get("model_type") == WRAPPER:
+            config.skip(COMMON | {"do_pooling"})
         cfg.only("label_offset", 0)
     if name is None:
         _refuse_unreadable(checkpoint)

@@ -97,10 +97,12 @@ def _open(folder: Path, size: Size | None) -> TimmModel:
 
 
 # Entries of pretrained_cfg that the loader may see: none about sources of weights, none that change the classifier.
+CLASS_ENTRIES = ("label_names", "label_descriptions")
 SIZE_ENTRIES = ("input_size", "fixed_input_size", "pool_size", "classifier", "first_conv", "num_classes")
 PRETRAINED_ENTRIES = (
     *SIZE_ENTRIES,
-    *("interpolation", "crop_pct", "crop_mode", "mean", "std", "label_names", "label_descriptions"),
+    *("interpolation", "crop_pct", "crop_mode", "mean", "std"),
+    *CLASS_ENTRIES,
 )
 
 
@@ -135,7 +137,7 @@ def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     if channels is not None and isinstance(size, list):
         pretrained_cfg["input_size"] = [channels, *size[1:]]
     if "pretrained_cfg" in config:
-        pretrained_cfg |= {key: config[key] for key in ("label_names", "label_descriptions") if key in config}
+        pretrained_cfg |= {key: config[key] for key in CLASS_ENTRIES if key in config}
     arguments = {key: value for key, value in arguments.items() if value is not None}
     return {"architecture": architecture, "model_args": arguments, "pretrained_cfg": pretrained_cfg}
 

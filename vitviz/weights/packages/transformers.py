@@ -23,7 +23,16 @@ from vitviz.models.capture.outputs import primary_output
 from vitviz.weights.formats.limits import default_bytes
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
-from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, import_package, package_errors
+from vitviz.weights.packages.reference import (
+    Answer,
+    Package,
+    ReferenceModel,
+    Size,
+    as_mode,
+    import_package,
+    package_errors,
+)
+from vitviz.weights.packages.timm import CLASS_ENTRIES, TimmModel
 
 
 def _find_mention(sidecars: Sidecars) -> str | None:
@@ -93,7 +102,8 @@ class TransformersModel:
     @property
     def _vision(self) -> Any:
         """The configuration of the vision tower."""
-        configs = (getattr(self.model.config, name, None) for name in ("vision_config", "image_config"))
+        names = ("encoder",) if self.model.config.model_type == CAPTIONER else ("vision_config", "image_config")
+        configs = (getattr(self.model.config, name, None) for name in names)
         return next((config for config in configs if config is not None), self.model.config)
 
     @property
@@ -133,6 +143,8 @@ class TransformersModel:
         return {"pixel_values": pixels}
 
 
+# The model_type of an encoder of pictures with a decoder of texts.
+CAPTIONER = "vision-encoder-decoder"
 OUTPUTS = ("logits", "image_embeds", "pooler_output")
 
 
@@ -192,9 +204,21 @@ def _pixels_of_patches(inputs: Any, patch: int) -> torch.Tensor:
     return rearrange(patches, order, row=rows, column=columns, height=patch, width=patch)
 
 
-def _open(folder: Path, size: Size | None) -> TransformersModel:
+def _open(folder: Path, size: Size | None) -> ReferenceModel:
     with _silence():
-        return TransformersModel(_load(folder, "eager"), folder)
+        model = _load(folder, "eager")
+    return _wrapped_timm(model) or TransformersModel(model, folder)
+
+
+def _wrapped_timm(model: Any) -> TimmModel | None:
+    """The model of timm in transformers' wrapper, with the entries of timm's configuration; None for another model."""
+    inner, config = getattr(model, "timm_model", None), model.config
+    if inner is None:
+        return None
+    stated = {name: value for name in CLASS_ENTRIES if (value := getattr(config, name, None))}
+    # As its image processor does, leave entries that the configuration omits to timm's defaults for all models.
+    inner.pretrained_cfg = {**(getattr(config, "pretrained_cfg", None) or inner.pretrained_cfg), **stated}
+    return TimmModel(inner)
 
 
 def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = None) -> Any:
@@ -312,13 +336,13 @@ def _build(folder: Path) -> torch.nn.Module:
     return model
 
 
-def _load_module(folder: Path, ignore: Sequence[str]) -> TransformersModel:
+def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
     with _silence():
         model = _load(folder, None, ignore)
     for parameter in model.parameters():
         # Copy memory-mapped weights: truncating the file would otherwise end the process.
         parameter.data = parameter.data.clone()
-    return TransformersModel(model)
+    return _wrapped_timm(model) or TransformersModel(model)
 
 
 PACKAGE = Package(

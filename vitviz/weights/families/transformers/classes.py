@@ -48,6 +48,8 @@ BACKBONE = frozenset(
 )
 # Entries of decoders, masks and losses, for pretraining only.
 PRETRAINING = frozenset(("encoder_stride", "mask_ratio", "norm_pix_loss", "decoder_*", "mask_token", "use_mask_token"))
+DECODER = dict.fromkeys(("decoder.*", "enc_to_dec_proj.*"), "the decoder, of pretraining or of texts")
+"""Keys beside an encoder of pictures."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +312,14 @@ COMPOSITES: Mapping[str, Composite] = {
             ),
             section="image_config",
             legacy=True,
+        ),
+        Composite(
+            "vision-encoder-decoder",
+            ("vit", "deit", "dinov2", "dinov2_with_registers"),
+            "the decoder of texts",
+            frozenset(("decoder", "processor_class")),
+            section="encoder",
+            reads_tower_type=True,
         ),
         _in_language_model("kosmos-2", "kosmos_2_vision_model"),
         _in_language_model("idefics2", "idefics2_vision"),

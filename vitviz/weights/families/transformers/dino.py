@@ -7,7 +7,7 @@ from typing import Any
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
 from vitviz.weights.families.transformers import published
-from vitviz.weights.families.transformers.classes import CLASSES, model_types
+from vitviz.weights.families.transformers.classes import CLASSES, DECODER, model_types
 from vitviz.weights.families.transformers.towers import (
     Tower,
     common_facts,
@@ -136,6 +136,7 @@ DINOV2 = Family(
     published=published.by_shape(published.DINOV2),
     default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
+    outside=DECODER,
 )
 
 DINOV2_REGISTERS = Family(
@@ -148,6 +149,7 @@ DINOV2_REGISTERS = Family(
     published=published.by_shape(published.DINOV2),
     default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
+    outside=DECODER,
 )
 
 DINOV3 = Family(

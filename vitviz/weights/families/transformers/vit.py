@@ -8,7 +8,7 @@ from typing import Any
 from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.transformers import published
-from vitviz.weights.families.transformers.classes import CLASSES, model_types
+from vitviz.weights.families.transformers.classes import CLASSES, DECODER, model_types
 from vitviz.weights.families.transformers.towers import (
     Tower,
     common_facts,
@@ -19,7 +19,6 @@ from vitviz.weights.families.transformers.towers import (
 from vitviz.weights.metadata.preparation import CLIP
 
 TRAINING = "used in pretraining only"
-DECODER = "the decoder of pretraining"
 EMBEDDINGS = {
     "embeddings.patch_embeddings.projection": "patch",
     "embeddings.cls_token": "cls",
@@ -114,7 +113,7 @@ VIT = Family(
     published=published.by_shape(published.VIT),
     default_transform=half("ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"),
     ignored=IGNORED,
-    outside={"decoder.*": DECODER},
+    outside=DECODER,
 )
 
 DEIT = Family(
@@ -127,7 +126,7 @@ DEIT = Family(
     published=published.by_shape(published.DEIT),
     default_transform=imagenet("DeiT's evaluation"),
     ignored=IGNORED,
-    outside={"decoder.*": DECODER},
+    outside=DECODER,
 )
 
 MAE = Family(
