@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +191,58 @@ def test_of_several_encoders_the_chosen_one_is_assumed_and_another_can_be_chosen
 
 def test_keys_are_left_out_by_hand(tmp_path: Path) -> None:
     state = {**timm_state(), "adapter.down.weight": torch.ones(3), "adapter.up.weight": torch.ones(3)}
-    assert "surplus 'adapter.down.weight', 'adapter.up.weight'; ignore=[…]" in refusal(state, tmp_path)
+    assert "surplus 'adapter.down.weight', 'adapter.up.weight'; ignore=['adapter.*'] " in refusal(state, tmp_path)
     reading = read(state, tmp_path, ignore=["adapter.*"])
     assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
     assert reading.ignored == dict.fromkeys(("adapter.down.weight", "adapter.up.weight"), "left out by hand")
     headless = read(timm_state(), tmp_path, ignore=["head.*"], family="timm")
     assert headless.model.labels == ()
     assert answer(headless).shape == (1, WIDTH)
+
+
+def _proposed(text: str) -> list[str]:
+    """The patterns of ``ignore`` that a message or a source proposes."""
+    (proposal,) = re.findall(r"ignore=(\[.*?'\])", text)
+    patterns: list[str] = ast.literal_eval(proposal)
+    return patterns
+
+
+SURPLUS: dict[str, list[str]] = {
+    "a part": ["decoder.0.weight", "decoder.1.norm.weight"],
+    "in every layer": ["blocks.0.attn.gate", "blocks.1.attn.gate"],
+    "in one layer": ["blocks.1.attn.gate"],
+    "beside a needed key": ["head.scale", "norm.scale", "cls_token.scale"],
+    "of signs that are patterns": ["extra[0]*", "what?"],
+    "of the whole model": ["pos_bias", "net.tail.weight"],
+}
+
+
+@pytest.mark.parametrize("keys", SURPLUS.values(), ids=SURPLUS)
+@pytest.mark.parametrize("prefix", ["", "model.vit."])
+def test_what_ignore_a_message_proposes_works(prefix: str, keys: list[str], tmp_path: Path) -> None:
+    whole = {"state_dict": prefixed(prefix, {**timm_state(), **dict.fromkeys(keys, torch.ones(2))})}
+    reading = read(whole, tmp_path, ignore=_proposed(refusal(whole, tmp_path)))
+    assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
+    assert {key.removeprefix("state_dict." + prefix) for key in reading.ignored} == set(keys)
+
+
+def test_what_ignore_an_assumption_proposes_works(tmp_path: Path) -> None:
+    states = {f"model.{name}.": timm_state(seed=seed) for seed, name in enumerate(("ema", "raw"))}
+    both = {key: tensor for prefix, state in states.items() for key, tensor in prefixed(prefix, state).items()}
+    (encoder,) = (check for check in read(both, tmp_path).checks if check.fact == "encoder")
+    chosen = read(both, tmp_path, ignore=_proposed(encoder.source))
+    assert not any(check.fact == "encoder" and check.assumed for check in chosen.checks)
+    assert torch.equal(answer(chosen), answer(read(states["model.ema."], tmp_path, "plain.pth")))
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_what_ignore_is_proposed_for_settings_works(count: int, tmp_path: Path) -> None:
+    _small_folder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **{f"strange_{n}": n + 1 for n in range(count)}}))
+    with pytest.raises(CheckpointError) as caught:
+        vitviz.load(tmp_path)
+    assert vitviz.load(tmp_path, ignore=_proposed(str(caught.value))).network.config.heads == 2
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ def open_by_package(
         config = {**sidecars.config, "architecture": architecture}
         sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
     package = timm.PACKAGE if architecture is not None else _find_package(sidecars)
+    sidecars, left_out = sidecars.without(ignore)
+    ignore = [pattern for pattern in ignore if pattern not in left_out]
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
     import_package(package, f"{file.name}: opening it by its package", package.extra)

@@ -16,6 +16,7 @@ from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.suggestions import ignore_argument
 
 LANGUAGE_MODEL = "a language model"
 SCOPE = "vitviz reads checkpoints of Vision Transformers with global attention"
@@ -90,7 +91,11 @@ def recognize(
         place_name = " in ".join(quote(name) for name in (candidate.prefix.rstrip("./"), candidate.group) if name)
         rivals = {place for _, rival in candidates if (place := _place(rival)) != _place(candidate)}
         if rivals:
-            reason = f"one of several, beside {listing(sorted(rivals))}; ignore=[…] leaves out those that are not meant"
+            others = [f"{place}." for place in sorted(rivals) if place]
+            names = (f"{candidate.group}.{candidate.prefix}{key}".removeprefix(".") for key in candidate.keys)
+            own = [name for name in names if not name.startswith(tuple(others))]
+            left_out = f"; {ignore_argument(others, own)} leaves the others out" * (len(others) == len(rivals))
+            reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
             checkpoint.assume("encoder", place_name, reason)
         else:
             checkpoint.record("encoder", place_name, "where its keys stand")
@@ -217,7 +222,8 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
             raise UnknownFamilyError(f"{checkpoint.name}: this is {foreign_kind}")
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
-            f"surplus {listing(surplus)}; ignore=[…] leaves out what you know not to matter"
+            f"surplus {listing(surplus)}; {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where "
+            "you know that they do not matter"
         )
 
 

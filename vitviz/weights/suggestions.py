@@ -1,10 +1,12 @@
-"""Suggestions for the name of a checkpoint that does not exist."""
+"""Suggestions in messages: names of checkpoints, and patterns of keys to leave out."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from itertools import islice
 
 from vitviz.errors.messages import describe, nearest
 from vitviz.weights.formats.names import is_weight_file
@@ -15,6 +17,8 @@ HUB_ADDRESS = re.compile(
     r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",
     re.ASCII | re.IGNORECASE,
 )
+# Limits of proposed patterns: prefixes of a key that are tried, and letters of all patterns.
+MAX_STARTS, MAX_PATTERN_CHARS = 4, 300
 
 
 def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
@@ -35,3 +39,35 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
         f"{describe(text)}: neither a checkpoint's name nor a file or folder; {suggestion}"
         f"`vitviz models` lists the names, {bundled!r} is bundled"
     )
+
+
+def ignore_argument(keys: Iterable[str], needed: Collection[str]) -> str:
+    """An argument of ``load`` to paste that leaves out these keys, such as ``"ignore=['decoder.*']"``.
+
+    Without patterns for keys that would take too many of them.
+
+    Args:
+        keys: to leave out.
+        needed: keys that no pattern may match.
+    """
+    patterns: list[str] = []
+    for key in keys:
+        if any(fnmatchcase(key, pattern) for pattern in patterns):
+            continue
+        literal = re.sub(r"[\[*?]", r"[\g<0>]", key)
+        starts = [key[: match.end()] for match in islice(re.finditer(r"[./]", key), MAX_STARTS)]
+        patterns.append(
+            next(
+                (f"{start}*" for start in starts if not any(other.startswith(start) for other in needed)),
+                _in_all_layers(literal, needed) or literal,
+            )
+        )
+        if len(str(patterns)) > MAX_PATTERN_CHARS:
+            return "ignore=[…]"
+    return f"ignore={patterns}"
+
+
+def _in_all_layers(literal: str, needed: Collection[str]) -> str | None:
+    """A pattern that matches a key in every layer; None if it matches another key, too."""
+    pattern = re.sub(r"\.[0-9]{1,6}\.", ".*.", literal, count=1)
+    return None if any(fnmatchcase(other, pattern) for other in needed) else pattern

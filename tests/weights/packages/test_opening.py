@@ -88,6 +88,15 @@ def test_verify_sees_a_weight_that_is_another(tmp_path: Path) -> None:
     assert "attention, layer 1" in wrong and "attention, layer 0" not in wrong
 
 
+def test_what_ignore_is_proposed_for_an_image_processor_works(tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "NewImageProcessor"}))
+    with pytest.raises(CheckpointError, match=r"ignore=\['preprocessor_config.json:\*'\]"):
+        vitviz.load(folder)
+    model = vitviz.load(folder, ignore=["preprocessor_config.json:*"], normalisation="imagenet")
+    assert model.engine == "module" and "imagenet" in model.card["preprocessing"]
+
+
 def test_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, module = write_foreign("Swin", tmp_path)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}

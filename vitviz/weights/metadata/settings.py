@@ -117,7 +117,7 @@ class Settings(Mapping[str, Any]):
             changes = "these change" if len(surplus) > 1 else "this changes"
             raise CheckpointError(
                 f"{self.place}: {several(list(surplus.values()))}: vitviz does not know what {changes}; where it is "
-                f"nothing, say ignore={list(surplus)[:4]}"
+                f"nothing, say ignore={list(surplus) if len(surplus) <= 4 else [f'{self.place}:*']}"
             )
         return left_out
 

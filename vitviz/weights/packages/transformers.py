@@ -33,6 +33,7 @@ from vitviz.weights.packages.reference import (
     package_errors,
 )
 from vitviz.weights.packages.timm import CLASS_ENTRIES, TimmModel
+from vitviz.weights.suggestions import ignore_argument
 
 
 def _find_mention(sidecars: Sidecars) -> str | None:
@@ -246,8 +247,8 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
     surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore or ())]
     if ignore is not None and surplus:
         raise CheckpointError(
-            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; ignore=[…] "
-            "leaves out what you know not to matter"
+            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; "
+            f"{ignore_argument(surplus, model.state_dict())} leaves them out, where you know that they do not matter"
         )
     if getattr(model.config, "mask_ratio", None):
         model.config.mask_ratio = 0.0
