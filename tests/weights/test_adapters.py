@@ -18,6 +18,7 @@ from torch import nn
 import vitviz
 from tests.parity.random_draws import silent
 from tests.reference_packages import timm, transformers
+from tests.support.checkpoints import timm_state
 from tests.support.foreign_folders import write_foreign
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError
@@ -309,3 +310,40 @@ def test_a_base_is_of_an_adapter_alone(tmp_path: Path) -> None:
     write_adapter(tmp_path, lambda: opened(base), target_modules=["q_proj"])
     with pytest.raises(CheckpointError, match="nothing to verify against"):
         vitviz.load(tmp_path / "adapter", verify=True)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["peft's model", "the model inside"])
+def test_a_state_dict_with_adapters_in_it_is_refused_with_the_line_that_merges(is_whole: bool, tmp_path: Path) -> None:
+    base = transformers.ViTForImageClassification(transformers.ViTConfig(**SIZES)).eval()
+    with silent(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["classifier"]))
+    randomize(adapted)
+    model, pixels = adapted.eval(), torch.randn(1, 3, 32, 32)
+    torch.save((model if is_whole else model.get_base_model()).state_dict(), tmp_path / "best.pth")
+    facts: dict[str, Any] = {"heads": 2, "activation": "gelu", "norm_epsilon": 1e-12, "pooling": "cls"}
+    with pytest.raises(CheckpointError, match=r"base_layer.*model\.merge_and_unload\(\)\.state_dict\(\)"):
+        vitviz.load(tmp_path / "best.pth", **facts)
+    expected = model(pixel_values=pixels).logits
+    torch.save(model.merge_and_unload().state_dict(), tmp_path / "merged.pth")
+    merged = vitviz.load(tmp_path / "merged.pth", **facts)
+    torch.testing.assert_close(merged.network(pixels), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"qkv.lora_A": "qkv.lora_A", "qkv.weight": "qkv.weight"},
+        {"qkv.lora_A": "qkv.parametrizations.weight.0.lora_A", "qkv.weight": "qkv.parametrizations.weight.original"},
+    ],
+    ids=["loralib", "parametrisation"],
+)
+def test_adapters_of_other_code_are_refused_too(names: dict[str, str], tmp_path: Path) -> None:
+    state = {**timm_state(), "blocks.0.attn.qkv.lora_A": torch.ones(2, 192)}
+    renamed = {
+        next((key.replace(old, new) for old, new in names.items() if key.endswith(old)), key): tensor
+        for key, tensor in state.items()
+    }
+    torch.save(renamed, tmp_path / "best.pth")
+    with pytest.raises(CheckpointError, match=r"a network with adapters that are not merged.*merge_and_unload"):
+        vitviz.load(tmp_path / "best.pth", heads=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -26,6 +27,10 @@ OTHER_MODELS = {
     "lm_head.weight": LANGUAGE_MODEL,
     "lora_A": "a LoRA adapter, which vitviz.load opens by its folder, with its adapter_config.json and its base model",
 }
+# Parts of keys in a network with adapters: of peft, of parametrisations, or of loralib beside the weight itself.
+ADAPTER = re.compile(
+    r"\.(?:base_layer|parametrizations\.\w{1,50}\.\d{1,3}\.lora_\w)|\.((?:lora|hada|lokr|ia3|vera|oft|boft)_\w)"
+)
 # Keys of training state beside the network, under any prefix.
 TRAINING = dict.fromkeys(
     (
@@ -62,6 +67,7 @@ def recognize(
         UnknownFamilyError: no family has such keys, or the family lacks some of them.
         CheckpointError: the file lacks keys of the family, or there is no family of that name.
     """
+    _refuse_adapted(file)
     families = _possible_families(file, sidecars, family, overrides)
     candidates = list(_candidates(file, sidecars, families))
     if not candidates and "architecture" in overrides:
@@ -109,6 +115,19 @@ def recognize(
     _check_layers(checkpoint)
     _check_tensors(checkpoint)
     return checkpoint
+
+
+def _refuse_adapted(file: WeightFile) -> None:
+    """Refuse a whole network with adapters in it, whose scales are not in the file."""
+    for tensors in file.groups.values():
+        for key in tensors:
+            matched = ADAPTER.search(key)
+            if matched and (matched[1] is None or key[: matched.start(1)] + "weight" in tensors):
+                raise CheckpointError(
+                    f"{file.name}: a network with adapters that are not merged, {quote(key)}, and their scales are not "
+                    "in the file; expected torch.save(model.merge_and_unload().state_dict(), 'merged.pth') of peft's "
+                    "model, or the folder that its save_pretrained writes"
+                )
 
 
 def _possible_families(
