@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, quote
+from vitviz.errors.messages import choices, plain, quote
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
@@ -64,6 +65,13 @@ SIGNATURES = (
 )
 """Keys that identify the two families of this module."""
 
+# Names of modules around a model of timm that say nothing about other code: wrappers of torch, and usual attributes.
+OWN_PLACES = frozenset(
+    (
+        *("", "module", "_orig_mod", "model", "net", "network", "vit", "backbone", "encoder", "trunk", "visual", "ema"),
+        *("timm_model", "base_model", "model_ema", "ema_model", "features", "feature_extractor", "image_encoder"),
+    )
+)
 # Entries of pretrained_cfg that are not needed: the origin of the weights, and sizes that the weights show.
 HARMLESS_CFG = (
     *("url", "file", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load", "license"),
@@ -179,15 +187,41 @@ def _check_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[
     classes, stated_classes = checkpoint.shape("classifier.weight")[:1], checkpoint.config.get("num_classes")
     if "architecture" in checkpoint.config and classes and isinstance(stated_classes, int):
         facts = {**facts, "stated": {**facts["stated"], "classes": stated_classes}}
+    architecture = checkpoint.overrides.get("architecture")
+    if architecture is not None:
+        facts = {**facts, "heads": _settle_heads(checkpoint, facts)}
     final_norm = _final_norm(checkpoint)
     if final_norm != facts["final_norm"]:
         raise CheckpointError(
             f"{checkpoint.name}: its architecture and model_args have the final norm "
             f"{facts['final_norm']!r}, its weights {final_norm!r}"
         )
-    if "architecture" in checkpoint.overrides:
-        return {**facts, "stated_by": f"architecture {checkpoint.overrides['architecture']}"}
+    if architecture is not None:
+        return {**facts, "stated_by": f"architecture {architecture}"}
     return facts
+
+
+def _settle_heads(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> int:
+    """The heads of the architecture that the user names, or those that the user states for keys of other code.
+
+    Raises:
+        CheckpointError: the architecture alone does not settle them.
+    """
+    usual, stated = facts["heads"], checkpoint.overrides.get("heads")
+    named = f"{checkpoint.name}: timm's {plain(checkpoint.overrides['architecture'])} has {usual} heads"
+    if OWN_PLACES.issuperset(checkpoint.prefix.split(".")):
+        if stated in (None, usual):
+            return int(usual)
+        others = [f"{fact}={facts[fact]!r}" for fact in ("activation", "norm_epsilon", "pooling")]
+        instead = f"heads={stated}, {', '.join(others)} in place of architecture"
+        raise CheckpointError(f"{named}, but heads = {stated} is stated, too; expected one of them: {instead}")
+    if stated is None:
+        place = quote(f"{checkpoint.prefix}…")
+        others_code = f"these keys, {place}, are of other code, which may have others in the same shapes"
+        raise CheckpointError(
+            f"{named}, but {others_code}, as MoCo v3's ViT-S has 12; expected heads=… beside architecture=…"
+        )
+    return int(stated)
 
 
 def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
