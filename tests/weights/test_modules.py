@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from einops import rearrange
 from torch import nn
 
 import vitviz
@@ -98,3 +100,73 @@ def test_the_patch_of_an_embedding_by_another_name_is_found() -> None:
     assert find_patch_size(module, SIZE) == (4, 4)
     module.embeds.patch_size = (8, 4)  # type: ignore[assignment]
     assert find_patch_size(module, SIZE) == (8, 4)
+
+
+# Channels that no convolution states.
+
+
+class LinearPatches(nn.Module):
+    """A network whose patches are cut by reshaping and embedded by a matrix."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.image_size, self.patch_size = 16, 4
+        self.embedding, self.head = nn.Linear(16 * channels, 8), nn.Linear(8, 2)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        order = "batch channel (row py) (column px) -> batch (row column) (py px channel)"
+        tokens = self.embedding(rearrange(pixels, order, py=4, px=4))
+        return self.head((tokens + self.attention(tokens, tokens, tokens)[0]).mean(1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_channels_that_no_convolution_states_are_stated_or_found(channels: int, is_stated: bool) -> None:
+    module = LinearPatches(channels).eval()
+    preparation: dict[str, Any] = {"normalisation": "half"}
+    if is_stated:
+        preparation = {"preprocessing": Preprocessing(16, 16, (0.1,) * channels, (0.3,) * channels)}
+    model = vitviz.load(module, labels=["a", "b"], **preparation)
+    assert model.network.config.channels == len(model.preprocessing.mean) == channels
+    analysis = vitviz.analyze(np.full((16, 16), 7, np.uint8), model)
+    with torch.no_grad():
+        torch.testing.assert_close(analysis.logits, module(analysis.prepared.pixels)[0], rtol=0, atol=1e-6)
+
+
+# Patches that overlap.
+
+
+class OverlappingViT(OwnViT):
+    """Patches of 4 pixels every 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding.stride = (3, 3)
+
+
+@pytest.mark.parametrize("patch_size", [None, 4])
+def test_patches_that_overlap_are_refused_by_name(patch_size: int | None) -> None:
+    with pytest.raises(VitvizError, match="its patches overlap, 4×4 pixels with a stride of 3×3"):
+        load_own(OverlappingViT(), patch_size=patch_size)
+
+
+# Models of pictures and texts.
+
+
+class Captioner(nn.Module):
+    """A model of another package that needs a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.ModuleDict({"visual_encoder": OwnViT(), "texts": nn.Embedding(9, 5)})
+
+    def forward(self, image: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        return self.model["visual_encoder"](image) + self.model["texts"](text)
+
+
+def test_the_part_of_a_model_that_takes_pictures_is_named() -> None:
+    module = Captioner().eval()
+    with pytest.raises(VitvizError, match=r"vitviz\.load\(module\.model\.visual_encoder\)"):
+        load_own(module)
+    assert load_own(module.get_submodule("model.visual_encoder")).labels == LABELS

@@ -184,7 +184,7 @@ def _link(file: Path, target: Path) -> None:
 
 def _find_rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
     """The preprocessing in the files beside a checkpoint; None if they do not state it."""
-    channels = find_channels(module)
+    channels = find_channels(module) or 3
     if reason := why_not_channels(channels):
         raise CheckpointError(reason)
     for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):

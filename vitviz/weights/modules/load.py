@@ -13,7 +13,7 @@ from torch import nn
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
-from vitviz.images.preprocessing import why_not_channels
+from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
@@ -29,6 +29,7 @@ from vitviz.weights.modules.sizes import (
     Size,
     check_prefix,
     check_size,
+    describe_overlap,
     find_channels,
     find_depth,
     find_image_size,
@@ -36,7 +37,7 @@ from vitviz.weights.modules.sizes import (
     find_prefix,
 )
 from vitviz.weights.modules.stages import module_stages
-from vitviz.weights.modules.unwrap import package_of, unwrap
+from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
 
 Labels = Sequence[str] | Mapping[int, str]
 Error = TypeVar("Error", bound=VitvizError)
@@ -88,13 +89,21 @@ def load_module(
     if tokens is None:
         expected = "the names of its tokens that are no patches, such as ['cls', 'register 1']"
         raise _not_stated(module, name, "prefix", expected)
-    channels = find_channels(module)
-    zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-    try:
-        forward_function = default_forward(module, name, size) if forward is None else forward
-        result = first_output(name, module, forward_function, zeros)
-    except (ConfigError, ImageError) as error:
-        raise _with_architecture(module, name, error) from None
+    stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
+    first_refusal: ConfigError | ImageError | None = None
+    known_channels = find_channels(module) or stated_channels
+    for channels in (3, 1) if known_channels is None else (known_channels,):
+        zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
+        try:
+            forward_function = default_forward(module, name, size) if forward is None else forward
+            result = first_output(name, module, forward_function, zeros)
+        except (ConfigError, ImageError) as error:
+            first_refusal = first_refusal or error
+            continue
+        break
+    else:
+        assert first_refusal is not None, "there is a number of channels"
+        raise _with_architecture(module, name, first_refusal)
     if reason := why_not_channels(channels):
         raise ConfigError(f"{name}: {reason}")
     classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
@@ -161,11 +170,12 @@ def _not_stated(module: nn.Module, name: str, argument: str, expected: str) -> C
 
 
 def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
-    """The error, with a description of the module's architecture if it is known not to be a plain ViT."""
-    architecture = architecture_of_module(module)
-    if architecture is None:
-        return error
-    return type(error)(f"{name} is {architecture.sentence}: {str(error).removeprefix(name).lstrip(': ')}")
+    """The error, with what is known about the module: its architecture, overlapping patches, its part for pictures."""
+    architecture, part, message = architecture_of_module(module), find_vision_part(module), str(error)
+    if architecture is not None:
+        message = f"{name} is {architecture.sentence}: {message.removeprefix(name).lstrip(': ')}"
+    hint = f"; its part for pictures opens alone: vitviz.load(module.{part})" if part else describe_overlap(module)
+    return type(error)(message + hint)
 
 
 def _find_labels(

@@ -67,11 +67,23 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
     return patch or _convolution_patch(module)
 
 
-def find_channels(module: nn.Module) -> int:
-    """The number of channels in the configuration or of the first convolution; three without either."""
+def find_channels(module: nn.Module) -> int | None:
+    """The number of channels in the configuration or of the first convolution; None without either."""
     stated = getattr(_vision_config(module), "num_channels", None)
     convolution = next((submodule for submodule in module.modules() if isinstance(submodule, nn.Conv2d)), None)
-    return stated if isinstance(stated, int) else 3 if convolution is None else convolution.in_channels
+    return stated if isinstance(stated, int) else None if convolution is None else convolution.in_channels
+
+
+def describe_overlap(module: nn.Module) -> str:
+    """The reason why a module with overlapping patches is refused; empty for another module."""
+    convolutions = [submodule for submodule in module.modules() if isinstance(submodule, nn.Conv2d)]
+    if len(convolutions) != 1:
+        return ""
+    kernel, stride = convolutions[0].kernel_size, convolutions[0].stride
+    if not any(1 < step < side for side, step in zip(kernel, stride, strict=True)):
+        return ""
+    every = f"{kernel[0]}×{kernel[1]} pixels with a stride of {stride[0]}×{stride[1]}"
+    return f"; its patches overlap, {every}, and vitviz shows only patches that lie side by side"
 
 
 def find_depth(module: nn.Module) -> int | None:

@@ -1,4 +1,4 @@
-"""The module inside wrappers that do not change what it computes."""
+"""The module inside wrappers that do not change what it computes, and the part of a model that takes pictures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from torch import nn
 
 # Attributes with the unchanged module, by class: torch.compile, DataParallel and DistributedDataParallel.
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+# Names of the part for pictures in a model of pictures and texts.
+VISION_PARTS = (
+    *("visual", "vision_model", "vision_tower", "vision_encoder", "visual_encoder", "visual_model"),
+    *("image_encoder", "image_model", "image_tower"),
+)
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -26,3 +31,22 @@ def unwrap(module: nn.Module) -> nn.Module:
 def package_of(module: nn.Module) -> str:
     """The package that defines the module's class, such as ``"timm"``."""
     return type(module).__module__.partition(".")[0]
+
+
+def find_vision_part(module: nn.Module) -> str | None:
+    """The attribute of a model of pictures and texts that takes pictures alone, such as ``"vision_model"``; else None.
+
+    In transformers it is the outermost part that has the configuration of the vision tower, elsewhere it is known by
+    its name.
+    """
+    submodules = [(name, submodule) for name, submodule in module.named_modules() if name]
+    if package_of(module) == "transformers":
+        config: Any = getattr(module, "config", None)
+        is_captioner = getattr(config, "model_type", None) == "vision-encoder-decoder"
+        sections = ("encoder",) if is_captioner else ("vision_config", "image_config")
+        towers = [type(getattr(config, section)) for section in sections if getattr(config, section, None) is not None]
+        names = [name for name, submodule in submodules if type(getattr(submodule, "config", None)) in towers]
+        names += ["timm_model"] * hasattr(module, "timm_model")
+    else:
+        names = [name for name, _ in submodules if name.rpartition(".")[2] in VISION_PARTS]
+    return min(names, key=lambda name: name.count("."), default=None)
