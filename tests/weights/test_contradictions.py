@@ -174,6 +174,13 @@ def test_positions_that_fill_no_square_are_asked_for(positions: int, count: int,
     assert f"do not fit an image of 16×{8 * count} in patches of 8×8" in wrong
 
 
+def test_positions_of_patches_that_overlap_are_called_so(tmp_path: Path) -> None:
+    # 8 pixels every 6, as TransReID has 16 every 12.
+    message = refusal(timm_state(positions=1 + 21 * 10), tmp_path, image_size=(128, 64))
+    assert "but one in patches that overlap, every 6 pixels, which vitviz does not read" in message
+    assert "overlap" not in refusal(timm_state(positions=1 + 21 * 11), tmp_path, image_size=(128, 64))
+
+
 def test_what_a_file_leaves_open_is_asked_for_at_once_with_what_is_usual(tmp_path: Path) -> None:
     state = timm_state(width=72)
     message = refusal(state, tmp_path, **dict.fromkeys(OPEN))

@@ -338,8 +338,17 @@ def _trained_grid(
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
         f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {sum(counts)} "
-        f"prefix tokens do not fit {expected}; say image_size=(height, width)"
+        f"prefix tokens do not fit {expected}{_describe_overlap(positions - sum(counts), size, patch)}; say "
+        "image_size=(height, width)"
     )
+
+
+def _describe_overlap(count: int, size: tuple[int, int] | None, patch: tuple[int, int]) -> str:
+    """A hint that an image has this many patches if they overlap, as in TransReID; empty if it has not."""
+    for stride in range(max(patch) - 1, min(patch) // 2, -1):
+        if size and math.prod((side - width) // stride + 1 for side, width in zip(size, patch, strict=True)) == count:
+            return f", but one in patches that overlap, every {stride} pixels, which vitviz does not read"
+    return ""
 
 
 def _is_square(number: int) -> bool:
