@@ -59,7 +59,7 @@ class Failing(OwnViT):
 
 
 REFUSALS = {
-    TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes .* that vitviz does not support",
+    TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes .*; layer 0: getitem of its .*",
     InPlaceKeys: r"InPlaceKeys: attention of layer 0: softmax.* differs from what .* computed by \S+; expected .*",
     DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
     Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",

@@ -37,6 +37,7 @@ class AttentionCall:
         tokens: ``"batch token width"``, from which queries, keys and values were projected; None if not observed.
         log_sums: ``"batch head query"``, logarithm of the sum of exponentials by which the softmax divided; None if the
             kernel did not return it.
+        parts: numbers of the calls whose heads a module joined to this one; empty for a call of its own.
     """
 
     queries: torch.Tensor
@@ -48,6 +49,7 @@ class AttentionCall:
     to_output: Callable[[torch.Tensor], torch.Tensor] = _identity
     tokens: torch.Tensor | None = None
     log_sums: torch.Tensor | None = None
+    parts: tuple[int, ...] = ()
 
     def aligned(self, windows: int = 1) -> AttentionCall:
         """The same call with the same two or more leading dimensions everywhere: ``"… head token dim"``.

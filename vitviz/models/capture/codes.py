@@ -19,6 +19,7 @@ from einops import repeat
 from vitviz.attention.precision import precise
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.interception import Interception
+from vitviz.models.capture.local import without_neighbours
 from vitviz.models.capture.places import TokenPlaces
 from vitviz.models.capture.structure import CallShape
 
@@ -64,7 +65,7 @@ def decode_places(
     run: Callable[[torch.Tensor], torch.Tensor],
     pixels: torch.Tensor,
     grid: Grid,
-    shapes: list[CallShape],
+    shapes: Mapping[int, CallShape],
     extra: int,
 ) -> dict[int, TokenPlaces]:
     """The token places of all calls that attend among one grid of patches, by number of the call.
@@ -73,7 +74,7 @@ def decode_places(
         run: the module's forward pass.
         pixels: ``"1 channel height width"``.
         grid: rows and columns of patches.
-        shapes: shapes of all calls.
+        shapes: shapes of all calls that are no part of another one, by number.
         extra: number of tokens in the grid's layers that are not patches.
 
     Returns:
@@ -83,7 +84,7 @@ def decode_places(
     count = grid[0] * grid[1] + extra
     candidates = {
         number: shape
-        for number, shape in enumerate(shapes)
+        for number, shape in shapes.items()
         if shape.queries == shape.keys and any(_may_hold(tokens, count, extra) for tokens in shape.token_counts)
     }
     if not candidates:
@@ -127,7 +128,7 @@ def _records(
     reference: dict[int, _QueriesValues],
 ) -> dict[int, _QueriesValues]:
     attention = _ZeroAttention(shapes, reference)
-    with Interception(attention):
+    with Interception(attention, without_neighbours):
         run(pixels)
     return attention.records
 

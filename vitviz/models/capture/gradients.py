@@ -39,7 +39,7 @@ class _GraphRecorder:
         number, output = self.number, call.output
         self.number += 1
         layer = self.verified.layer_of(number)
-        if number < self.verified.first + self.start_layer:
+        if number < self.verified.calls[self.start_layer]:
             return output.detach() if self.is_cut else output
         if layer is None and not self.verified.is_pooling(number):
             return output

@@ -31,15 +31,24 @@ class AttentionGrid:
     extra: int
     layers: int
 
+    @property
+    def tokens(self) -> int:
+        """Number of all tokens."""
+        return self.rows * self.columns + self.extra
+
 
 @dataclass
 class _ShapeRecorder:
-    """Records the shapes of calls."""
+    """Records the shapes of calls, without those whose heads another one joins, by number."""
 
-    shapes: list[CallShape] = field(default_factory=list)
+    shapes: dict[int, CallShape] = field(default_factory=dict)
+    number: int = 0
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        self.shapes.append(CallShape.of(call))
+        for part in call.parts:
+            del self.shapes[part]
+        self.shapes[self.number] = CallShape.of(call)
+        self.number += 1
         return call.output
 
 
@@ -48,7 +57,7 @@ def call_shapes(run: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tenso
     recorder = _ShapeRecorder()
     with Interception(recorder):
         run(pixels)
-    return recorder.shapes
+    return list(recorder.shapes.values())
 
 
 def is_one_grid(shapes: Sequence[CallShape]) -> bool:

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from vitviz.attention.softmax import attend_with_sums
 from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeat_groups
 from vitviz.models.capture.eager_attention import EagerAttentionTracer, Function
+from vitviz.models.capture.heads import HeadJoiner
 from vitviz.models.capture.multi_head import multi_head_call
 
 _POSITIONAL = Parameter.POSITIONAL_OR_KEYWORD
@@ -55,7 +56,9 @@ class Interception(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.on_call, self.on_result = on_call, on_result
-        self.eager_attention = EagerAttentionTracer()
+        self.eager_attention, self.heads = EagerAttentionTracer(), HeadJoiner()
+        self.calls = self.layers = 0
+        """Number of calls so far, and without those whose heads were joined."""
         self.projection: tuple[torch.Tensor, torch.Tensor] | None = None
         """Input and output of the last linear map so far."""
 
@@ -63,20 +66,29 @@ class Interception(TorchFunctionMode):
         self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = self._result(function, args, dict(kwargs or {}))
+        joined = self.heads.observe(function, args, kwargs or {}, result)
+        result = result if joined is None else self._report(joined)
         return result if self.on_result is None else self.on_result(function, args, result)
 
     def _result(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function is F.scaled_dot_product_attention:
-            return self.on_call(self._with_tokens(_fused_call(args, kwargs)))
+            return self._report(self._with_tokens(_fused_call(args, kwargs)))
         result = function(*args, **kwargs)
         if function is F.multi_head_attention_forward:
             output, weights = result
-            return self.on_call(multi_head_call(args, kwargs, output)), weights
+            return self._report(multi_head_call(args, kwargs, output)), weights
         if function is F.linear:
             self.projection = (args[0] if args else kwargs["input"], result)
             return result
-        call = self.eager_attention.observe(function, args, kwargs, result)
-        return result if call is None else self.on_call(self._with_tokens(call))
+        call = self.eager_attention.observe(function, args, kwargs, result, self.layers)
+        return result if call is None else self._report(self._with_tokens(call))
+
+    def _report(self, call: AttentionCall) -> torch.Tensor:
+        number, self.calls = self.calls, self.calls + 1
+        self.layers += 1 - len(call.parts)
+        output = self.on_call(call)
+        self.heads.add(number, call, output)
+        return output
 
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:
         """The call with the input of the last linear map, if that has as many tokens as there are keys."""

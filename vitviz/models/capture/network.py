@@ -51,7 +51,7 @@ class CapturedNetwork:
         verified = self.verified(noise)
         if verified.is_padded:
             self._facts = facts = replace(facts, prefix=(PADDING,))
-        structure = verified.structure
+        self.verified_at_own_size, structure = verified, verified.structure
         pooling = UNKNOWN_POOLING if structure.pooling is None else ATTENTION_POOLING
         self._config = ModuleConfig(
             facts,

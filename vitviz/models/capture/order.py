@@ -88,7 +88,8 @@ def measure_order(before: torch.Tensor, after: torch.Tensor, patch_mask: torch.T
     """The order of the patches among the tokens of the first layer.
 
     Args:
-        before, after: its values ``"head token dim"`` for an image, and for the same with some patches changed.
+        before, after: its queries, keys or values ``"head token dim"`` for an image, and for the same with some
+            patches changed.
         patch_mask: the changed patches, ``"grid_height grid_width"``.
 
     Raises:
@@ -105,7 +106,7 @@ def measure_order(before: torch.Tensor, after: torch.Tensor, patch_mask: torch.T
         inside = changed[start : start + count]
         if torch.equal(inside, pattern) and int(changed.sum()) == int(pattern.sum()):
             return TokenOrder(start, tokens - count - start, count)
-    scores = [_correlation(change[start : start + count], pattern) for start in range(tokens - count + 1)]
+    scores = [correlation(change[start : start + count], pattern) for start in range(tokens - count + 1)]
     best = max(range(len(scores)), key=scores.__getitem__)
     # If more tokens change than these, a stem has mixed patches; if one of these does not, the order is another one.
     inside = changed[best : best + count]
@@ -116,7 +117,8 @@ def measure_order(before: torch.Tensor, after: torch.Tensor, patch_mask: torch.T
     raise ConfigError(f"{counts}, and not those of these patches; expected tokens row by row, one for each patch")
 
 
-def _correlation(change: torch.Tensor, pattern: torch.Tensor) -> float:
+def correlation(change: torch.Tensor, pattern: torch.Tensor) -> float:
+    """Pearson's correlation of how much tokens changed with the pattern of those that should have; 0 for none."""
     pair = torch.stack([change.double(), pattern.double()])
     correlation = torch.corrcoef(pair)[0, 1] if len(pattern) > 2 else torch.tensor(0.0)
     return float(correlation.nan_to_num(0.0))

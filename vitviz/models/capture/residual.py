@@ -7,6 +7,7 @@ one picture replace those of another, the module must return the first picture's
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,17 +80,16 @@ class StreamTap:
         return result
 
 
-def find_stream(run: Run, pixels: torch.Tensor, tokens: int, first: int, depth: int) -> ResidualStream | None:
+def find_stream(run: Run, pixels: torch.Tensor, tokens: int, calls: tuple[int, ...]) -> ResidualStream | None:
     """The residual stream of a module; None if its layers' additions form none, or its output reads other tokens.
 
     Args:
         run: its forward pass.
         pixels: ``"1 channel height width"``.
         tokens: number of tokens in each of its layers.
-        first: number of the first layer's call of attention.
-        depth: number of layers.
+        calls: number of each layer's call of attention.
     """
-    chain = _Chain(tokens, first, depth)
+    chain = _Chain(tokens, calls)
     with Interception(chain.on_call, chain):
         run(pixels)
     stream = chain.stream()
@@ -156,8 +156,7 @@ class _Chain:
     """Follows the chain of additions through the layers."""
 
     tokens: int
-    first: int
-    depth: int
+    layers: tuple[int, ...]
     calls: int = 0
     number: int = 0
     branch: list[torch.Tensor] = field(default_factory=list)
@@ -170,10 +169,11 @@ class _Chain:
         return call.output
 
     def __call__(self, function: Function, args: tuple[Any, ...], result: Any) -> Any:
-        layer = self.calls - 1 - self.first
+        layer = bisect_left(self.layers, self.calls) - 1
         if is_addition(function, args, result, self.tokens):
             number, self.number = self.number, self.number + 1
-            if 0 <= layer < self.depth:
+            # What comes behind another call after the layers is not theirs.
+            if layer >= 0 and self.calls <= self.layers[-1] + 1:
                 self._follow(number, layer, args, result)
         if layer == 0 and self.current is None and isinstance(result, torch.Tensor):
             # Results since the first layer's attention, as opposed to the tokens to which they are added.
@@ -191,6 +191,6 @@ class _Chain:
             self.current, self.start, self.ends[0] = result, (number, inputs[0]), number
 
     def stream(self) -> ResidualStream | None:
-        if self.start is None or sorted(self.ends) != list(range(self.depth)):
+        if self.start is None or sorted(self.ends) != list(range(len(self.layers))):
             return None
-        return ResidualStream(self.tokens, *self.start, tuple(self.ends[layer] for layer in range(self.depth)))
+        return ResidualStream(self.tokens, *self.start, tuple(self.ends[layer] for layer in range(len(self.layers))))

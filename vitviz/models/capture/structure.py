@@ -73,13 +73,12 @@ class AttentionStructure:
     pooling: CallShape | None
 
     @classmethod
-    def of(cls, calls: Sequence[CallShape], patches: int, stated_depth: int | None = None) -> AttentionStructure:
+    def of(cls, calls: Sequence[CallShape], patches: int) -> AttentionStructure:
         """The structure of a module that calls its layers first, and then at most a pooling.
 
         Args:
             calls: shapes of all calls for one image, at least one.
             patches: number of patches in its grid.
-            stated_depth: number of layers that the module states; None if it states none.
 
         Raises:
             ConfigError: the layers do not share one grid of tokens, or more than a pooling follows them.
@@ -100,9 +99,6 @@ class AttentionStructure:
             if (call.heads, call.dim) != (first.heads, first.dim):
                 sizes = f"{call.heads} heads of {call.dim} features, layer 0 has {first.heads} of {first.dim}"
                 raise ConfigError(f"layer {number} has {sizes}; expected the same in every layer")
-        if stated_depth is not None and depth != stated_depth:
-            reason = "some use another kernel" if depth < stated_depth else "some layers attend more than once"
-            raise ConfigError(f"{depth} calls of attention were seen for {stated_depth} layers: {reason}")
         if first.queries < patches:
             raise ConfigError(f"{summary}: fewer than the {patches} patches of the picture; expected a token for each")
         pooling = pooling_calls[0] if pooling_calls else None

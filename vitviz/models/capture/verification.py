@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import several
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.codes import decode_places
 from vitviz.models.capture.grids import is_one_grid
@@ -16,6 +17,7 @@ from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.order import TokenOrder, change_patches, measure_order
 from vitviz.models.capture.places import TokenPlaces
 from vitviz.models.capture.residual import ResidualStream, find_stream
+from vitviz.models.capture.sequence import verify_sequence
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 
 Run = Callable[[torch.Tensor], torch.Tensor]
@@ -29,10 +31,11 @@ KERNEL_TOLERANCE = 1e-5
 
 @dataclass
 class _Check:
-    """Compares each call with its output, and records its shape, as well as the values of the first call."""
+    """Compares each call with its output, and records its shape and parts, as well as what the first call reads."""
 
     shapes: list[CallShape] = field(default_factory=list)
-    values: torch.Tensor | None = None
+    parts: list[tuple[int, ...]] = field(default_factory=list)
+    first: tuple[torch.Tensor, ...] = ()
     has_bias: bool = False
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
@@ -48,9 +51,21 @@ class _Check:
                 f"what the module computed by {difference:.2g}; expected at most {bound:.1g}"
             )
         self.shapes.append(CallShape.of(call))
-        if number == 0:
-            self.values = call.values[0].detach().clone()
+        self.parts.append(call.parts)
+        if 0 in (number, *self.all_parts(number)):
+            self.first = tuple(tensor.clone() for tensor in _read(call))
         return call.output
+
+    def all_parts(self, number: int) -> tuple[int, ...]:
+        """Numbers of the calls whose heads a call joins."""
+        own = self.parts[number]
+        return own + tuple(part for each in own for part in self.all_parts(each))
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the calls that are no part of another one."""
+        joined = {part for parts in self.parts for part in parts}
+        return [number for number in range(len(self.shapes)) if number not in joined]
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,9 @@ class VerifiedCapture:
         has_bias: whether a layer adds a bias to its scores, or attends inside windows.
         is_written_out: whether the module computes whole matrices of attention weights.
         shapes: shapes of all calls.
-        first: number of the first layer's call.
+        calls: number of each layer's call among all calls.
+        pooling_call: number of the call that is the pooling; None for no pooling.
+        others: numbers of the calls that are neither layers, nor parts of them, nor the pooling.
         places: places of the tokens in every layer.
         stream: the residual stream; None if unknown.
     """
@@ -73,7 +90,9 @@ class VerifiedCapture:
     has_bias: bool
     is_written_out: bool
     shapes: tuple[CallShape, ...]
-    first: int
+    calls: tuple[int, ...]
+    pooling_call: int | None
+    others: tuple[int, ...]
     places: tuple[TokenPlaces, ...]
     stream: ResidualStream | None = None
 
@@ -99,16 +118,35 @@ class VerifiedCapture:
     @property
     def is_global(self) -> bool:
         """Whether every call is a layer or the pooling, and attends globally to tokens in reading order."""
-        count = self.structure.depth + (self.structure.pooling is not None)
-        return len(self.shapes) == count and all(places.is_in_reading_order for places in self.places)
+        return not self.others and all(places.is_in_reading_order for places in self.places)
 
     def layer_of(self, call: int) -> int | None:
         """The layer of a call, by its number in the forward pass; None if it is not a layer."""
-        return call - self.first if 0 <= call - self.first < self.structure.depth else None
+        return self.calls.index(call) if call in self.calls else None
 
     def is_pooling(self, call: int) -> bool:
         """Whether a call is the pooling after the layers."""
-        return self.structure.pooling is not None and call == self.first + self.structure.depth
+        return call == self.pooling_call
+
+    def describe_others(self, listed: Collection[int]) -> str:
+        """The calls of attention that are neither layers nor pooling, in words; empty for none.
+
+        Args:
+            listed: numbers of tokens whose layers need no word.
+        """
+        own = {*self.calls, *self.others, *(() if self.pooling_call is None else (self.pooling_call,))}
+        all_calls, kinds = sorted(own), dict[str, list[str]]()
+        for call in self.others:
+            shape, place = self.shapes[call], str(all_calls.index(call))
+            is_self_attention = shape.queries == shape.keys
+            if is_self_attention and self.structure.tokens in shape.token_counts:
+                kinds.setdefault("of this grid, whose tokens could not be told apart", []).append(place)
+            elif not is_self_attention or shape.token_counts.isdisjoint(listed):
+                kinds.setdefault(f"among {shape.tokens}", []).append(place)
+        parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
+        count = sum(map(len, kinds.values()))
+        names = f"not shown: {count} of {len(all_calls)} calls of attention, counted from 0: {'; '.join(parts)}"
+        return names if parts else ""
 
 
 def verify_capture(
@@ -129,36 +167,69 @@ def verify_capture(
     plain, check = run(pixels), _Check()
     with Interception(check) as interception:
         captured = run(pixels)
-    unused = interception.eager_attention.unused
-    if unused:
-        reason = f"{unused} softmaxes whose scores or weights it modifies with operations that vitviz does not support"
-        raise ConfigError(f"attention of {len(check.shapes)} layers was seen, and {reason}")
+    tracer = interception.eager_attention
+    lost = "".join(f"; layer {each.layer}: {each.operation} of its scores or weights" for each in tracer.lost[:3])
+    if tracer.unused:
+        reason = f"{len(tracer.unused)} softmaxes whose scores or weights it modifies with operations that vitviz does"
+        raise ConfigError(f"attention of {interception.layers} layers was seen, and {reason} not support{lost}")
     if not check.shapes:
-        raise ConfigError("no attention was seen: the module has none, or uses a kernel that cannot be observed")
+        raise ConfigError(f"no attention was seen: the module has none, or uses a kernel that cannot be observed{lost}")
     _check_output(plain, captured)
-    is_written_out = interception.eager_attention.calls > 0
     try:
-        structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
-        order = _reading_order(run, pixels, grid, check)
-        places = (order.places,) * structure.depth
-        verified = VerifiedCapture(structure, order, check.has_bias, is_written_out, tuple(check.shapes), 0, places)
+        verified = _verify_calls(run, pixels, grid, extra, stated_depth, check, tracer.calls > 0)
     except ConfigError as error:
-        if stated_depth is not None and len(check.shapes) < stated_depth:
-            raise
-        verified = _decode(run, pixels, grid, extra, check, is_written_out, str(error))
+        raise ConfigError(f"{error}{lost}") from None
     if not verified.is_global:
         return verified
-    tokens, depth = verified.structure.tokens, verified.structure.depth
-    return replace(verified, stream=find_stream(run, pixels, tokens, verified.first, depth))
+    return replace(verified, stream=find_stream(run, pixels, verified.structure.tokens, verified.calls))
 
 
-def _reading_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check) -> TokenOrder:
+def _verify_calls(
+    run: Run,
+    pixels: torch.Tensor,
+    grid: tuple[int, int],
+    extra: int,
+    stated_depth: int | None,
+    check: _Check,
+    is_written_out: bool,
+) -> VerifiedCapture:
+    """The capture whose layers follow one another, by the order of the first layer or else by that of every layer."""
+    numbers = check.numbers
+    shapes = [check.shapes[number] for number in numbers]
+    if is_one_grid(shapes):
+        depth = sum(shape.queries > 1 for shape in shapes)
+        if stated_depth is not None and depth != stated_depth:
+            more = "some layers attend more than once, or others follow them, such as a decoder's"
+            reason = "some use another kernel" if depth < stated_depth else more
+            raise ConfigError(f"{depth} calls of attention were seen for {stated_depth} layers: {reason}")
+    try:
+        structure = AttentionStructure.of(shapes, grid[0] * grid[1])
+        calls, rest = tuple(numbers[: structure.depth]), numbers[structure.depth :]
+        order = _reading_order(run, pixels, grid, check, calls[0])
+        places, pooling_call = (order.places,) * structure.depth, rest[0] if rest else None
+        all_shapes, has_bias = tuple(check.shapes), check.has_bias
+        verified = VerifiedCapture(
+            structure, order, has_bias, is_written_out, all_shapes, calls, pooling_call, (), places
+        )
+        verify_sequence(run, pixels, calls, [check.all_parts(call) for call in calls], places)
+        return verified
+    except ConfigError as error:
+        reason = str(error)
+    verified = _decode(run, pixels, grid, extra, check, is_written_out, reason)
+    verify_sequence(run, pixels, verified.calls, [check.all_parts(call) for call in verified.calls], verified.places)
+    return verified
+
+
+def _reading_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check, call: int) -> TokenOrder:
     patch_mask, changed = change_patches(pixels, grid)
-    recorder = _ValueRecorder()
+    recorder = _ReadRecorder(call)
     with Interception(recorder):
         run(changed)
-    assert check.values is not None and recorder.values is not None, "the first call was seen"
-    return measure_order(check.values, recorder.values, patch_mask)
+    pairs = zip(check.first, recorder.first, strict=True)
+    orders = [measure_order(before, after, patch_mask) for before, after in pairs]
+    if len(set(orders)) > 1:
+        raise ConfigError("queries, keys and values of the first layer are of other tokens: expected self-attention")
+    return orders[0]
 
 
 def _decode(
@@ -171,48 +242,66 @@ def _decode(
     reason: str,
 ) -> VerifiedCapture:
     """The capture of layers among several grids, inside windows, or with tokens in another order than reading order."""
+    numbers = check.numbers
     places: dict[int, TokenPlaces] = {}
-    for count in dict.fromkeys((extra, 0)):
-        places = places or decode_places(run, pixels, grid, check.shapes, count)
+    for prefix_count in dict.fromkeys((extra, 0)):
+        places = places or decode_places(run, pixels, grid, {n: check.shapes[n] for n in numbers}, prefix_count)
+    is_single = is_one_grid([check.shapes[number] for number in numbers])
     if not places:
         grids = f"in no layer do the tokens match the {grid[0]}×{grid[1]} patches one to one"
-        raise ConfigError(reason if is_one_grid(check.shapes) else f"{reason}; {grids}")
+        raise ConfigError(reason if is_single else f"{reason}; {grids}")
     first, last = min(places), max(places)
-    between = [shape.tokens for call, shape in enumerate(check.shapes) if first < call < last and call not in places]
+    if is_single and any(number not in places and check.shapes[number].queries > 1 for number in numbers):
+        raise ConfigError(reason)
+    calls = tuple(number for number in numbers if first <= number <= last)
+    between = [check.shapes[call].tokens for call in calls if call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
-        calls = "1 call between them does not" if len(between) == 1 else f"{len(between)} calls between them do not"
+        count = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
         reasons = "padded windows, coarser keys or attention between channels"
-        raise ConfigError(f"{patches}, but {calls}, such as {between[0]}: {reasons}")
-    shapes = check.shapes[first : last + 1]
-    sizes = [shape.sizes(places[call].has_heads_first) for call, shape in enumerate(shapes, first)]
+        raise ConfigError(f"{patches}, but {count}, such as {between[0]}: {reasons}")
+    sizes = [check.shapes[call].sizes(places[call].has_heads_first) for call in calls]
     if len(set(sizes)) > 1:
         kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in dict.fromkeys(sizes))
         raise ConfigError(f"{patches}, with {kinds}; expected the same in every layer")
     tokens = len(places[first].index)
-    rest = check.shapes[last + 1 :]
-    pooling = rest[0] if len(rest) == 1 and rest[0].pools(tokens, grid[0] * grid[1]) else None
+    rest = [number for number in numbers if number > last]
+    shape = check.shapes[rest[0]] if len(rest) == 1 else None
+    pooling = shape if shape is not None and shape.pools(tokens, grid[0] * grid[1]) else None
     heads, dim = sizes[0]
-    structure = AttentionStructure(len(shapes), heads, dim, tokens, pooling)
-    layer_places = tuple(places[call] for call in range(first, last + 1))
+    structure = AttentionStructure(len(calls), heads, dim, tokens, pooling)
+    layer_places = tuple(places[call] for call in calls)
     order = TokenOrder(tokens - grid[0] * grid[1], 0, grid[0] * grid[1])
     if pooling is not None and not all(place.is_sorted for place in layer_places):
         raise ConfigError(f"{patches}, but in windows or reordered: a pooling over these is not supported")
     has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
-    verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, layer_places)
+    pooling_call = None if pooling is None else rest[0]
+    others = tuple(number for number in numbers if number not in (*calls, pooling_call))
+    shapes = tuple(check.shapes)
+    verified = VerifiedCapture(
+        structure, order, has_bias, is_written_out, shapes, calls, pooling_call, others, layer_places
+    )
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
 
 
 @dataclass
-class _ValueRecorder:
-    """Records the values of the first call."""
+class _ReadRecorder:
+    """Records queries, keys and values of one call."""
 
-    values: torch.Tensor | None = None
+    call: int
+    number: int = 0
+    first: tuple[torch.Tensor, ...] = ()
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        if self.values is None:
-            self.values = call.values[0].detach()
+        if self.number == self.call:
+            self.first = _read(call)
+        self.number += 1
         return call.output
+
+
+def _read(call: AttentionCall) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values of the first image, each ``"head token dim"``."""
+    return tuple(tensor[0].detach() for tensor in (call.queries, call.keys, call.values))
 
 
 def _check_output(plain: torch.Tensor, captured: torch.Tensor) -> None:

@@ -38,7 +38,7 @@ def captured_attention(network: CapturedNetwork, pixels: torch.Tensor, answer: A
     """
     verified, matrices = network.verified(pixels[:1]), answer.attention
     if len(matrices) == len(verified.shapes):
-        matrices = matrices[verified.first : verified.first + verified.structure.depth]
+        matrices = tuple(matrices[call] for call in verified.calls)
     if len(matrices) != verified.structure.depth or verified.is_padded:
         return ()
     traces, pairs = network.encode(pixels).traces, []

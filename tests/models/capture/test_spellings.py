@@ -1,0 +1,125 @@
+"""The same attention in other words is captured, or refused with the operation and the layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.support.comparison import closeness
+from tests.support.modules import HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own
+from vitviz import ConfigError
+
+close = closeness(tolerance=1e-5, any_type=True)
+SCALE = (WIDTH // HEADS) ** -0.5
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Spelled(OwnViT):
+    """Attention of queries, keys and values ``"batch head token dim"`` by a function."""
+
+    def __init__(self, attend: Attend) -> None:
+        super().__init__("written out")
+        for layer in self.layers:
+            layer.attend = lambda normed, layer=layer: attend(*projections(layer, normed))  # type: ignore[union-attr]
+
+
+def projections(layer: Layer, normed: torch.Tensor) -> list[torch.Tensor]:
+    maps = (layer.query, layer.key, layer.value)
+    return [each(normed).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for each in maps]
+
+
+def scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    return queries @ keys.mT * SCALE
+
+
+def with_item(found: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    found[:, :, mask] = -math.inf
+    return found
+
+
+def loop(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Heads one after the other, in each image."""
+    images = []
+    for image in zip(queries, keys, values, strict=True):
+        heads = zip(*image, strict=True)
+        images.append(torch.stack([torch.mm(scores(q, k).softmax(-1), v) for q, k, v in heads]))
+    return torch.stack(images)
+
+
+NEVER = torch.zeros(25, 25, dtype=torch.bool)
+SPELLINGS: dict[str, Attend] = {
+    "ellipsis": lambda q, k, v: torch.einsum(
+        "...ij,...jd->...id", (torch.einsum("...id,...jd->...ij", q, k) * SCALE).softmax(-1), v
+    ),
+    "finite mask": lambda q, k, v: scores(q, k).masked_fill(NEVER, -1e9).softmax(-1) @ v,
+    "tensor mask": lambda q, k, v: scores(q, k).masked_fill(NEVER, torch.tensor(-math.inf)).softmax(-1) @ v,
+    "where": lambda q, k, v: torch.where(NEVER, torch.tensor(-1e4), scores(q, k)).softmax(-1) @ v,
+    "item": lambda q, k, v: with_item(scores(q, k), NEVER).softmax(-1) @ v,
+    "maximum": lambda q, k, v: ((s := scores(q, k)) - s.amax(-1, keepdim=True)).softmax(-1) @ v,
+    "constant": lambda q, k, v: (scores(q, k) - 3).softmax(-1) @ v,
+    "clamp": lambda q, k, v: scores(q, k).clamp(-1e4, 1e4).softmax(-1) @ v,
+    "clamp in place": lambda q, k, v: scores(q, k).clamp_(-1e4, 1e4).softmax(-1) @ v,
+    "loop": loop,
+}
+
+
+@pytest.mark.parametrize("attend", SPELLINGS.values(), ids=SPELLINGS)
+def test_another_spelling_has_the_same_weights(attend: Attend) -> None:
+    module, pixels = Spelled(attend), torch.randn(1, 3, *SIZE)
+    trace = load_own(module).network.encode(pixels).traces[0]
+    assert trace.heads == HEADS
+    for layer, expected in enumerate(explicit_weights(module, pixels)):
+        close(trace.weights(layer), expected)
+
+
+DIAGONAL = torch.eye(25, dtype=torch.bool)
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mask": lambda s: s.masked_fill(DIAGONAL, -1e9),
+    "mask in place": lambda s: s.masked_fill_(DIAGONAL, -1e9),
+    "small mask": lambda s: s.masked_fill(DIAGONAL, 0.5),
+    "where": lambda s: torch.where(~DIAGONAL, s, -1e4),
+    "item": lambda s: with_item(s, DIAGONAL),
+    "subtraction": lambda s: s - 4 * DIAGONAL,
+    "clamp": lambda s: s.clamp(-0.1, 0.1),
+    "soft cap": lambda s: 0.5 * torch.tanh(s / 0.5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_changes_scores_one_by_one_is_a_bias(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    weights: list[torch.Tensor] = []
+
+    def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        weights.append(change(scores(queries, keys)).softmax(-1))
+        return weights[-1] @ values
+
+    module = Spelled(attend)
+    model = load_own(module)
+    weights.clear()
+    trace = model.network.encode(torch.randn(1, 3, *SIZE)).traces[0]
+    for layer, expected in enumerate(weights):
+        close(trace.weights(layer), expected[0])
+        assert bool((scores(*[trace.queries[layer], trace.keys[layer]]).softmax(-1) - expected[0]).abs().max() > 1e-3)
+
+
+def by_hand(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    powers = scores(queries, keys).exp()
+    return powers / powers.sum(-1, keepdim=True) @ values
+
+
+REFUSED: dict[str, tuple[Attend, str]] = {
+    "by hand": (by_hand, "no attention was seen: .*; layer 0: exp of its scores or weights; .*"),
+    "log": (lambda q, k, v: F.log_softmax(scores(q, k), -1).exp() @ v, ".*; layer 0: log_softmax of its scores .*"),
+    "gate": (lambda q, k, v: (scores(q, k).softmax(-1) * 0.9) @ v, "attention of 0 .*; layer 0: mul of its scores .*"),
+    "sine": (lambda q, k, v: scores(q, k).sin().softmax(-1) @ v, "attention of 0 .*; layer 0: sin of its scores .*"),
+}
+
+
+@pytest.mark.parametrize(("attend", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_names_the_operation_and_the_layer(attend: Attend, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^Spelled: {message}$"):
+        load_own(Spelled(attend))

@@ -1,0 +1,172 @@
+"""Verifies that layers follow one another, token by token: what one writes reaches what the next one reads.
+
+Two passes replace the output of every layer by noise, the second one by other noise in some tokens, which differ from
+layer to layer. As attention then mixes no tokens, exactly the tokens that were marked in the layers before must change
+in a layer's queries, keys and values. Branches beside each other, several passes, and tokens that change places between
+two layers fail this test, whatever the weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.interception import Interception
+from vitviz.models.capture.local import without_other_tokens
+from vitviz.models.capture.order import MIN_CORRELATION, correlation
+from vitviz.models.capture.places import TokenPlaces
+
+# Marks must survive a layer scale that has hardly been trained.
+MARK_SCALE = 100.0
+# Numbers per token by which the queries, keys and values of two passes are compared.
+DIGEST = 8
+
+
+@dataclass
+class _MarkedPass:
+    """Replaces the output of layers by noise, and records a digest of what each call reads.
+
+    Args:
+        layers: the layer of each call, by number of the call: its own, or that of the call that its heads join.
+        places: places of the tokens in every layer.
+        marks: ``"layer token"``, the tokens with other noise, in the order of the layout; no marks for None.
+    """
+
+    layers: dict[int, int]
+    places: Sequence[TokenPlaces]
+    marks: torch.Tensor | None
+    number: int = 0
+    digests: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        number, self.number = self.number, self.number + 1
+        layer = self.layers.get(number)
+        if layer is None:
+            return call.output
+        places = self.places[layer]
+        call = places.by_window(call)
+        self.digests[number] = torch.stack(
+            [places.sort_tokens(_digest(each))[places.is_padded :] for each in (call.queries, call.keys, call.values)]
+        )
+        shape = (*call.queries.shape[:-1], call.values.shape[-1])
+        generator = torch.Generator().manual_seed(number)
+        noise, other = (torch.randn(shape, generator=generator) for _ in range(2))
+        if self.marks is not None:
+            mask = torch.zeros(shape[0] * shape[2], dtype=torch.bool)
+            mask[places.index[self.marks[layer]]] = True
+            noise = torch.where(mask.view(shape[0], 1, shape[2], 1), MARK_SCALE * other, noise)
+        return call.to_output(noise.to(call.values))
+
+
+def _digest(tensor: torch.Tensor) -> torch.Tensor:
+    """``"window head token dim"`` as ``"token number"``: random sums of each token's numbers."""
+    tokens = precise(tensor.detach()).movedim(2, 1).flatten(0, 1).flatten(1).double().cpu()
+    generator = torch.Generator().manual_seed(0)
+    return tokens @ torch.randn(tokens.shape[1], DIGEST, generator=generator, dtype=torch.double)
+
+
+def verify_sequence(
+    run: Callable[[torch.Tensor], torch.Tensor],
+    pixels: torch.Tensor,
+    calls: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    places: Sequence[TokenPlaces],
+) -> None:
+    """Verify that calls of attention are layers that follow one another, with the same tokens at the same places.
+
+    Args:
+        run: the module's forward pass.
+        pixels: ``"1 channel height width"``.
+        calls: number of each layer's call.
+        parts: for each layer, the numbers of the calls whose heads it joins.
+        places: places of the tokens in every layer.
+
+    Raises:
+        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order.
+    """
+    depth, tokens = len(calls), len(places[0].index)
+    layers = {number: layer for layer, numbers in enumerate(parts) for number in (calls[layer], *numbers)}
+
+    def digests(marks: torch.Tensor | None) -> dict[int, torch.Tensor]:
+        attention = _MarkedPass(layers, places, marks)
+        with Interception(attention, without_other_tokens):
+            run(pixels)
+        return attention.digests
+
+    def output(marks: torch.Tensor | None) -> torch.Tensor:
+        with Interception(_MarkedPass(layers, places, marks)):
+            return run(pixels)
+
+    reference = digests(None)
+    unread: set[int] = set()
+    for marks in _all_marks(depth, tokens):
+        changes = _changes(reference, digests(marks))
+        for layer in range(depth - 1):
+            later = [change for number, change in changes.items() if layers[number] > layer]
+            is_read = any(bool((change[:, marks[layer]] > 0).any()) for change in later)
+            if bool(marks[layer].any()) and layer not in unread and not is_read:
+                unread.add(layer)
+                alone = torch.zeros_like(marks)
+                alone[layer] = bool(marks[layer].any())
+                # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
+                if not torch.equal(output(alone), output(None)):
+                    raise ConfigError(_beside(calls[layer], calls[layer + 1]))
+        marks[list(unread)] = False
+        for number, change in changes.items():
+            _check_change(number, layers[number], calls, change, marks)
+
+
+def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
+    """The marked tokens of several passes, ``"layer token"``: none twice, half of them in the first or last layer."""
+    passes, count = [], max(1, min(depth, tokens // 2))
+    for start in range(0, depth, count):
+        layers = torch.arange(start, min(depth, start + count))
+        for seed, order in enumerate((layers, layers.flip(0))):
+            marks = torch.zeros(depth, tokens, dtype=torch.bool)
+            shuffled = torch.randperm(tokens, generator=torch.Generator().manual_seed(seed + 1))
+            half = max(1, tokens // 2)
+            marks[order[0], shuffled[:half]] = True
+            for layer, own in zip(order[1:], shuffled[half:].chunk(len(order)), strict=False):
+                marks[layer, own] = True
+            passes.append(marks)
+    return passes
+
+
+def _changes(before: dict[int, torch.Tensor], after: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """How much each token changed in the queries, keys and values of each call, ``"3 token"``; infinite for NaN."""
+    if before.keys() != after.keys():
+        raise ConfigError("the number of calls of attention depends on what the layers write")
+    return {
+        number: torch.linalg.vector_norm(after[number] - digest, dim=-1).nan_to_num(torch.inf)
+        for number, digest in before.items()
+    }
+
+
+def _check_change(number: int, layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> None:
+    expected = marks[:layer].any(0)
+    for tokens in change:
+        changed = tokens > 0
+        if torch.equal(changed, expected):
+            continue
+        missing = [before for before in range(layer) if marks[before].any() and not changed[marks[before]].any()]
+        if missing:
+            raise ConfigError(_beside(calls[missing[-1]], number))
+        # Operations that read all tokens, such as a mean, change others, too, but less.
+        is_mixed = bool(changed[expected].all()) and correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
+        if not is_mixed:
+            raise ConfigError(
+                f"between the calls of attention {calls[layer - 1]} and {number}, tokens change places or mix "
+                f"({int(changed.sum())} change with {int(expected.sum())}); expected the same tokens in every layer"
+            )
+
+
+def _beside(first: int, second: int) -> str:
+    return (
+        f"the calls of attention {first} and {second} do not follow one another: what the one writes does not reach "
+        "what the other reads, as in branches side by side, an ensemble or several passes; expected layers in a row"
+    )
