@@ -261,7 +261,7 @@ def test_families_of_transformers_have_the_attention_that_it_returns(name: str, 
 
 def test_torchvision_needs_its_transforms_and_then_has_its_own_outputs() -> None:
     module = randomised(torchvision.models.VisionTransformer(48, 16, 2, 4, 32, 48, num_classes=1000))
-    with pytest.raises(VitvizError, match=r"^preprocessing: the module does not say .*transforms\(\)"):
+    with pytest.raises(VitvizError, match=r"the module does not say its normalisation; .*transforms\(\)"):
         load(module)
     transforms = torchvision.models.ViT_B_16_Weights.IMAGENET1K_V1.transforms()
     model = load(module, preprocessing=transforms)

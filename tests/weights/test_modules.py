@@ -19,11 +19,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no image size": ({"image_size": None}, "OwnViT: the module does not say its image_size; expected image_size = .*"),
     "no preparation": (
         {"normalisation": None},
-        "preprocessing: the module does not say how its images are prepared; expected preprocessing = a .*",
+        "OwnViT: the module does not say its normalisation; expected normalisation = .*; or preprocessing = a .*",
     ),
     "no labels": (
         {"labels": None},
-        r"OwnViT: the module does not say its labels; expected labels = 5 names .*, or \(\) where they are features",
+        r"OwnViT: the module does not say its labels; expected labels = 5 names .*, or \(\) where they are .*",
     ),
     "few labels": ({"labels": ["a"]}, r"OwnViT: an output of shape \(1, 5\) for 1 labels; expected 'batch class', .*"),
     "one text": ({"labels": "abcde"}, "labels = 'abcde': expected a name for each class from 0 on, .*"),
@@ -50,6 +50,52 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_wrong_or_missing_argument_is_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(VitvizError, match=f"^{message}$"):
         load_own(OwnViT(), **arguments)
+
+
+def pasted(error: VitvizError, module: nn.Module) -> vitviz.Model:
+    """The model that the call in a message opens."""
+    model: vitviz.Model = eval(str(error).partition("; such as ")[2], {"vitviz": vitviz, "module": module})
+    return model
+
+
+class Positions(OwnViT):
+    """A class that says nothing of itself, and runs on images of its own size only."""
+
+    def __init__(self, registers: int = 0) -> None:
+        super().__init__(registers=registers)
+        del self.cls_token
+        self.summary = nn.Parameter(torch.randn(1, 1, 32))
+        self.positions = nn.Parameter(torch.randn(1, 37 + registers, 32))
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        patches = self.embedding(pixels).flatten(2).transpose(1, 2)
+        return torch.cat([self.summary, patches, self.last_tokens], 1) + self.positions
+
+
+@pytest.mark.parametrize("registers", [0, 2])
+def test_one_message_asks_for_all_that_a_class_lacks_and_its_call_opens_it(registers: int) -> None:
+    module = Positions(registers)
+    with pytest.raises(
+        VitvizError, match="the module does not say its image_size, labels, prefix, normalisation; "
+    ) as e:
+        vitviz.load(module)
+    model = pasted(e.value, module)
+    assert model.network.config.layout(24, 24).token_count == 37 + registers
+    assert len(model.labels) == 5
+    # What was stated stays in the call.
+    with pytest.raises(VitvizError, match=r"does not say its image_size, labels; .*normalisation='clip'.*") as e:
+        vitviz.load(module, normalisation="clip", prefix=model.network.config.prefix)
+    assert pasted(e.value, module).network.config.prefix == model.network.config.prefix
+
+
+def test_a_class_that_runs_on_no_likely_size_is_asked_for_all_that_it_may_lack() -> None:
+    class Strict(OwnViT):
+        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+            assert tuple(pixels.shape[-2:]) == SIZE
+            return super().tokens(pixels)
+
+    with pytest.raises(VitvizError, match=r"does not say its image_size, labels, normalisation; .*image_size=224"):
+        vitviz.load(Strict())
 
 
 def test_arguments_of_modules_do_not_fit_checkpoints() -> None:

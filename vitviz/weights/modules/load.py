@@ -22,6 +22,15 @@ from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
+from vitviz.weights.modules.missing import (
+    MAX_EXTRA,
+    PATCH_SIZE_NOT_STATED,
+    Questions,
+    image_size_not_stated,
+    labels_not_stated,
+    likely_sizes,
+    prefix_not_stated,
+)
 from vitviz.weights.modules.outputs import choose_output, module_probability
 from vitviz.weights.modules.own_engine import ENGINES, with_engine
 from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing
@@ -41,6 +50,7 @@ from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
 
 Labels = Sequence[str] | Mapping[int, str]
 Error = TypeVar("Error", bound=VitvizError)
+NO_SIZE = (0, 0)
 
 
 def load_module(
@@ -82,21 +92,22 @@ def load_module(
     if device is not None:
         check_device(module, usable_device(device))
     size = check_size("image_size", image_size) or find_image_size(module)
-    if size is None:
-        raise _not_stated(module, name, "image_size", "the height and width of its images in pixels, such as 224")
     stated_patch = check_size("patch_size", patch_size)
     tokens = find_prefix(module) if prefix is None else check_prefix(prefix)
-    if tokens is None:
-        expected = "the names of its tokens that are no patches, such as ['cls', 'register 1']"
-        raise _not_stated(module, name, "prefix", expected)
+    stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
+    stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward, "engine": engine}
+    questions = Questions(name, stated)
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
-    first_refusal: ConfigError | ImageError | None = None
     known_channels = find_channels(module) or stated_channels
+    if size is None:
+        size = _likely_size(module, forward, stated_patch or find_patch_size(module, NO_SIZE), known_channels or 3)
+        questions.add(image_size_not_stated(size))
+    first_refusal: ConfigError | ImageError | None = None
     for channels in (3, 1) if known_channels is None else (known_channels,):
-        zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
+        zeros = torch.zeros(1, channels, *(size or NO_SIZE), dtype=dtype_of(module), device=device_of(module))
         try:
-            forward_function = default_forward(module, name, size) if forward is None else forward
-            result = first_output(name, module, forward_function, zeros)
+            forward_function = default_forward(module, name, size or NO_SIZE) if forward is None else forward
+            result = None if size is None else first_output(name, module, forward_function, zeros)
         except (ConfigError, ImageError) as error:
             first_refusal = first_refusal or error
             continue
@@ -108,13 +119,25 @@ def load_module(
         raise ConfigError(f"{name}: {reason}")
     classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
     forward_function, output, assumptions = choose_output(module, forward_function, result, classes)
-    stages = module_stages(module, forward_function, zeros, len(tokens))
-    patches = [stated_patch or find_patch_size(module, size)] if stated_patch or not stages.grids else stages.patches
     has_logits = isinstance(result, Mapping) and "logits" in result
-    class_names, label_source, labels_assumed = _find_labels(module, name, labels, output, has_logits)
-    assumptions += (f"labels {label_source}",) * labels_assumed
+    prepare = partial(module_preprocessing, module, preprocessing, normalisation)
+    labelling = questions.ask(lambda: _find_labels(module, labels, output, has_logits))
+    if size is None:
+        # It does not run on images of any size that was tried.
+        if prefix is None and not tokens:
+            questions.add(prefix_not_stated(None))
+        questions.ask(partial(prepare, (224, 224), (16, 16), channels))
+        raise _with_architecture(module, name, questions.error())
+    stages = module_stages(module, forward_function, zeros, len(tokens or ()))
+    found_patch = stated_patch or find_patch_size(module, size)
+    patches = [found_patch] if stated_patch or not stages.grids else stages.patches
+    extra = None if stages.grids or found_patch is None else stages.extra(found_patch)
+    if prefix is None and (tokens is None or (extra is not None and len(tokens) < extra <= MAX_EXTRA)):
+        questions.add(prefix_not_stated(extra))
     function, function_source = "softmax", ""
-    if class_names:
+    class_names, label_source, labels_assumed = labelling or ((), "", False)
+    assumptions += (f"labels {label_source}",) * labels_assumed
+    if class_names and not questions:
         function, function_source, is_assumed = module_probability(
             module, probability, partial(forward_function, module), zeros, len(class_names)
         )
@@ -122,9 +145,11 @@ def load_module(
     first_error: ConfigError | None = None
     for patch in patches:
         if patch is None:
-            expected = "the height and width of its patches in pixels, such as 16"
-            raise _not_stated(module, name, "patch_size", expected)
-        prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
+            questions.add(PATCH_SIZE_NOT_STATED)
+        preparation = questions.ask(partial(prepare, size, patch or size, channels))
+        if patch is None or preparation is None or labelling is None or tokens is None or questions:
+            raise _with_architecture(module, name, questions.error())
+        prepared, source = preparation
         # A class token that is added after the layers takes no part in their attention.
         prefix_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
         depth = None if stages.grids else find_depth(module)
@@ -166,9 +191,16 @@ def module_name(module: nn.Module) -> str:
     return full_name if full_name.count("/") <= 1 else PurePath(full_name).name
 
 
-def _not_stated(module: nn.Module, name: str, argument: str, expected: str) -> ConfigError:
-    error = ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {expected}")
-    return _with_architecture(module, name, error)
+def _likely_size(module: nn.Module, forward: Forward | None, patch: Size | None, channels: int) -> Size | None:
+    """The first of the likely image sizes on which the module runs; None if there is none."""
+    for size in likely_sizes(module, patch):
+        zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
+        try:
+            first_output("", module, forward or default_forward(module, "", size), zeros)
+        except (ConfigError, ImageError):
+            continue
+        return size
+    return None
 
 
 def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
@@ -181,22 +213,24 @@ def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
 
 
 def _find_labels(
-    module: nn.Module, name: str, labels: Labels | None, output: Any, has_logits: bool
+    module: nn.Module, labels: Labels | None, output: Any, has_logits: bool
 ) -> tuple[tuple[str, ...], str, bool]:
     """Names of the classes, their source, and whether they are assumed; no names without a classifier.
 
     Args:
         module: that may have a classifier.
-        name: of the module, for messages.
         labels: from the user.
-        output: of the module for an image.
+        output: of the module for an image; None if it is unknown.
         has_logits: whether the module calls its output logits.
 
     Raises:
-        ConfigError: the module does not state whether its outputs are classes, or the user's labels are not names.
+        NotStated: the module does not state whether its outputs are classes.
+        ConfigError: the user's labels are not names.
     """
     if labels is not None:
         return _check_labels(labels), "given", False
+    if output is None:
+        raise labels_not_stated(None)
     vector, package = primary_output(output), package_of(module)
     if not is_vector(vector) or package == "open_clip":
         return (), "no classifier", False
@@ -210,8 +244,7 @@ def _find_labels(
     if stated_classes == 0:
         return (), "no classifier", False
     if stated_classes != width:
-        expected = f"{width} names where its {width} outputs are classes, or () where they are features"
-        raise ConfigError(f"{name}: the module does not say its labels; expected labels = {expected}")
+        raise labels_not_stated(width)
     pretrained = getattr(module, "pretrained_cfg", None)
     stated_names = pretrained.get("label_names") if isinstance(pretrained, Mapping) else None
     config = {} if stated_names is None else {"pretrained_cfg": {"label_names": list(stated_names)}}

@@ -20,6 +20,7 @@ from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import read_timm_transform
+from vitviz.weights.modules.missing import NotStated
 
 Size = tuple[int, int]
 EXPECTED = (
@@ -47,7 +48,7 @@ def module_preprocessing(
         channels: of its images.
 
     Raises:
-        ConfigError: neither the module nor the user states it.
+        NotStated: neither the module nor the user states it.
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
     if isinstance(stated, Preprocessing):
@@ -69,10 +70,8 @@ def module_preprocessing(
         word("normalisation", normalisation, NORMALISATIONS, ConfigError)
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
         return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop"
-    raise ConfigError(
-        f"preprocessing: the module does not say how its images are prepared; {EXPECTED}; or normalisation = "
-        f"{choices(NORMALISATIONS)}, with a centred crop"
-    )
+    expected = f"{choices(NORMALISATIONS)}, with a centred crop"
+    raise NotStated("normalisation", f"{expected}; or {EXPECTED.removeprefix('expected ')}", "'half'")
 
 
 def as_sidecars(
