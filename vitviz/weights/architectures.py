@@ -179,7 +179,7 @@ ARCHITECTURES = (
     Architecture("SegGPT", "two pictures, one below the other, with a mask to each", ("seggpt",)),
     Architecture("a network for masks", MASKS, ("mask2former", "maskformer", "oneformer", "eomt", "eomt_dinov3")),
     Architecture("a detector", MASKS, ("rf_detr", "lw_detr", "grounding_dino", "mm_grounding_dino")),
-    Architecture("MAE", "a random part of the patches, and no others; mask_ratio=0 shows all", ("vit_mae",)),
+    Architecture("MAE", "a random part of the patches, in random order", ("vit_mae",)),
     Architecture("FocalNet", f"{NO_ATTENTION}, focal modulation", ("focalnet",), (r"\.modulation\.",)),
     Architecture("PoolFormer", NO_ATTENTION, ("poolformer", "metaformer"), (r"layer_scale1\.scale",)),
     Architecture("MLP-Mixer", NO_ATTENTION, ("mlp_mixer",), (r"mlp_tokens\.",)),

@@ -34,15 +34,21 @@ class DefaultForward:
         size: height and width of the module's images.
         is_named: whether its argument is called ``pixel_values``, as in transformers.
         interpolates: whether it interpolates positions only on request.
+        ordered_patch: side of a patch of MAE, which sorts patches by noise; None for another module.
     """
 
     size: Size
     is_named: bool
     interpolates: bool
+    ordered_patch: int | None = None
 
     def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
         is_other_size = self.interpolates and tuple(pixels.shape[-2:]) != self.size
-        options = {"interpolate_pos_encoding": True} if is_other_size else {}
+        options: dict[str, Any] = {"interpolate_pos_encoding": True} if is_other_size else {}
+        if self.ordered_patch is not None:
+            # Ascending noise keeps the order of the patches.
+            count = (pixels.shape[-2] // self.ordered_patch) * (pixels.shape[-1] // self.ordered_patch)
+            options["noise"] = torch.arange(count, device=pixels.device).float().expand(len(pixels), -1)
         return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
 
 
@@ -161,9 +167,15 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     patch = getattr(getattr(module, "config", None), "patch_size", None)
     if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in parameters and isinstance(patch, int):
         return FlexibleForward(patch)
-    if "grid_thw" not in parameters:
-        return DefaultForward(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
     config = getattr(module, "config", None)
+    if "grid_thw" not in parameters:
+        ordered_patch = patch if {"pixel_values", "noise"} <= parameters.keys() else None
+        ratio = getattr(config, "mask_ratio", 0)
+        if ordered_patch is not None and ratio:
+            remedy = "set module.config.mask_ratio = 0.0 and load it again"
+            raise ConfigError(f"{name}: mask_ratio = {ratio} leaves out a random part of the patches: {remedy}")
+        is_named, interpolates = "pixel_values" in parameters, "interpolate_pos_encoding" in parameters
+        return DefaultForward(size, is_named, interpolates, ordered_patch)
     model_type = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
     merge_size = getattr(config, "spatial_merge_size", None)
     if package_of(module) != "transformers" or model_type not in PACKED or not isinstance(patch, int) or not merge_size:
