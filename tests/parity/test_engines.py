@@ -23,6 +23,7 @@ from tests.parity.random_draws import SEED, silent
 from tests.reference_packages import timm, transformers
 from vitviz import Model, VisionTransformer, VitvizError, load
 from vitviz.models.capture import CapturedNetwork
+from vitviz.weights.modules import own_engine
 from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
@@ -222,6 +223,49 @@ def test_another_network_is_never_taken_for_the_module() -> None:
         load_tiny(module, engine="own")
     with pytest.raises(VitvizError, match=r"^engine 'ours': expected"):
         load_tiny(module, engine="ours")
+
+
+def test_a_capture_that_disagrees_with_the_network_of_its_family_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = own_engine.read_weights
+
+    def with_fewer_heads(*arguments: Any, **facts: Any) -> Any:
+        return read(*arguments, **{**facts, "heads": 3})
+
+    monkeypatch.setattr(own_engine, "read_weights", with_fewer_heads)
+    seen = "has 2 layers of 3 heads among 10 tokens, and the module was seen to have 2 layers of 6 heads among 10"
+    with pytest.raises(VitvizError, match=f"^vit_tiny_patch16_224: vitviz's network of its family {seen} tokens; "):
+        load_tiny(tiny())
+    assert load_tiny(tiny(), engine="module").engine == "module"
+
+
+def mae(**settings: Any) -> nn.Module:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    return randomised(transformers.ViTMAEModel(transformers.ViTMAEConfig(**sizes, image_size=48, **settings)))
+
+
+@pytest.mark.parametrize("engine", ["own", "module"])
+def test_mae_opens_with_all_its_patches_in_order(engine: str) -> None:
+    with silent():
+        module = mae(mask_ratio=0.0)
+        pixels = torch.randn(1, 3, 48, 64)
+        trace = load(module, normalisation="half", engine=engine).network.encode(pixels).traces[0]
+        module.set_attn_implementation("eager")
+        noise = {"noise": torch.arange(12.0)[None], "interpolate_pos_encoding": True}
+        expected = module(pixel_values=pixels, output_attentions=True, **noise).attentions
+    assert trace.layers == len(expected) == 2
+    for layer, weights in enumerate(expected):
+        assert float((trace.weights(layer) - weights[0]).abs().max()) <= TOLERANCE
+
+
+def test_mae_that_leaves_patches_out_says_how_it_opens() -> None:
+    with silent():
+        module = mae()
+        with pytest.raises(
+            VitvizError, match=r"mask_ratio = 0\.75 leaves out .*: set module\.config\.mask_ratio = 0 and"
+        ):
+            load(module, normalisation="half")
+        module.config.mask_ratio = 0
+        assert load(module, normalisation="half").network.config.depth == 2
 
 
 # A copy is one of the weights as they were.

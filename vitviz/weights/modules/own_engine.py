@@ -34,6 +34,10 @@ ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick gelu", "GELUTanh": "gelu tanh
 POOLS = {"token": "cls", "tok": "cls", "avg": "mean", "map": "attention"}
 
 
+class _Disagreement(ConfigError):
+    """vitviz's own network has other layers, heads or tokens than the module seems to have."""
+
+
 def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forward: bool) -> Model:
     """The model with the requested network; by default with vitviz's own network if that agrees with the module.
 
@@ -46,7 +50,8 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
         has_forward: whether the user passed a function that calls the module.
 
     Raises:
-        ConfigError: ``engine`` is ``"own"``, and vitviz has no network for the module, or the numbers differ.
+        ConfigError: ``engine`` is ``"own"``, and vitviz has no network for the module, or the numbers differ; or it is
+            None, and that network has other layers, heads or tokens than were captured.
     """
     reason = "as requested"
     if engine != "module":
@@ -58,6 +63,8 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
         except VitvizError as error:
             if engine == "own":
                 raise ConfigError(f"engine 'own': {error}; expected engine = 'module'") from None
+            if isinstance(error, _Disagreement):
+                raise ConfigError(f"{captured.name}: {error}; engine = 'module' shows what was captured") from None
             reason = str(error)
     return replace(captured, card={**captured.card, "engine": f"the module itself: {reason}"})
 
@@ -81,7 +88,8 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
         for each in (ours, theirs)
     ]
     if sizes[0] != sizes[1]:
-        raise ConfigError(
+        is_as_large = sizes[0][:-1] == sizes[1][:-1] and len(ours.prefix) != len(theirs.prefix)
+        raise (_Disagreement if is_as_large else ConfigError)(
             f"its own network is made for other images or tokens, {sizes[0]}, than the module, {sizes[1]}"
         )
     generator = torch.Generator().manual_seed(0)
@@ -107,12 +115,12 @@ def _compare(copied: VisionTransformer, captured: Network, pixels: torch.Tensor,
     """
     their_encoding, our_encoding = captured.encode(pixels), copied.encode(pixels)
     our_trace, their_trace = our_encoding.traces[0], their_encoding.traces[0]
-    if (our_trace.layout, our_trace.layers, our_trace.heads) != (
-        their_trace.layout,
-        their_trace.layers,
-        their_trace.heads,
-    ):
-        raise ConfigError(f"its own network's trace is {our_trace}, the module's {their_trace}")
+    ours, theirs = (
+        f"{trace.layers} layers of {trace.heads} heads among {trace.layout.token_count} tokens"
+        for trace in (our_trace, their_trace)
+    )
+    if ours != theirs:
+        raise _Disagreement(f"vitviz's network of its family has {ours}, and the module was seen to have {theirs}")
     if has_classes:
         _require_close("logits", our_encoding.logits, their_encoding.logits)
     try:
