@@ -88,6 +88,30 @@ def test_one_message_asks_for_all_that_a_class_lacks_and_its_call_opens_it(regis
     assert pasted(e.value, module).network.config.prefix == model.network.config.prefix
 
 
+class Flat(OwnViT):
+    """Patches by a linear map, and positions in a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.cls_token
+        self.embedding = nn.Linear(48, 32)
+        self.position_table = nn.Embedding(38, 32)
+        self.summary = nn.Parameter(torch.randn(2, 32))
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        patches = self.embedding(nn.functional.unfold(pixels, 4, stride=4).mT)
+        return torch.cat([self.summary[None], patches], 1) + self.position_table.weight
+
+
+def test_the_patches_of_a_linear_map_are_asked_for_with_all_else() -> None:
+    module = Flat().eval()
+    lacks = "does not say its image_size, labels, patch_size, prefix, normalisation; "
+    with pytest.raises(VitvizError, match=lacks) as error:
+        vitviz.load(module)
+    config = pasted(error.value, module).network.config
+    assert (config.image_height, config.patch_height, config.prefix) == (24, 4, ("cls", "register 1"))
+
+
 def test_a_class_that_runs_on_no_likely_size_is_asked_for_all_that_it_may_lack() -> None:
     class Strict(OwnViT):
         def tokens(self, pixels: torch.Tensor) -> torch.Tensor:

@@ -23,12 +23,12 @@ from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
 from vitviz.weights.modules.missing import (
-    MAX_EXTRA,
-    PATCH_SIZE_NOT_STATED,
     Questions,
     image_size_not_stated,
     labels_not_stated,
+    likely_patch,
     likely_sizes,
+    patch_size_not_stated,
     prefix_not_stated,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
@@ -126,13 +126,20 @@ def load_module(
         # It does not run on images of any size that was tried.
         if prefix is None and not tokens:
             questions.add(prefix_not_stated(None))
+        if not stated_patch and find_patch_size(module, NO_SIZE) is None:
+            questions.add(patch_size_not_stated(None))
         questions.ask(partial(prepare, (224, 224), (16, 16), channels))
         raise _with_architecture(module, name, questions.error())
     stages = module_stages(module, forward_function, zeros, len(tokens or ()))
     found_patch = stated_patch or find_patch_size(module, size)
+    if found_patch is None and not stages.grids:
+        found_patch = None if stages.tokens is None else likely_patch(stages.tokens, size)
+        questions.add(patch_size_not_stated(found_patch))
     patches = [found_patch] if stated_patch or not stages.grids else stages.patches
     extra = None if stages.grids or found_patch is None else stages.extra(found_patch)
-    if prefix is None and (tokens is None or (extra is not None and len(tokens) < extra <= MAX_EXTRA)):
+    # Of more tokens than patches, the patch size may be wrong.
+    is_short = extra is not None and 2 * extra < (stages.tokens or 0)
+    if prefix is None and (tokens is None or (is_short and len(tokens) < (extra or 0))):
         questions.add(prefix_not_stated(extra))
     function, function_source = "softmax", ""
     class_names, label_source, labels_assumed = labelling or ((), "", False)
@@ -144,8 +151,6 @@ def load_module(
         assumptions += (f"probability {function}: {function_source}",) * is_assumed
     first_error: ConfigError | None = None
     for patch in patches:
-        if patch is None:
-            questions.add(PATCH_SIZE_NOT_STATED)
         preparation = questions.ask(partial(prepare, size, patch or size, channels))
         if patch is None or preparation is None or labelling is None or tokens is None or questions:
             raise _with_architecture(module, name, questions.error())

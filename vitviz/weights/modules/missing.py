@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.models.capture.grids import grid_of
 from vitviz.weights.modules.sizes import Size
 
 Value = TypeVar("Value")
-# Most tokens that are not patches, when an image size is guessed from the number of positions.
+# Most tokens that are not patches, and sides of patches, when sizes are guessed from a number of tokens.
 MAX_EXTRA = 9
+LIKELY_PATCHES = (16, 14, 8, 32, 4, 12, 7, 2)
 # Longest list of labels that a message spells out.
 MAX_LABELS = 8
 
@@ -74,7 +76,10 @@ def _code(value: Any) -> str:
     return repr(value) if isinstance(value, int | str | tuple | list) and len(repr(value)) <= 60 else "…"
 
 
-PATCH_SIZE_NOT_STATED = NotStated("patch_size", "the height and width of its patches in pixels, such as 16", "16")
+def patch_size_not_stated(patch: Size | None) -> NotStated:
+    """That a module does not state the size of its patches, which is likely to be ``patch``, if that is known."""
+    expected = "the height and width of its patches in pixels, such as 16"
+    return NotStated("patch_size", expected, _side_or_sides(patch or (16, 16)))
 
 
 def labels_not_stated(width: int | None) -> NotStated:
@@ -99,19 +104,31 @@ def prefix_not_stated(extra: int | None) -> NotStated:
 def image_size_not_stated(size: Size | None) -> NotStated:
     """That a module does not state the size of its images; it runs on images of ``size``, if that is known."""
     expected = "the height and width of its images in pixels, such as 224"
-    height, width = size or (224, 224)
-    return NotStated("image_size", expected, repr(height if height == width else (height, width)))
+    return NotStated("image_size", expected, _side_or_sides(size or (224, 224)))
+
+
+def _side_or_sides(size: Size) -> str:
+    return repr(size[0] if size[0] == size[1] else size)
+
+
+def likely_patch(tokens: int, size: Size) -> Size | None:
+    """The patches that cut an image into as many as there are tokens, or a few less; None if there are none."""
+    grids = (grid_of(tokens - extra, size) for extra in range(min(tokens, MAX_EXTRA + 1)))
+    return next(((size[0] // grid[0], size[1] // grid[1]) for grid in grids if grid is not None), None)
 
 
 def likely_sizes(module: nn.Module, patch: Size | None) -> Iterator[Size]:
-    """Square images whose patches could be as many as a parameter has positions, and then one of 224 pixels."""
-    counts = [
-        parameter.shape[-2]
-        for name, parameter in module.named_parameters()
-        if parameter.ndim in (2, 3) and ("pos" in name or (parameter.ndim == 3 and len(parameter) == 1))
-    ]
-    for count in counts if patch is not None else ():
+    """Square images whose patches could be as many as a tensor has positions, and then one of 224 pixels."""
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    counts = {
+        tensor.shape[-2]
+        for name, tensor in tensors
+        if tensor.ndim in (2, 3) and ("pos" in name or (tensor.ndim == 3 and len(tensor) == 1))
+    }
+    for count in sorted(counts, reverse=True):
         for patches in range(count, max(3, count - MAX_EXTRA), -1):
-            if isqrt(patches) ** 2 == patches and patch is not None:
-                yield isqrt(patches) * patch[0], isqrt(patches) * patch[1]
+            side = isqrt(patches)
+            if side**2 == patches:
+                for height, width in ((each, each) for each in LIKELY_PATCHES) if patch is None else (patch,):
+                    yield side * height, side * width
     yield 224, 224
