@@ -161,6 +161,25 @@ class Decoder(OwnViT):
         return self.classifier((queries + self.decoder[1](queries, tokens, tokens)[0]).mean(1))
 
 
+class Autoencoder(OwnViT):
+    """Layers of a decoder, of the same sizes, behind a norm and a linear map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.ModuleList(Layer("fused", None, False, HEADS) for _ in range(2))
+        self.embed = nn.Linear(WIDTH, WIDTH)
+        randomised(self)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        tokens = self.embed(self.norm(tokens)) + 0.1
+        for layer in self.decoder:
+            tokens = layer(tokens)
+        return self.classifier(tokens.mean(1))
+
+
 class Moving(OwnViT):
     """Moves tokens to other places behind the first layer."""
 
@@ -201,6 +220,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "masked again": (MaskedAgain, "between the calls of attention 2 and 3, tokens change places or mix .*"),
     "ensemble": (Ensemble, BESIDE),
     "decoder": (Decoder, BESIDE),
+    "autoencoder": (Autoencoder, "residual connections join layers 0 to 2 and 3 to 4 among themselves, but not .*"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "unseen": (Unseen, f"{MOVED}; .*; layer 1: exp of its scores or weights"),
 }

@@ -80,7 +80,9 @@ class StreamTap:
         return result
 
 
-def find_stream(run: Run, pixels: torch.Tensor, tokens: int, calls: tuple[int, ...]) -> ResidualStream | None:
+def find_stream(
+    run: Run, pixels: torch.Tensor, tokens: int, calls: tuple[int, ...], is_depth_stated: bool
+) -> ResidualStream | None:
     """The residual stream of a module; None if its layers' additions form none, or its output reads other tokens.
 
     Args:
@@ -88,10 +90,22 @@ def find_stream(run: Run, pixels: torch.Tensor, tokens: int, calls: tuple[int, .
         pixels: ``"1 channel height width"``.
         tokens: number of tokens in each of its layers.
         calls: number of each layer's call of attention.
+        is_depth_stated: whether the module states that these are its layers.
+
+    Raises:
+        ConfigError: residual connections join the layers before one, and those from it on, but not both, and the module
+            does not state that all are layers.
     """
     chain = _Chain(tokens, calls)
     with Interception(chain.on_call, chain):
         run(pixels)
+    gaps = [layer for layer in range(1, len(calls)) if layer not in chain.joined]
+    if len(gaps) == 1 and chain.joined and not is_depth_stated:
+        parts = f"layers 0 to {gaps[0] - 1} and {gaps[0]} to {len(calls) - 1}"
+        raise ConfigError(
+            f"residual connections join {parts} among themselves, but not with each other, as in an encoder and a "
+            "decoder: expected one of them, as a module of its own or by a forward=… that ends behind it"
+        )
     stream = chain.stream()
     return stream if stream is not None and _determines_output(run, pixels, stream) else None
 
@@ -163,6 +177,11 @@ class _Chain:
     current: torch.Tensor | None = None
     start: tuple[int, int] | None = None
     ends: dict[int, int] = field(default_factory=dict)
+    joined: set[int] = field(default_factory=set)
+    """The layers whose additions continue those of the layer before."""
+    layer: int = -1
+    sums: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
+    """The last sum of the layer before, and that of this one."""
 
     def on_call(self, call: AttentionCall) -> torch.Tensor:
         self.calls += 1
@@ -175,10 +194,20 @@ class _Chain:
             # What comes behind another call after the layers is not theirs.
             if layer >= 0 and self.calls <= self.layers[-1] + 1:
                 self._follow(number, layer, args, result)
+                self._join(layer, args, result)
         if layer == 0 and self.current is None and isinstance(result, torch.Tensor):
             # Results since the first layer's attention, as opposed to the tokens to which they are added.
             self.branch.append(result)
         return result
+
+    def _join(self, layer: int, args: tuple[Any, ...], result: torch.Tensor) -> None:
+        if layer != self.layer:
+            self.layer, self.sums = layer, (self.sums[1], None)
+        before, current = self.sums
+        if current is None or any(operand is current for operand in args):
+            self.sums = before, result
+            if any(operand is before for operand in args):
+                self.joined.add(layer)
 
     def _follow(self, number: int, layer: int, args: tuple[Any, ...], result: torch.Tensor) -> None:
         if self.current is not None:

@@ -160,7 +160,7 @@ def _check_change(number: int, layer: int, calls: Sequence[int], change: torch.T
         is_mixed = bool(changed[expected].all()) and correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
         if not is_mixed:
             raise ConfigError(
-                f"between the calls of attention {calls[layer - 1]} and {number}, tokens change places or mix "
+                f"between the calls of attention {calls[max(0, layer - 1)]} and {number}, tokens change places or mix "
                 f"({int(changed.sum())} change with {int(expected.sum())}); expected the same tokens in every layer"
             )
 

@@ -181,7 +181,8 @@ def verify_capture(
         raise ConfigError(f"{error}{lost}") from None
     if not verified.is_global:
         return verified
-    return replace(verified, stream=find_stream(run, pixels, verified.structure.tokens, verified.calls))
+    tokens, is_stated = verified.structure.tokens, stated_depth is not None
+    return replace(verified, stream=find_stream(run, pixels, tokens, verified.calls, is_stated))
 
 
 def _verify_calls(
