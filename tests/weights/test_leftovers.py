@@ -333,13 +333,13 @@ def test_open_facts_of_the_small_model_are_all_that_timm_leaves_open() -> None:
     assert set(OPEN) == {"heads", "activation", "norm_epsilon", "pooling", "position_rule"}
 
 
-SMALL = "vit_small_patch16_224"
+VIT_SMALL = "vit_small_patch16_224"
 
 
 @pytest.fixture(scope="module")
 def moco() -> nn.Module:
     """MoCo v3's ViT-S, which has twice the heads of timm's and the same shapes."""
-    return randomised(timm.create_model(SMALL, num_heads=12, depth=12, num_classes=0))
+    return randomised(timm.create_model(VIT_SMALL, num_heads=12, depth=12, num_classes=0))
 
 
 def test_a_name_of_timms_does_not_settle_the_heads_of_other_code(moco: nn.Module, tmp_path: Path) -> None:
@@ -347,17 +347,17 @@ def test_a_name_of_timms_does_not_settle_the_heads_of_other_code(moco: nn.Module
     head = {"module.base_encoder.head.0.weight": torch.ones(8, 384), "module.base_encoder.head.1.weight": torch.ones(8)}
     torch.save({"state_dict": {**prefixed("module.base_encoder.", moco.state_dict()), **head}}, path)
     with pytest.raises(CheckpointError, match=r"has 6 heads, but these keys, 'module\.base_encoder\.…'.*heads=…"):
-        vitviz.load(path, architecture=SMALL)
-    model = vitviz.load(path, architecture=SMALL, heads=12)
+        vitviz.load(path, architecture=VIT_SMALL)
+    model = vitviz.load(path, architecture=VIT_SMALL, heads=12)
     torch.testing.assert_close(model.network(pixels), moco(pixels), rtol=0, atol=1e-4)
 
 
 def test_heads_that_disagree_with_the_name_are_asked_for(moco: nn.Module, tmp_path: Path) -> None:
     path, pixels = tmp_path / "encoder.pth", torch.randn(1, 3, 224, 224)
     torch.save(prefixed("model.", moco.state_dict()), path)
-    assert vitviz.load(path, architecture=SMALL).network.config.heads == 6
+    assert vitviz.load(path, architecture=VIT_SMALL).network.config.heads == 6
     with pytest.raises(CheckpointError, match="has 6 heads, but heads = 12 is stated") as caught:
-        vitviz.load(path, architecture=SMALL, heads=12)
+        vitviz.load(path, architecture=VIT_SMALL, heads=12)
     (proposed,) = re.findall("one of them: (heads=12, .*) in place of", str(caught.value))
     model = vitviz.load(path, **eval(f"dict({proposed})"))
     torch.testing.assert_close(model.network(pixels), moco(pixels), rtol=0, atol=1e-4)
