@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.parity.random_draws import silent
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz import VitvizError, load
+from vitviz import Model, VitvizError, load
 
 pytestmark = pytest.mark.parity
+SMALL = {"img_size": 32, "num_classes": 5}
 
 
 def test_timm_says_everything() -> None:
@@ -49,6 +54,38 @@ def test_open_clip_says_how_its_tower_prepares_pictures() -> None:
         model = load(module)
     assert model.labels == ()
     assert (model.preprocessing.height, model.preprocessing.mean) == (48, (0.1, 0.1, 0.1))
+
+
+def assumed(model: Model) -> list[str]:
+    return [text for text in model.assumptions if text.startswith("preprocessing ")]
+
+
+def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: Path) -> None:
+    with silent():
+        module = timm.create_model("vit_tiny_patch16_224", depth=1, img_size=32, num_classes=5).eval()
+        timm.models.save_for_hf(module, tmp_path / "whole", safe_serialization=True, model_args={"depth": 1, **SMALL})
+        stated = timm.create_model(f"local-dir:{tmp_path / 'whole'}").eval()
+    [assumption] = assumed(load(module))
+    assert "crop to 0.9, bicubic" in assumption and "only the package's default states mean, std" in assumption
+    assert assumed(load(stated)) == assumed(load(tmp_path / "whole")) == []
+    assert assumed(load(module, preprocessing=timm.data.resolve_model_data_config(module))) == []
+    # A configuration that somebody wrote by hand.
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    del config["pretrained_cfg"]["crop_pct"]
+    (tmp_path / "whole" / "config.json").write_text(json.dumps(config))
+    for engine in (None, "module"):
+        [assumption] = assumed(load(tmp_path / "whole", engine=engine))
+        assert "crop to 0.875" in assumption
+
+
+def test_open_clips_default_is_assumed() -> None:
+    with silent():
+        clip = open_clip.CLIP(24, {"image_size": 48, "patch_size": 16, "width": 64, "layers": 1}, {"width": 64})
+        module = clip.visual.eval()
+        module.preprocess_cfg = asdict(open_clip.transform.PreprocessCfg(size=48))
+        assert len(assumed(load(module))) == 1
+        module.preprocess_cfg |= {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+        assert assumed(load(module)) == []
 
 
 REFUSED = {

@@ -191,7 +191,7 @@ def _find_rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None)
         rule = read_rule(sidecars, channels)
         if rule is not None and normalisation is not None:
             mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-            return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std})
+            return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std}, defaults=())
         if rule is not None:
             return rule
     return None

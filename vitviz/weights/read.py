@@ -144,27 +144,28 @@ def read_weights(
     config = infer_config(checkpoint, facts)
     default, patch = _default_preprocessing(checkpoint, config), (config.patch_height, config.patch_width)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
-    preprocessing, source = read_preprocessing(sidecars, *size, default, patch, any_size)
+    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, any_size)
     is_default, normalisation = source == NOT_STATED, facts.get("normalisation")
     if is_default:
         source = checkpoint.family.default_transform.source
     if normalisation is not None and (is_default or "normalisation" in overrides):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
-    if is_default and "normalisation" not in overrides:
-        source += "; no file beside the checkpoint says it; say normalisation=… where yours differs"
-        checkpoint.assume("preprocessing", _summary(preprocessing), source)
+    addition = "; no file beside the checkpoint says it" if is_default else addition
+    if addition and "normalisation" not in overrides:
+        source += f"{addition}; say normalisation=… where yours differs"
+        checkpoint.assume("preprocessing", summarise(preprocessing), source)
     else:
-        checkpoint.record("preprocessing", _summary(preprocessing), source)
+        checkpoint.record("preprocessing", summarise(preprocessing), source)
     labels, label_source, labels_assumed = read_labels(sidecars, config.classes)
     (checkpoint.assume if labels_assumed else checkpoint.record)(
         "labels", f"{len(labels):,}" if labels else "none", label_source
     )
     if config.classes:
-        function, source, is_assumed = read_probability(sidecars.config, config.classes)
+        function, function_source, is_assumed = read_probability(sidecars.config, config.classes)
         if "probability" not in overrides:
             config = replace(config, probability=function)
-            (checkpoint.assume if is_assumed else checkpoint.record)("probability", function, source)
+            (checkpoint.assume if is_assumed else checkpoint.record)("probability", function, function_source)
     for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in ignored_files]):
         checkpoint.ignored[entry] = LEFT_OUT
     network = assemble(checkpoint, facts, config, max_bytes)
@@ -198,7 +199,7 @@ def _native_reading(file: str, model: Model, family: str | None, overrides: Mapp
     checks = [
         Check("family", "vitviz's own", header),
         *describe(model.network.config, header, header),
-        Check("preprocessing", _summary(model.preprocessing), header),
+        Check("preprocessing", summarise(model.preprocessing), header),
         Check("labels", f"{len(model.labels):,}", header),
     ]
     if model.snapshots is not None:
@@ -269,7 +270,8 @@ def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int,
     return config.image_height, config.image_width
 
 
-def _summary(preprocessing: Preprocessing) -> str:
+def summarise(preprocessing: Preprocessing) -> str:
+    """A preprocessing in one line."""
     fractions = {"crop": preprocessing.crop_fraction, "squash": preprocessing.squash_fraction}
     fraction = fractions.get(preprocessing.fit, 1)
     # A crop with fraction 1 still cuts the longer side.

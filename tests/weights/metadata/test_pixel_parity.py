@@ -31,7 +31,7 @@ def picture(width: int, height: int) -> Image.Image:
 
 
 def read(folder: Path, height: int, width: int, patch: int = 1) -> Preprocessing:
-    preprocessing, _ = read_preprocessing(Sidecars.read(folder), height, width, UNUSED, (patch, patch))
+    preprocessing, *_ = read_preprocessing(Sidecars.read(folder), height, width, UNUSED, (patch, patch))
     return preprocessing
 
 

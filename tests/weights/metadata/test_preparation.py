@@ -29,7 +29,7 @@ def preprocessing(sidecars: Sidecars, height: int = 224, width: int = 224) -> Pr
 
 
 def test_without_files_it_is_the_familys_convention_at_the_networks_size() -> None:
-    found, sentence = read_preprocessing(Sidecars(config={"model_type": "vit"}), 32, 48, DEFAULT)
+    found, sentence, _ = read_preprocessing(Sidecars(config={"model_type": "vit"}), 32, 48, DEFAULT)
     assert found == Preprocessing(32, 48, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "native")
     assert sentence.startswith("the family's convention")
 
@@ -49,6 +49,36 @@ def test_timms_older_flat_file_says_the_same() -> None:
     assert source(flat) == "timm's config.json"
     # transformers' own files have some of these names too.
     assert source(Sidecars({"model_type": "vit", "architecture": "vit", **TIMM})).startswith("the family's convention")
+
+
+WHOLE_TIMM = {**TIMM, "interpolation": "bicubic"}
+WHOLE_VIT = {**VIT, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+WHOLE_CLIP = {**WHOLE_VIT, "image_processor_type": "CLIPImageProcessor", "crop_size": 224}
+WHOLE_OPEN_CLIP = {**OPEN_CLIP["preprocess_cfg"], "interpolation": "bicubic"}
+
+
+def without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("sidecars", "missing"),
+    [
+        (Sidecars({"pretrained_cfg": WHOLE_TIMM}), ""),
+        (Sidecars({"pretrained_cfg": without(WHOLE_TIMM, "crop_pct")}), "crop_pct"),
+        (Sidecars({"architecture": "vit_base_patch16_224"}), "mean, std, crop_pct, interpolation"),
+        (Sidecars({}, WHOLE_VIT), ""),
+        (Sidecars({}, without(WHOLE_VIT, "resample", "image_mean")), "resample, image_mean"),
+        (Sidecars({}, {**without(WHOLE_VIT, "image_mean"), "do_normalize": False}), ""),
+        (Sidecars({}, WHOLE_CLIP), ""),
+        (Sidecars({}, without(WHOLE_CLIP, "crop_size")), "crop_size"),
+        (Sidecars({}, {}, {"preprocess_cfg": WHOLE_OPEN_CLIP}), ""),
+        (Sidecars({}, {}, {"model_cfg": {"vision_cfg": {"image_size": 224}}}), "mean, std, interpolation"),
+    ],
+)
+def test_what_only_the_packages_default_states_is_named(sidecars: Sidecars, missing: str) -> None:
+    *_, addition = read_preprocessing(sidecars, 224, 224, DEFAULT, (8, 8))
+    assert addition == (f"; only the package's default states {missing}" if missing else "")
 
 
 def test_timms_squash_may_keep_a_part() -> None:
@@ -142,7 +172,7 @@ def test_one_number_is_that_of_every_channel() -> None:
     grey = Preprocessing(8, 8, (0.5,), (0.5,))
     with pytest.raises(CheckpointError, match="do_convert_rgb = True: expected false for a model of one channel"):
         read_preprocessing(Sidecars({}, {**VIT, "image_mean": 0.13, "do_convert_rgb": True}), 28, 28, grey)
-    found, _ = read_preprocessing(Sidecars({}, {**VIT, "image_mean": 0.13, "image_std": [0.3]}), 28, 28, grey)
+    found, *_ = read_preprocessing(Sidecars({}, {**VIT, "image_mean": 0.13, "image_std": [0.3]}), 28, 28, grey)
     assert (found.mean, found.std) == ((0.13,), (0.3,))
     with pytest.raises(CheckpointError, match=r"image_std = \[0.3\]: expected 3 numbers"):
         preprocessing(Sidecars({}, {**VIT, "image_std": [0.3]}))
@@ -173,16 +203,16 @@ def test_a_size_of_the_networks_grid_is_kept_whatever_the_patch_divides() -> Non
     timm = {"pretrained_cfg": {**TIMM, "input_size": [3, 384, 384]}}
     clip = {"model_cfg": {"vision_cfg": {"image_size": 384}}}
     for sidecars in (Sidecars({}, siglip), Sidecars(timm), Sidecars({}, {}, clip)):
-        found, sentence = read_preprocessing(sidecars, 378, 378, DEFAULT, (14, 14))
+        found, sentence, _ = read_preprocessing(sidecars, 378, 378, DEFAULT, (14, 14))
         assert (found.height, found.width) == (384, 384)
         assert ";" not in sentence
-        found, sentence = read_preprocessing(sidecars, 364, 378, DEFAULT, (14, 14))
+        found, sentence, _ = read_preprocessing(sidecars, 364, 378, DEFAULT, (14, 14))
         assert (found.height, found.width) == (364, 378)
         assert sentence.endswith("; not at its 384×384 pixels but at the 364×378 that the network was trained at")
-        found, sentence = read_preprocessing(sidecars, 224, 224, DEFAULT, (14, 14), any_size=True)
+        found, sentence, _ = read_preprocessing(sidecars, 224, 224, DEFAULT, (14, 14), any_size=True)
         assert (found.height, found.width) == (384, 384)
         assert ";" not in sentence
-        found, _ = read_preprocessing(sidecars, 800, 800, DEFAULT, (400, 400), any_size=True)
+        found, *_ = read_preprocessing(sidecars, 800, 800, DEFAULT, (400, 400), any_size=True)
         assert (found.height, found.width) == (800, 800), "not one whole patch"
 
 
@@ -192,7 +222,7 @@ def test_a_size_of_the_networks_grid_is_kept_whatever_the_patch_divides() -> Non
 def test_naflex_has_the_number_of_patches_that_its_file_states(count: int, grid: tuple[int, int]) -> None:
     values = {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": count, "patch_size": 8}
     sidecars = Sidecars({}, values)
-    found, sentence = read_preprocessing(sidecars, 128, 128, DEFAULT, (8, 8))
+    found, sentence, _ = read_preprocessing(sidecars, 128, 128, DEFAULT, (8, 8))
     naflex = {"rounding": "transformers", "backend": "torchvision"}
     assert found == Preprocessing(grid[0] * 8, grid[1] * 8, *HALVES, "native", 1.0, "bilinear", **naflex)
     assert sentence == "preprocessor_config.json"

@@ -200,7 +200,7 @@ def prepare(package: str, values: dict[str, Any], channels: int, size: tuple[int
     sidecars, side = sidecars_of(package, values), values.get("patch_size", PATCH)
     unused = Preprocessing(8, 8, (0.1,) * channels, (0.9,) * channels, "native")
     grid = size[0] // side * side, size[1] // side * side
-    preprocessing, _ = read_preprocessing(sidecars, *grid, unused, (side, side))
+    preprocessing, *_ = read_preprocessing(sidecars, *grid, unused, (side, side))
     for part in ("config", "preprocessor", "open_clip"):
         # The entries of networks and classes are others' to read.
         getattr(sidecars, part).skip(("architecture", "model_cfg"))

@@ -135,12 +135,19 @@ def read_image_processor(sidecars: Sidecars, channels: int) -> PreprocessingRule
         # This processor pads patches, not pixels.
         section.skip(("size", "default_to_square", "crop_size", "do_pad", "pad_size"))
         patch, size = _read_patches(section)
-        return PreprocessingRule(section.place, {**arguments, "fit": "native"}, size, patch)
+        return PreprocessingRule(section.place, {**arguments, "fit": "native"}, size, patch, _defaults(section, ()))
     if section.flag("do_pad", False):
         raise section.refuse("do_pad", "false: vitviz does not pad pictures")
     section.skip(("pad_size",))
     fit, size = _read_size(section, processor)
-    return PreprocessingRule(section.place, {**arguments, **fit}, size)
+    sizes = ("size", "crop_size") if section.flag("do_center_crop", processor.crops) else ("size",)
+    return PreprocessingRule(section.place, {**arguments, **fit}, size, defaults=_defaults(section, sizes))
+
+
+def _defaults(section: Settings, sizes: tuple[str, ...]) -> tuple[str, ...]:
+    """The entries among these sizes, and those of every processor, that its class alone states."""
+    moments = ("image_mean", "image_std") if section.flag("do_normalize", True) else ()
+    return tuple(name for name in (*sizes, "resample", *moments) if section.get(name) is None)
 
 
 def _find_processor(section: Settings, model_type: object) -> ImageProcessor:

@@ -34,4 +34,5 @@ def read_open_clip_transform(sidecars: Sidecars, channels: int) -> Preprocessing
     if arguments["fit"] == "crop" and size is not None and size[0] != size[1]:
         # image_transform ignores the file's interpolation here.
         arguments["interpolation"] = "bicubic"
-    return PreprocessingRule(config.place, arguments, None if size is None else (size[0], size[1]))
+    defaults = tuple(name for name in ("mean", "std", "interpolation") if not section.get(name))
+    return PreprocessingRule(config.place, arguments, None if size is None else (size[0], size[1]), defaults=defaults)

@@ -27,8 +27,9 @@ def read_preprocessing(
     default: Preprocessing,
     patch: tuple[int, int] = (1, 1),
     any_size: bool = False,
-) -> tuple[Preprocessing, str]:
-    """The checkpoint's preprocessing, and a sentence with its source.
+) -> tuple[Preprocessing, str, str]:
+    """The checkpoint's preprocessing, a sentence with its source, and an addition if only its package's defaults state
+    some of it.
 
     timm's file takes precedence over that of transformers, and this over that of open_clip. If a file states another
     grid of patches than the network's, the same fraction of the picture is kept, and the sentence says so.
@@ -46,5 +47,6 @@ def read_preprocessing(
     for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):
         rule = read_rule(sidecars, len(default.mean))
         if rule is not None:
-            return rule.fit_network(image_height, image_width, patch, any_size)
-    return replace(default, height=image_height, width=image_width), NOT_STATED
+            preprocessing, source = rule.fit_network(image_height, image_width, patch, any_size)
+            return preprocessing, source, rule.assumption
+    return replace(default, height=image_height, width=image_width), NOT_STATED, ""

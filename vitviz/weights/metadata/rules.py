@@ -26,12 +26,19 @@ class PreprocessingRule:
         arguments: of :class:`Preprocessing`, without the size.
         size: height and width of the input in the file, if any.
         patch: side of the patches in the file, if any; the size then follows from the number of patches.
+        defaults: entries that only the package's defaults state.
     """
 
     source: str
     arguments: Mapping[str, Any]
     size: tuple[int, int] | None
     patch: int | None = None
+    defaults: tuple[str, ...] = ()
+
+    @property
+    def assumption(self) -> str:
+        """What only the package's defaults state, as the end of a sentence about the source; empty for nothing."""
+        return f"; only the package's default states {', '.join(self.defaults)}" if self.defaults else ""
 
     def at(self, height: int, width: int) -> Preprocessing:
         """The preprocessing of a network of this size.

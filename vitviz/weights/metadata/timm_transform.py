@@ -17,6 +17,9 @@ UNUSED_ENTRIES = (
     *("num_classes", "fixed_input_size"),
 )
 
+# Entries that timm writes for every model, which its defaults replace.
+STATED_ENTRIES = ("mean", "std", "crop_pct", "interpolation")
+
 
 def read_timm_transform(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
     section, source = sidecars.config.inner("pretrained_cfg"), "timm's pretrained_cfg in config.json"
@@ -41,4 +44,5 @@ def read_timm_transform(sidecars: Sidecars, channels: int) -> PreprocessingRule 
         f"{fit}_fraction": crop_fraction,
         "interpolation": section.choice("interpolation", {name: name for name in INTERPOLATIONS}, "bicubic"),
     }
-    return PreprocessingRule(source, arguments, (size[1], size[2]))
+    defaults = tuple(name for name in STATED_ENTRIES if not section.get(name))
+    return PreprocessingRule(source, arguments, (size[1], size[2]), defaults=defaults)

@@ -47,6 +47,7 @@ from vitviz.weights.modules.sizes import (
 )
 from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
+from vitviz.weights.read import summarise
 
 Labels = Sequence[str] | Mapping[int, str]
 Error = TypeVar("Error", bound=VitvizError)
@@ -154,7 +155,7 @@ def load_module(
         preparation = questions.ask(partial(prepare, size, patch or size, channels))
         if patch is None or preparation is None or labelling is None or tokens is None or questions:
             raise _with_architecture(module, name, questions.error())
-        prepared, source = preparation
+        prepared, source, is_default = preparation
         # A class token that is added after the layers takes no part in their attention.
         prefix_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
         depth = None if stages.grids else find_depth(module)
@@ -169,6 +170,8 @@ def load_module(
     else:
         assert first_error is not None, "there is a patch size"
         raise _with_architecture(module, name, first_error)
+    if is_default:
+        assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
     card = {
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,

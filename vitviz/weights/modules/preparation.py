@@ -19,7 +19,7 @@ from vitviz.weights.metadata.preparation import NORMALISATIONS
 from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.metadata.timm_transform import read_timm_transform
+from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, read_timm_transform
 from vitviz.weights.modules.missing import NotStated
 
 Size = tuple[int, int]
@@ -27,6 +27,8 @@ EXPECTED = (
     "expected preprocessing = a vitviz.Preprocessing, an image processor of transformers, the transforms() of "
     "torchvision's weights, a transform of timm or open_clip, or timm's data_config"
 )
+# Sources of configurations that timm read from a file.
+TIMM_FILES = ("hf-hub", "local-dir")
 # Steps in a composed transform that change no number, or that vitviz does anyway.
 HARMLESS_STEPS = (
     *("ToTensor", "MaybeToTensor", "PILToTensor", "MaybePILToTensor", "ConvertImageDtype"),
@@ -36,8 +38,8 @@ HARMLESS_STEPS = (
 
 def module_preprocessing(
     module: nn.Module, stated: Any, normalisation: str | None, size: Size, patch: Size, channels: int
-) -> tuple[Preprocessing, str]:
-    """The preprocessing of a module, and its source.
+) -> tuple[Preprocessing, str, bool]:
+    """The preprocessing of a module, its source, and whether only defaults of its package state it.
 
     Args:
         module: whose images are prepared.
@@ -52,7 +54,7 @@ def module_preprocessing(
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
     if isinstance(stated, Preprocessing):
-        return stated, "preprocessing"
+        return stated, "preprocessing", False
     if isinstance(stated, PreprocessingRule):
         rule: PreprocessingRule | None = stated
     else:
@@ -65,11 +67,12 @@ def module_preprocessing(
                 raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
     if rule is not None:
         preprocessing, source = rule.fit_network(*size, patch, False)
-        return preprocessing, source
+        is_assumed = bool(rule.defaults) and (stated is None or stated is rule)
+        return preprocessing, source + rule.assumption * is_assumed, is_assumed
     if normalisation is not None:
         word("normalisation", normalisation, NORMALISATIONS, ConfigError)
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-        return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop"
+        return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop", False
     expected = f"{choices(NORMALISATIONS)}, with a centred crop"
     raise NotStated("normalisation", f"{expected}; or {EXPECTED.removeprefix('expected ')}", "'half'")
 
@@ -89,10 +92,16 @@ def as_sidecars(
 
 
 def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | None:
-    """The preprocessing in a module of timm or open_clip; None if it has none."""
+    """The preprocessing in a module of timm or open_clip; None if it has none.
+
+    A module whose configuration timm read from a file states it; any other has timm's default, and may have been
+    trained otherwise. So may one with open_clip's default.
+    """
     timm = getattr(module, "pretrained_cfg", None)
     if isinstance(timm, Mapping) and timm.get("mean") is not None:
-        return _timm_rule(timm, "timm's pretrained_cfg", channels)
+        rule = _timm_rule(timm, "timm's pretrained_cfg", channels)
+        is_read = timm.get("source") in TIMM_FILES
+        return rule if rule is None or is_read else replace(rule, defaults=STATED_ENTRIES)
     open_clip = getattr(module, "preprocess_cfg", None)
     if isinstance(open_clip, Mapping) and open_clip.get("mean") is not None:
         image_size = getattr(module, "image_size", None)
@@ -100,7 +109,10 @@ def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | Non
             "preprocess_cfg": _as_json(open_clip),
             "model_cfg": {"vision_cfg": {"image_size": _json_value(image_size)}},
         }
-        return read_open_clip_transform(as_sidecars(open_clip=config), channels)
+        rule = read_open_clip_transform(as_sidecars(open_clip=config), channels)
+        default = read_open_clip_transform(as_sidecars(open_clip={"model_cfg": {}}), channels)
+        is_default = rule is not None and default is not None and rule.arguments == default.arguments
+        return replace(rule, defaults=default.defaults) if rule and default and is_default else rule
     return None
 
 
