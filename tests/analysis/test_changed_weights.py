@@ -28,7 +28,8 @@ def step(module: OwnViT) -> None:
 
 def average(module: OwnViT) -> None:
     """As averages of weights are swapped in, which torch does not count as a change."""
-    module.classifier.weight.data.mul_(0.9)
+    for parameter in module.classifier.parameters():
+        parameter.data.mul_(0.9)
 
 
 def replace(module: OwnViT) -> None:

@@ -108,7 +108,8 @@ class Around(nn.Module):
         self.network, self.change = OwnViT(classes=classes), change
         with torch.no_grad():
             # Raw logits of both signs.
-            self.network.classifier.bias.copy_(torch.linspace(-2, 3, classes))
+            *_, bias = self.network.classifier.parameters()
+            bias.copy_(torch.linspace(-2, 3, classes))
         self.eval()
 
     def forward(self, pixels: torch.Tensor) -> Any:
