@@ -161,6 +161,14 @@ class Decoder(OwnViT):
         return self.classifier((queries + self.decoder[1](queries, tokens, tokens)[0]).mean(1))
 
 
+class Scales(OwnViT):
+    """Runs on the picture, and on one that is twice as large."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        larger = nn.functional.interpolate(pixels, scale_factor=2.0)
+        return super().forward(pixels) + super().forward(larger)
+
+
 class Autoencoder(OwnViT):
     """Layers of a decoder, of the same sizes, behind a norm and a linear map."""
 
@@ -220,6 +228,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "masked again": (MaskedAgain, "between the calls of attention 2 and 3, tokens change places or mix .*"),
     "ensemble": (Ensemble, BESIDE),
     "decoder": (Decoder, BESIDE),
+    "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
     "autoencoder": (Autoencoder, "residual connections join layers 0 to 2 and 3 to 4 among themselves, but not .*"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "unseen": (Unseen, f"{MOVED}; .*; layer 1: exp of its scores or weights"),
@@ -252,6 +261,36 @@ def test_tokens_that_always_move_alike_are_put_back_in_every_layer() -> None:
     rest.layers, rest.tokens = module.layers[1:], lambda _: module.move(tokens)  # type: ignore[method-assign]
     for number, weights in enumerate(explicit_weights(rest, pixels), 1):
         close(trace.weights(number), weights[:, back][:, :, back])
+
+
+class Prompted(OwnViT):
+    """New prompts in place of the last ones in every layer."""
+
+    def __init__(self) -> None:
+        super().__init__(registers=4)
+        self.prompts = nn.Parameter(torch.randn(DEPTH, 1, 4, WIDTH))
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer, prompts in zip(self.layers, self.prompts, strict=True):
+            tokens = layer(torch.cat([tokens[:, :25], prompts], 1))
+        return self.classifier(self.norm(tokens)[:, 0])
+
+
+class Bare(OwnViT):
+    """Attention alone, without residual connections."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers:
+            tokens = layer.attend(layer.norm(tokens)).transpose(1, 2).flatten(2)  # type: ignore[operator, union-attr]
+        return self.classifier(tokens[:, 0])
+
+
+@pytest.mark.parametrize("kind", [Prompted, Bare])
+def test_layers_that_keep_no_token_or_not_all_are_layers(kind: type[OwnViT]) -> None:
+    prefix = ["cls", *(f"prompt {number}" for number in range(4))] if kind is Prompted else ["cls"]
+    assert load_own(kind(), prefix=prefix).network.config.depth == DEPTH
 
 
 def test_a_layer_that_writes_nothing_stays_a_layer() -> None:

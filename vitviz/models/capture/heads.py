@@ -59,7 +59,7 @@ class HeadJoiner:
             join: Callable[..., torch.Tensor] = lambda *items: function(list(items), *args[1:], **kwargs)  # noqa: E731
         elif function in ADDITIONS:
             join = lambda *items: sum(items[1:], items[0])  # noqa: E731
-        elif function in MOVES and not function.__name__.endswith("_"):
+        elif function in MOVES or (function is torch.Tensor.__getitem__ and result.numel() == args[0].numel()):
             join = lambda item: function(item, *args[1:], **kwargs)  # noqa: E731
         else:
             return None

@@ -35,17 +35,26 @@ class _MarkedPass:
         layers: the layer of each call, by number of the call: its own, or that of the call that its heads join.
         places: places of the tokens in every layer.
         marks: ``"layer token"``, the tokens with other noise, in the order of the layout; no marks for None.
+        others: numbers of calls that are no layers, whose digest is recorded, too.
+        has_other_noise: whether the output of the others is also replaced by noise.
     """
 
     layers: dict[int, int]
     places: Sequence[TokenPlaces]
     marks: torch.Tensor | None
+    others: Sequence[int] = ()
+    has_other_noise: bool = False
     number: int = 0
     digests: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, self.number = self.number, self.number + 1
         layer = self.layers.get(number)
+        if number in self.others:
+            self.digests[number] = torch.stack([precise(each).sum() for each in (call.queries, call.keys, call.values)])
+            generator = torch.Generator().manual_seed(number)
+            if self.has_other_noise:
+                return torch.randn(call.output.shape, generator=generator).to(call.output)
         if layer is None:
             return call.output
         places = self.places[layer]
@@ -75,7 +84,9 @@ def verify_sequence(
     pixels: torch.Tensor,
     calls: Sequence[int],
     parts: Sequence[Sequence[int]],
+    others: Sequence[int],
     places: Sequence[TokenPlaces],
+    extra: int,
 ) -> None:
     """Verify that calls of attention are layers that follow one another, with the same tokens at the same places.
 
@@ -84,10 +95,13 @@ def verify_sequence(
         pixels: ``"1 channel height width"``.
         calls: number of each layer's call.
         parts: for each layer, the numbers of the calls whose heads it joins.
+        others: numbers of the calls that are no layers.
         places: places of the tokens in every layer.
+        extra: number of tokens that are not patches, which a module may replace between its layers.
 
     Raises:
-        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order.
+        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; or there are
+            other calls, none of which reads what the layers wrote or writes what they read.
     """
     depth, tokens = len(calls), len(places[0].index)
     layers = {number: layer for layer, numbers in enumerate(parts) for number in (calls[layer], *numbers)}
@@ -98,9 +112,10 @@ def verify_sequence(
             run(pixels)
         return attention.digests
 
-    def output(marks: torch.Tensor | None) -> torch.Tensor:
-        with Interception(_MarkedPass(layers, places, marks)):
-            return run(pixels)
+    def plain_pass(marks: torch.Tensor | None, has_other_noise: bool = False) -> tuple[torch.Tensor, _MarkedPass]:
+        attention = _MarkedPass(layers, places, marks, others, has_other_noise)
+        with Interception(attention):
+            return run(pixels), attention
 
     reference = digests(None)
     unread: set[int] = set()
@@ -114,11 +129,18 @@ def verify_sequence(
                 alone = torch.zeros_like(marks)
                 alone[layer] = bool(marks[layer].any())
                 # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
-                if not torch.equal(output(alone), output(None)):
+                if not torch.equal(plain_pass(alone)[0], plain_pass(None)[0]):
                     raise ConfigError(_beside(calls[layer], calls[layer + 1]))
         marks[list(unread)] = False
         for number, change in changes.items():
-            _check_change(number, layers[number], calls, change, marks)
+            _check_change(number, layers[number], calls, change, marks, extra)
+    if not others:
+        return
+    everywhere = torch.ones(depth, tokens, dtype=torch.bool)
+    before, after, noisy = (plain_pass(None)[1], plain_pass(everywhere)[1], plain_pass(None, True)[1])
+    is_read = any(not torch.equal(before.digests[call], after.digests.get(call, everywhere)) for call in others)
+    if not is_read and all(torch.equal(before.digests[call], noisy.digests[call]) for call in calls):
+        raise ConfigError(_beside(*sorted((calls[0], others[0]))))
 
 
 def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
@@ -147,15 +169,20 @@ def _changes(before: dict[int, torch.Tensor], after: dict[int, torch.Tensor]) ->
     }
 
 
-def _check_change(number: int, layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> None:
-    expected = marks[:layer].any(0)
+def _check_change(
+    number: int, layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int
+) -> None:
     for tokens in change:
         changed = tokens > 0
-        if torch.equal(changed, expected):
+        if layer and bool(marks[layer - 1, extra:].any()) and not changed[marks[layer - 1]].any():
+            raise ConfigError(_beside(calls[layer - 1], number))
+        # Without a residual connection, only the marks of the last layer remain.
+        marked_layers = [each for each in range(layer) if each == layer - 1 or changed[marks[each]].any()]
+        expected = marks[marked_layers].any(0)
+        is_replaced = torch.zeros_like(changed)
+        is_replaced[:extra] = expected[:extra] & ~changed[:extra]
+        if torch.equal(changed | is_replaced, expected):
             continue
-        missing = [before for before in range(layer) if marks[before].any() and not changed[marks[before]].any()]
-        if missing:
-            raise ConfigError(_beside(calls[missing[-1]], number))
         # Operations that read all tokens, such as a mean, change others, too, but less.
         is_mixed = bool(changed[expected].all()) and correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
         if not is_mixed:

@@ -212,12 +212,14 @@ def _verify_calls(
         verified = VerifiedCapture(
             structure, order, has_bias, is_written_out, all_shapes, calls, pooling_call, (), places
         )
-        verify_sequence(run, pixels, calls, [check.all_parts(call) for call in calls], places)
+        parts = [check.all_parts(call) for call in calls]
+        verify_sequence(run, pixels, calls, parts, (), places, order.extra)
         return verified
     except ConfigError as error:
         reason = str(error)
     verified = _decode(run, pixels, grid, extra, check, is_written_out, reason)
-    verify_sequence(run, pixels, verified.calls, [check.all_parts(call) for call in verified.calls], verified.places)
+    calls, others, places, extra = verified.calls, verified.others, verified.places, verified.order.extra
+    verify_sequence(run, pixels, calls, [check.all_parts(call) for call in calls], others, places, extra)
     return verified
 
 

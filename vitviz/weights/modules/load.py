@@ -181,7 +181,7 @@ def load_module(
     if stages.grids and patch in stages.patches:
         card["grid"] = stages.describe_grid(patch, network.config.depth)
         assumptions += () if stated_patch else (card["grid"],)
-    others = network.verified_at_own_size.describe_others([grid.tokens for grid in stages.grids])
+    others = network.verified_at_own_size.describe_others(stages.tokens_beside(patch))
     assumptions += (others,) if others else ()
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)

@@ -42,6 +42,10 @@ class Stages:
             (grid.extra for grid, patches in zip(self.grids, self.patches, strict=True) if patches == patch), None
         )
 
+    def tokens_beside(self, patch: Size) -> list[int]:
+        """Numbers of tokens of the grids of patches of other sizes."""
+        return [grid.tokens for grid, size in zip(self.grids, self.patches, strict=True) if size != patch]
+
     def describe_grid(self, patch: Size, layers: int) -> str:
         """A description of the shown grid: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``.
 
