@@ -98,6 +98,7 @@ def _run_describe_heads(
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
     from vitviz.evaluation.method_table import find_images, record
+    from vitviz.visualization.drawing import save_figure
 
     model = load_with_bar(**load_options)
     paths = find_images(images, count)
@@ -106,7 +107,7 @@ def _run_describe_heads(
         _write(output, record(model, images, paths, resolution=resolution, heads=heads))
     if picture is not None:
         try:
-            write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
+            write_whole(picture, partial(save_figure, heads_picture(heads), format=picture.suffix[1:] or "png"))
         # An unknown format.
         except ValueError as error:
             raise ConfigError(f"{picture}: cannot be written ({error})") from None

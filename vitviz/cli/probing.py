@@ -104,6 +104,7 @@ def _write_numbers(results: Sequence[Findings], output: Path) -> None:
 def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
     # Imported here, since matplotlib takes long to import and most commands draw nothing.
     from vitviz.evaluation.probes.pictures import pictures
+    from vitviz.visualization.drawing import save_figure
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +113,7 @@ def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Pat
     count = 0
     for findings in results:
         for name, figure in pictures(findings, analysis.trace.layout).items():
-            save = partial(figure.savefig, dpi=150, format="png")
+            save = partial(save_figure, figure, dpi=150, format="png")
             write_whole(folder / f"{findings.probe}.{name}.png", save)
             count += 1
     print(f"{count} picture{'s' * (count != 1)} written to {folder}")

@@ -23,6 +23,7 @@ from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means, Standout
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES
 from vitviz.system.atomic import atomic_write
+from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.templates import fill_template
 
 PAGE, NUMBERS, FIGURES_FOLDER = "atlas.html", "atlas.json", "figures"
@@ -47,11 +48,12 @@ def write_atlas(atlas: Atlas, output: Path) -> Path:
     try:
         (output / FIGURES_FOLDER).mkdir(parents=True, exist_ok=True)
         images = {}
-        for name, figure in _figures(atlas):
-            stem = re.sub(r"[^\w.=,-]", "_", name)
-            figure.savefig(output / FIGURES_FOLDER / f"{stem}.svg")
-            figure.savefig(output / FIGURES_FOLDER / f"{stem}.png", dpi=DPI)
-            images[name] = base64.b64encode((output / FIGURES_FOLDER / f"{stem}.png").read_bytes()).decode()
+        with own_settings("".join(label for by_class in atlas.classes.values() for label in by_class)):
+            for name, figure in _figures(atlas):
+                stem = re.sub(r"[^\w.=,-]", "_", name)
+                figure.savefig(output / FIGURES_FOLDER / f"{stem}.svg")
+                figure.savefig(output / FIGURES_FOLDER / f"{stem}.png", dpi=DPI)
+                images[name] = base64.b64encode((output / FIGURES_FOLDER / f"{stem}.png").read_bytes()).decode()
         with atomic_write(output / NUMBERS) as file:
             file.write(json.dumps(_numbers(atlas), indent=1, ensure_ascii=False).encode())
         page = output / PAGE

@@ -11,10 +11,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vitviz.evaluation.head_table import MEASURES
+from vitviz.visualization.drawing import own_settings
 
 COLOURS = matplotlib.colormaps["tab10"]
 
 
+@own_settings()
 def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
     """Measures ``"image layer head"`` by layer: a dot for each head, its bar the standard deviation over images."""
     figure = Figure(figsize=(4 * len(measures), 3.2), layout="constrained")

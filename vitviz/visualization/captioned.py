@@ -36,18 +36,22 @@ def captioned(
         beyond: number of values below and above the ends; an end that values exceed has an arrow.
         caption: one paragraph.
     """
+    # Imported here, so that computing maps does not wait for matplotlib.
+    from vitviz.visualization.drawing import own_settings
+
     lines = textwrap.wrap(caption, CAPTION_CHARS)
     width, height = WIDTH_INCHES, WIDTH_INCHES * picture.height / picture.width
     if height > MAX_PICTURE_INCHES:
         width, height = width * MAX_PICTURE_INCHES / height, MAX_PICTURE_INCHES
     strip_height = _strip_inches(len(lines))
     total = height + strip_height
-    figure = _empty_figure(WIDTH_INCHES, total, DPI)
     box = ((WIDTH_INCHES - width) / 2 / WIDTH_INCHES, strip_height / total, width / WIDTH_INCHES, height / total)
-    axes = figure.add_axes(box)
-    axes.imshow(picture, aspect="auto", interpolation="antialiased")
-    axes.axis("off")
-    _draw_strip(figure, strip_height, colours, ends, beyond, lines)
+    with own_settings(caption):
+        figure = _empty_figure(WIDTH_INCHES, total, DPI)
+        axes = figure.add_axes(box)
+        axes.imshow(picture, aspect="auto", interpolation="antialiased")
+        axes.axis("off")
+        _draw_strip(figure, strip_height, colours, ends, beyond, lines)
     return figure
 
 
@@ -71,12 +75,15 @@ def caption_strip(
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    from vitviz.visualization.drawing import own_settings
+
     inches, strip_height = _inches(width), _strip_inches(len(lines))
-    figure = _empty_figure(inches, strip_height, width / inches)
-    _draw_strip(figure, strip_height, colours, ends, beyond, lines)
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
-    canvas.draw()
+    with own_settings("".join(lines)):
+        figure = _empty_figure(inches, strip_height, width / inches)
+        _draw_strip(figure, strip_height, colours, ends, beyond, lines)
+        canvas = figure.canvas
+        assert isinstance(canvas, FigureCanvasAgg)
+        canvas.draw()
     rendered = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     strip = Image.new("RGB", (width, rendered.height), "white")
     strip.paste(rendered)
@@ -93,7 +100,6 @@ def _strip_inches(lines: int) -> float:
 
 
 def _empty_figure(width: float, height: float, dpi: float) -> Figure:
-    # Imported here, so that computing maps does not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -137,6 +143,8 @@ def _draw_strip(
 
 def png(figure: Figure) -> bytes:
     """A figure as the content of a PNG file, in its own size and resolution."""
+    from vitviz.visualization.drawing import save_figure
+
     content = BytesIO()
-    figure.savefig(content, format="png", dpi=figure.dpi)
+    save_figure(figure, content, format="png", dpi=figure.dpi)
     return content.getvalue()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from vitviz.errors.kinds import QueryError
+from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import FittedScale, fit
 
@@ -106,6 +107,7 @@ def _with_shared_scale(style: Style, heatmaps: Sequence[Heatmap]) -> Style:
 
 
 @lru_cache(maxsize=64)
+@own_settings()
 def _blank_sheet(layout: SheetLayout) -> Image.Image:
     """A transparent picture of a sheet's size, with the numbers of layers and heads beside the cells.
 

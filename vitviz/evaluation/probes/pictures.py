@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
+from vitviz.visualization.drawing import own_settings
 
 COLUMNS, CELL_INCHES = 7, 1.5
 # The most lines that a reader can distinguish.
@@ -36,7 +38,8 @@ def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
         draw = DRAWINGS.get(measurement.axes)
         # Indices of tokens or classes are not a quantity that colours could show.
         if draw is not None and measurement.indexes is None:
-            figures[name] = draw(measurement, layout)
+            with own_settings("".join(chain.from_iterable(measurement.names.values()))):
+                figures[name] = draw(measurement, layout)
             FigureCanvasAgg(figures[name])
     return figures
 

@@ -1,0 +1,84 @@
+"""Pictures are drawn the same whatever the user has set for pictures of their own, and show names to the letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import matplotlib
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import vitviz
+from tests.support.example import EXAMPLE
+from vitviz import Analysis, Model
+from vitviz.evaluation.head_picture import heads_picture
+from vitviz.evaluation.probes import probe
+from vitviz.evaluation.probes.pictures import pictures
+from vitviz.visualization.captioned import png
+from vitviz.visualization.drawing import own_settings
+from vitviz.visualization.figures import _blank_sheet
+
+SETTINGS = {
+    "image.origin": "lower",
+    "image.cmap": "gray",
+    "image.interpolation": "bicubic",
+    "font.size": 20.0,
+    "font.family": "STIXGeneral",
+    "text.color": "white",
+    "text.usetex": True,
+    "axes.facecolor": "black",
+    "axes.grid": True,
+    "axes.labelsize": 30.0,
+    "figure.facecolor": "black",
+    "figure.autolayout": True,
+    "savefig.bbox": "tight",
+    "savefig.facecolor": "black",
+    "savefig.transparent": True,
+}
+# matplotlib's font for text lacks this sign; a family for formulas that it brings along has it.
+SIGN, FAMILY = "Ⓐ", "STIXGeneral"
+
+
+@pytest.fixture
+def analysis(make_model: Callable[..., Model]) -> Analysis:
+    return vitviz.analyze(EXAMPLE, make_model())
+
+
+def drawn(analysis: Analysis) -> list[bytes]:
+    """Every kind of picture that matplotlib draws."""
+    _blank_sheet.cache_clear()
+    findings = pictures(probe(analysis, "attention_entropy"), analysis.trace.layout)
+    figures = [*findings.values(), heads_picture({"entropy": torch.rand(2, 3, 4, generator=torch.Generator())})]
+    return [analysis.attention()._repr_png_(), analysis.attention_sheet()._repr_png_(), *map(png, figures)]
+
+
+def test_settings_of_the_user_change_no_picture(analysis: Analysis) -> None:
+    before = drawn(analysis)
+    assert len(before) > 3
+    with matplotlib.rc_context(SETTINGS):
+        assert drawn(analysis) == before
+        assert matplotlib.rcParams["image.origin"] == "lower"
+
+
+def caption(model: Model, label: str) -> Figure:
+    model = replace(model, labels=(label, *model.labels[1:]))
+    return vitviz.analyze(EXAMPLE, model).map("relevance", target=0).figure()
+
+
+@pytest.mark.parametrize("label", ["cost $5 to $10", "Ba$$in", r"$\undefined{$", "a_b^c {x}", "50% & more #1"])
+def test_a_name_is_no_formula(label: str, make_model: Callable[..., Model]) -> None:
+    figure = caption(make_model(), label)
+    shown = " ".join(text.get_text() for text in figure.texts)
+    assert label in shown and png(figure)
+    assert not any(text.get_parse_math() for text in figure.texts)
+
+
+def test_a_sign_is_drawn_by_an_installed_font_that_has_it(make_model: Callable[..., Model]) -> None:
+    """A sign that no font has would be a warning, which is an error here."""
+    png(caption(make_model(), f"class {SIGN}"))
+    with own_settings(SIGN):
+        assert FAMILY in matplotlib.rcParams["font.family"]
+    with own_settings("class"):
+        assert matplotlib.rcParams["font.family"] == ["DejaVu Sans"]

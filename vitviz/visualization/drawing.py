@@ -1,0 +1,73 @@
+"""How pictures are drawn, whatever the user has set for pictures of their own."""
+
+from __future__ import annotations
+
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import IO, Any
+
+import matplotlib.style
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager, get_font
+
+# matplotlib brings this family along.
+FAMILY = "DejaVu Sans"
+# Each of its signs is a box with the name of a script.
+LAST_RESORT = "Last Resort"
+# The settings of matplotlib are those of all threads.
+_LOCK = threading.RLock()
+
+
+@contextmanager
+def own_settings(text: str = "") -> Iterator[None]:
+    """A context with matplotlib's default settings, in which a dollar sign is a dollar sign.
+
+    Args:
+        text: what is drawn; where matplotlib's own font lacks a sign, an installed font that has it is used.
+    """
+    settings = {"text.parse_math": False, "font.family": [FAMILY, *_families(frozenset(text))]}
+    with _LOCK, matplotlib.style.context(["default", settings]):
+        yield
+
+
+def save_figure(figure: Figure, file: IO[bytes], **options: Any) -> None:
+    """Write a figure, with the options of ``Figure.savefig``."""
+    with own_settings():
+        figure.savefig(file, **options)
+
+
+@cache
+def _families(signs: frozenset[str]) -> tuple[str, ...]:
+    """Installed families that have the signs that :data:`FAMILY` lacks, as few as a greedy choice finds."""
+    drawn = {sign for sign in signs if unicodedata.category(sign)[0] not in "CZ"}
+    missing = drawn - _signs(FAMILY, drawn)
+    if not missing:
+        return ()
+    names = {entry.name for entry in fontManager.ttflist if LAST_RESORT not in entry.name}
+    having = {name: _signs(name, missing) for name in sorted(names)}
+    families: list[str] = []
+    while missing and (best := max(having, key=lambda name: len(having[name] & missing), default="")):
+        if not having[best] & missing:
+            break
+        families.append(best)
+        missing -= having.pop(best)
+    return tuple(families)
+
+
+def _signs(family: str, signs: set[str]) -> set[str]:
+    """Those of the signs that matplotlib can draw with a family."""
+    found = set()
+    try:
+        font = get_font(fontManager.findfont(FontProperties(family=family), fallback_to_default=False))
+        font.set_size(10, 72)
+        for sign in signs:
+            if font.get_char_index(ord(sign)):
+                font.load_char(ord(sign))
+                found.add(sign)
+    # A font of coloured pictures, one without an upright style, or a damaged file.
+    except (RuntimeError, OSError, ValueError):
+        pass
+    return found
