@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
+from PIL import Image
 from playwright.sync_api import Browser, Frame, Page, expect
 from traitlets.config import Config
 
@@ -62,6 +63,12 @@ def shown(frame: Frame) -> np.ndarray:
     values = f"{EXPLORER}.map({EXPLORER}.store.state.views[0].parameters.query)"
     frame.wait_for_function(f"{values}.length > 0")
     return np.array(frame.evaluate(values), dtype=float)
+
+
+def test_where_frames_are_not_shown_a_picture_of_all_layers_and_heads_is(analysis: Analysis) -> None:
+    still = Image.open(io.BytesIO(explore(analysis)._repr_jpeg_()))
+    sheet = analysis.attention_sheet().picture()
+    assert (still.format, still.size) == ("JPEG", sheet.size)
 
 
 def test_two_explorers_in_one_notebook_do_not_disturb_each_other(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 import os
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
+
+from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
@@ -30,17 +33,22 @@ class InlineExplorer:
         page: HTML that fetches nothing.
         height: of the frame in pixels.
         title: of the frame.
+        still: JPEG of all layers and heads, for where a notebook's frames are not shown: an untrusted notebook, a PDF.
     """
 
     page: str = field(repr=False)
     height: int
     title: str
+    still: bytes = field(repr=False)
 
     def _repr_html_(self) -> str:
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="{SANDBOX}" srcdoc="{html.escape(self.page)}" '
             f'style="width:100%;height:{self.height}px;border:0"></iframe>'
         )
+
+    def _repr_jpeg_(self) -> bytes:
+        return self.still
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file that works from disk.
@@ -106,4 +114,12 @@ def explore(
         )
     name = analysis.source.name if isinstance(analysis.source, Path) else "picture.jpg"
     page = whole_page(analysis, name, name=name, fit=fit or "", resolution=resolution)
-    return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}")
+    return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}", _still(analysis))
+
+
+def _still(analysis: Analysis) -> bytes:
+    sheet, content = analysis.attention_sheet().picture(), BytesIO()
+    picture = Image.new("RGB", sheet.size, "white")
+    picture.paste(sheet, mask=sheet)
+    picture.save(content, "jpeg", quality=85)
+    return content.getvalue()
