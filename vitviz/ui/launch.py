@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,14 +44,21 @@ def serve(
         options: of ``Blocks.launch``, such as ``server_name`` and ``server_port``.
 
     Raises:
-        ConfigError: the environment asks for an MCP server, whose package is not installed.
-        OSError: there is no free port.
+        ConfigError: the environment asks for an MCP server, whose package is not installed, or the port is in use.
     """
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
     # With _frontend, Gradio requests its own page and gives up after three seconds, too few for a busy machine.
     defaults: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False, "quiet": True}
-    _, address, _ = demo.launch(**{**defaults, **launch_options(server_settings), **options})
+    try:
+        with _without_proxies():
+            _, address, _ = demo.launch(**{**defaults, **launch_options(server_settings), **options})
+    except OSError as error:
+        # Gradio's sentence names options of its own.
+        if "empty port" not in str(error):
+            raise
+        port = options.get("server_port") or os.environ.get("GRADIO_SERVER_PORT") or "7860 to 7959"
+        raise ConfigError(f"port {port} is in use; expected a free one: vitviz app --port 8000") from None
     if not address:
         return ""
     guard_connections(demo.server, demo.app)
@@ -58,6 +67,17 @@ def serve(
     if block:
         demo.block_thread()
     return address.rstrip("/")
+
+
+@contextmanager
+def _without_proxies() -> Iterator[None]:
+    """A context in which Gradio asks the app on this machine for itself, and no proxy of the environment."""
+    names = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
+    proxies = {name: os.environ.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        os.environ.update(proxies)
 
 
 def launch_options(server_settings: ServerSettings | None = None) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def test_the_app_answers_for_its_own_names_and_for_addresses(served: RunningApp,
         answer = exchange(served.port, request_head(method, path, host=host))
         assert (answer.status == 403) is not is_served, answer
         if not is_served:
-            assert "VITVIZ_HOSTS" in answer.detail
+            assert f"the host '{host.lower()}'" in answer.detail and "VITVIZ_HOSTS=" in answer.detail
     forwarded = exchange(served.port, request_head("GET", "/config", f"X-Forwarded-Host: {host}"))
     assert (forwarded.status == 403) is not is_served
 

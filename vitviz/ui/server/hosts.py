@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from vitviz.errors.messages import quote
 from vitviz.ui.server.bodies import RequestError, Scope
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -182,7 +183,11 @@ class HostRules:
         if match is None or not (
             _address(name.strip("[]")) is not None or any(fnmatchcase(name, pattern) for pattern in self.hosts)
         ):
-            raise RequestError(403, "this server does not answer for this host: expected one that VITVIZ_HOSTS names")
+            raise RequestError(
+                403,
+                f"this server does not answer for the host {quote(value)}: expected one that VITVIZ_HOSTS names, "
+                f"such as VITVIZ_HOSTS={name or 'vit.example.org'}",
+            )
 
     def _visitor(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
         """The last address on the way here that is no trusted proxy's."""

@@ -1,0 +1,44 @@
+"""The app starts whatever proxies are set, and says which port it cannot have."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.ui import launch
+
+PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "shared_worker", lambda: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(launch, "guard_connections", lambda *_: None)
+
+
+def test_no_proxy_stands_between_the_app_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio asks the app once it listens; through a proxy of SOCKS it could not even begin."""
+    for name, value in PROXIES.items():
+        monkeypatch.setenv(name, value)
+    seen: list[set[str]] = []
+
+    def start(**options: Any) -> tuple[None, str, None]:
+        seen.append(PROXIES.keys() & os.environ.keys())
+        return None, "http://127.0.0.1:7860/", None
+
+    demo: Any = SimpleNamespace(launch=start, share_url=None, server=None, app=None)
+    assert launch.serve(demo, block=False, quiet=True) == "http://127.0.0.1:7860"
+    assert seen == [set()] and {name: os.environ[name] for name in PROXIES} == PROXIES
+
+
+def test_a_port_in_use_is_said_with_the_option_that_names_another() -> None:
+    def start(**options: Any) -> None:
+        raise OSError("Cannot find empty port in range: 7000-7000")
+
+    demo: Any = SimpleNamespace(launch=start)
+    with pytest.raises(ConfigError, match=r"port 7000 is in use; expected a free one: vitviz app --port"):
+        launch.serve(demo, server_port=7000)
