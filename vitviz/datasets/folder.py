@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,12 @@ from typing import Any
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
 from vitviz.system.atomic import atomic_write
+
+try:
+    import fcntl
+# Windows, where two runs of one folder at a time are the user's to avoid.
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
 
 REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "run.json", "parts", ".lock"
 
@@ -68,7 +73,8 @@ class RequestFolder:
         """
         with (self.path / LOCK_FILE).open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ConfigError(
                     f"{self.path}: another {self.kind} is writing there; expected one at a time"

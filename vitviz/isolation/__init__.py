@@ -16,7 +16,7 @@ from vitviz.isolation.opening import (
     open_snapshot,
     unopened_picture,
 )
-from vitviz.isolation.worker import Worker, shared_worker
+from vitviz.isolation.worker import Worker, require_forks, shared_worker
 
 __all__ = [
     "BACKGROUND_NICENESS",
@@ -30,6 +30,7 @@ __all__ = [
     "open_published",
     "open_snapshot",
     "open_video",
+    "require_forks",
     "shared_worker",
     "unopened_frame",
     "unopened_picture",

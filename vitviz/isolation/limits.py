@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+# Not on Windows.
+with suppress(ImportError):
+    import resource
 
 
 @dataclass(frozen=True)

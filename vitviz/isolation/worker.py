@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import logging
 import mmap
@@ -32,6 +31,10 @@ from vitviz.errors.messages import legible, quote
 from vitviz.isolation.fork_server import WALL_SECONDS
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.protocol import ChildExited, read_answer, send_request
+
+# Not on Windows.
+with suppress(ImportError):
+    import fcntl
 
 ERRORS: dict[str, type[VitvizError]] = {
     error.__name__: error
@@ -110,6 +113,7 @@ class Worker:
         if self._fork_server is not None and self._fork_server[0].poll() is not None:
             self._stop()
         if self._fork_server is None:
+            require_forks()
             ours, theirs = socket.socketpair()
             with theirs:
                 self._fork_server = _start_fork_server(theirs, self.preload), ours
@@ -124,6 +128,19 @@ class Worker:
                 process.wait(1)
             process.kill()
             process.wait()
+
+
+def require_forks() -> None:
+    """Check that the system can run jobs.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not hasattr(os, "fork"):
+        raise ConfigError(
+            "this system cannot fork: the app, and what opens files of others, run on Linux, on macOS and in WSL; "
+            "the library and the other commands run here"
+        )
 
 
 @cache

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+# Of a machine that does not say what it has.
+UNKNOWN_BYTES = 8 * 2**30
 # Files of a control group, in version 2 and version 1.
 LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
 USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
@@ -19,7 +21,9 @@ def memory(root: Path = Path("/")) -> int:
     Args:
         root: root of the file system with ``proc`` and ``sys``.
     """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # Windows has no sysconf.
+    known = hasattr(os, "sysconf")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else UNKNOWN_BYTES
     limits = (_number(group, *LIMIT_FILES) for group in control_groups(root, "memory"))
     return min([machine, *(limit for limit in limits if limit is not None)])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import itertools
 import os
 import shutil
@@ -20,6 +19,10 @@ from PIL import Image
 
 from vitviz.errors.kinds import LimitError
 from vitviz.system.atomic import atomic_write
+
+# Not on Windows.
+with suppress(ImportError):
+    import fcntl
 
 
 class WrittenFiles(set[str]):

@@ -26,6 +26,7 @@ import torch
 
 from vitviz.analysis.costs import cost_of
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
+from vitviz.isolation import require_forks
 from vitviz.models.network import Encoding
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
@@ -54,8 +55,9 @@ def prepare(threads: int | None = None) -> None:
     the process but SIGKILL.
 
     Raises:
-        ConfigError: as :func:`limit_threads`.
+        ConfigError: as :func:`limit_threads` and :func:`vitviz.isolation.require_forks`.
     """
+    require_forks()
     limit_threads(threads)
     if not os.environ.get(FILES):
         # In Gradio's shared folder, one process may delete files that another is serving.
