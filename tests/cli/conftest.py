@@ -65,7 +65,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
 
     def serve(demo: Demo, server_settings: ServerSettings, **options: object) -> None:
         if options["server_port"] == 7000:
-            raise OSError("Cannot find empty port in range: 7000-7000")
+            raise OSError("no such address")
         assert server_settings == demo.server_settings
         started.append((demo.model, options))
 

@@ -22,7 +22,7 @@ def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[s
     ]
     assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
     assert main(["app", "--port", "7000"]) == 2
-    assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7000-7000\n"
+    assert capsys.readouterr().err == "vitviz: no such address\n"
 
 
 @pytest.mark.slow

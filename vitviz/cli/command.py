@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import textwrap
@@ -28,7 +29,7 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
-from vitviz.cli.output import LINE_CHARS, check_output, write_whole
+from vitviz.cli.output import LINE_CHARS, check_output, in_working_folder, print_in_any_encoding, write_whole
 from vitviz.cli.probing import PARAMETERS, add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
@@ -53,12 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
 
     0 for success, 1 for a checkpoint that is not verified or images of a batch that could not be analysed, 2 for an
-    error, which is one line, 130 for an interrupt.
+    error, which is one line, 130 for an interrupt, 141 if whoever reads the output ends before it does.
     """
+    print_in_any_encoding()
     options = vars(_parser().parse_args(arguments))
     run = options.pop("run")
     try:
         status: int | None = run(**options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has enough. Python would complain when it flushes the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     # An OSError, such as a full disk or a port in use, is described well enough by its message.
     except (VitvizError, OSError) as error:
         print(f"vitviz: {error}", file=sys.stderr)
@@ -172,7 +179,7 @@ def _run_method(
 ) -> None:
     from tqdm import tqdm
 
-    output = output or _in_working_folder(image, f".{method}.png")
+    output = output or in_working_folder(image, f".{method}.png")
     # Check the path before the model is loaded.
     check_output(output, image)
     low, high = percentiles
@@ -196,14 +203,6 @@ def _run_method(
     print(f"{heatmap.caption(style)}\nwritten to {output}")
 
 
-def _in_working_folder(image: str, suffix: str) -> Path:
-    """The default output path: a file of the image's name in the working folder.
-
-    The image's own folder may be read-only, or somebody else's.
-    """
-    return Path(Path(image).with_suffix(suffix).name)
-
-
 def _run_explore(
     image: str,
     output: Path | None,
@@ -213,7 +212,7 @@ def _run_explore(
     max_bytes: int,
     **load_options: Any,
 ) -> None:
-    output = output or _in_working_folder(image, ".html")
+    output = output or in_working_folder(image, ".html")
     check_output(output, image)
     analysis = analyze(image, load_with_bar(**load_options), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.explorer import whole_page
