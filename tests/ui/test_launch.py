@@ -21,7 +21,7 @@ def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_proxy_stands_between_the_app_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradio asks the app once it listens; through a proxy of SOCKS it could not even begin."""
+    """Gradio asks the app once it listens."""
     for name, value in PROXIES.items():
         monkeypatch.setenv(name, value)
     seen: list[set[str]] = []

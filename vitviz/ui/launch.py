@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +15,7 @@ from vitviz.ui.server.connections import guard_connections
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.request_filter import app_options
 from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.stubs import without_proxies
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
@@ -51,7 +50,7 @@ def serve(
     # With _frontend, Gradio requests its own page and gives up after three seconds, too few for a busy machine.
     defaults: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False, "quiet": True}
     try:
-        with _without_proxies():
+        with without_proxies():
             _, address, _ = demo.launch(**{**defaults, **launch_options(server_settings), **options})
     except OSError as error:
         # Gradio's sentence names options of its own.
@@ -67,17 +66,6 @@ def serve(
     if block:
         demo.block_thread()
     return address.rstrip("/")
-
-
-@contextmanager
-def _without_proxies() -> Iterator[None]:
-    """A context in which Gradio asks the app on this machine for itself, and no proxy of the environment."""
-    names = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
-    proxies = {name: os.environ.pop(name) for name in names}
-    try:
-        yield
-    finally:
-        os.environ.update(proxies)
 
 
 def launch_options(server_settings: ServerSettings | None = None) -> dict[str, Any]:
