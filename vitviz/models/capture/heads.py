@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.eager_attention import ADDITIONS, COPIES, RESHAPES, Function
+from vitviz.models.capture.eager_attention import ADDITIONS, COPIES, MULTIPLICATIONS, RESHAPES, Function
 
 CONCATENATIONS = frozenset({torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack, torch.dstack})
 MOVES = frozenset(
@@ -31,6 +32,7 @@ class _Part:
     number: int
     call: AttentionCall
     replay: Callable[[torch.Tensor], torch.Tensor]
+    is_projected: bool = False
 
 
 class HeadJoiner:
@@ -59,15 +61,24 @@ class HeadJoiner:
             join: Callable[..., torch.Tensor] = lambda *items: function(list(items), *args[1:], **kwargs)  # noqa: E731
         elif function in ADDITIONS:
             join = lambda *items: sum(items[1:], items[0])  # noqa: E731
-        elif function in MOVES or (function is torch.Tensor.__getitem__ and result.numel() == args[0].numel()):
+        elif self._keeps(function, args, parts, result):
             join = lambda item: function(item, *args[1:], **kwargs)  # noqa: E731
         else:
             return None
         if len(parts) == 1:
             replay = parts[0].replay
-            self._parts[result] = replace(parts[0], replay=lambda context: join(replay(context)))
+            is_projected = parts[0].is_projected or function is F.linear
+            part = replace(parts[0], replay=lambda context: join(replay(context)), is_projected=is_projected)
+            self._parts[result] = part
             return None
         return _join(parts, join, result)
+
+    def _keeps(self, function: Function, args: tuple[Any, ...], parts: list[_Part], result: torch.Tensor) -> bool:
+        """Whether a function only moves, projects, or scales after a projection, the numbers of one call."""
+        if function is torch.Tensor.__getitem__:
+            return bool(result.numel() == args[0].numel())
+        is_scaled = function in MULTIPLICATIONS and len(args) == 2 and isinstance(args[1], nn.Parameter)
+        return function in MOVES or (is_scaled and parts[0].is_projected)
 
     def _is_part(self, value: Any) -> bool:
         # Python's sum() begins with 0.
