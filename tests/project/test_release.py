@@ -103,7 +103,7 @@ def test_a_tag_publishes_the_tested_files_by_trusted_publishing() -> None:
     assert release[True] == {"push": {"tags": ["v*"]}}
     jobs = release["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["environment"] == "pypi"
-    assert jobs["publish"]["needs"] == "wheel" and jobs["wheel"]["needs"] == "build"
+    assert jobs["publish"]["needs"] == ["wheel", "long"] and jobs["wheel"]["needs"] == "build"
     assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
 
 

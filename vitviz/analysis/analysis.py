@@ -116,8 +116,7 @@ class Analysis:
         Raises:
             MethodError: the model has no classifier or is a regression, or the count is negative.
         """
-        reason = why_no_probability(self.model.network.config)
-        if reason is not None:
+        if reason := why_no_probability(self.model.network.config):
             raise MethodError(f"{self.model.name} {reason}: it gives no predictions")
         count = integer("count", count, 0, MethodError)
         probabilities = class_probabilities(self.logits, self.model.network.config.probability)
@@ -135,7 +134,8 @@ class Analysis:
             MethodError: the model has no classifier, or its probabilities are not the softmax of logits.
         """
         if not self.model.labels or self.model.network.config.probability != "softmax":
-            raise MethodError(f"{self.model.name} has no softmax over classes: it has no energy score")
+            kind = "softmax over classes" if self.model.labels else "classifier"
+            raise MethodError(f"{self.model.name} has no {kind}: it has no energy score")
         return float(energy(self.logits))
 
     @property
