@@ -120,9 +120,10 @@ Apps = Callable[[str], SmallApp]
 
 @contextmanager
 def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
-    # An analysis that left the cache of an app that many tests share would be an error in the console of the next.
-    settings = server_settings or ServerSettings(cache_bytes=2**31)
+    settings = server_settings or ServerSettings()
     demo = build_demo(model, settings)
+    # At its end, an app deletes all files that its process wrote, also those of the apps beside it.
+    demo.temp_file_sets.clear()
     address = serve(demo, settings, block=False, quiet=True)
     try:
         yield SmallApp(address, demo, model)
