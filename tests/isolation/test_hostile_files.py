@@ -28,6 +28,7 @@ from tests.support.hostile_pieces import PICTURE
 from tests.support.kept import kept_folder
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import ImageError
+from vitviz.images.kinds import EXPECTED
 from vitviz.errors.messages import legible
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
@@ -203,7 +204,7 @@ def test_a_name_stays_in_its_line_and_turns_nothing_around(name: str) -> None:
         vitviz.open_image(b"", name)
     message = str(refusal.value)
     assert message.isprintable()
-    assert message.encode() and message.endswith(": an empty file; expected a JPEG, PNG, WEBP, GIF, TIFF or BMP file")
+    assert message.encode() and message.endswith(f": an empty file; {EXPECTED}")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from vitviz import (
     QueryError,
     VitvizError,
 )
+from vitviz.images.kinds import EXPECTED
 
 LABELS = ("cat", "dog", "crane", "owl, night bird", "frog")
 PHOTO = "photo.png"
@@ -283,7 +284,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'vitviz.analyze("", model)',
         ImageError,
-        "'': an empty path; expected a JPEG, PNG, WEBP, GIF, TIFF or BMP file",
+        f"'': an empty path; {EXPECTED}",
     ),
     ("vitviz.analyze(None, model)", ImageError, f"the image: None found; {KINDS}"),
     (

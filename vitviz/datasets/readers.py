@@ -15,7 +15,7 @@ import numpy as np
 from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
-from vitviz.images.opening import FILE_SUFFIXES
+from vitviz.images.kinds import FILE_SUFFIXES
 from vitviz.images.sources import COLUMN
 
 # Larger members of an archive are not read.

@@ -15,7 +15,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.randomization import cascade, method_names, steps
-from vitviz.images.opening import FILE_SUFFIXES
+from vitviz.images.kinds import FILE_SUFFIXES
 from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.weights import Model

@@ -70,6 +70,8 @@ class Geometry:
 
     def resized(self, image_width: int, image_height: int) -> Geometry:
         """The same geometry on the image resized to this size."""
+        if (image_width, image_height) == (self.image_width, self.image_height):
+            return self
         across, down = image_width / self.image_width, image_height / self.image_height
         left, top, right, bottom = self.box
         # Rounding must not carry an edge of the image past it.

@@ -20,6 +20,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from vitviz.errors.kinds import ImageError
 
+MAX_PIXELS = 64_000_000
 # Peak bytes: the pixels, the decoder's own memory and the converted picture together.
 MAX_MEMORY = 482_000_000
 # Bytes that are no pixels. A WebP file is read whole before its size is known; a TIFF may carry an editor's layers.
@@ -49,6 +50,7 @@ MARKER = re.compile(rb"(?s)\xff([^\x00\xff])")
 SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
 # Pillow keeps tags of these types as one object. Offsets of strips and tiles become one object each.
 SINGLE_OBJECT_TYPES, OFFSET_TAGS = (1, 2, 7), (273, 324)
+READ_PIXELS = "to read for its pixels"
 TOO_MANY_PIECES = "cut into too many small pieces"
 # Pillow strips these one by one, and copies the rest each time.
 EXIF_PREFIXES, MAX_EXIF_PREFIX_BYTES = re.compile(rb"(?:Exif\0\0)*"), 600
@@ -68,6 +70,7 @@ class BudgetedReader(io.BufferedReader):
         self.label = name
         # How often a JPEG decoder visits all pixels.
         self.scans = 1
+        self._end = b""
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
         self.allow(MAX_HEADER_READS, MAX_HEADER)
@@ -75,6 +78,11 @@ class BudgetedReader(io.BufferedReader):
     def allow(self, reads: int, nbytes: int, purpose: str = "beside its pixels") -> None:
         """Set the budget of reads and bytes from here on."""
         self._reads_left, self._bytes_left, self._budget_bytes, self._purpose = reads, nbytes, nbytes, purpose
+
+    def end_with(self, end: bytes) -> None:
+        """Continue the file with a few bytes, with a new budget for its pixels."""
+        self._end = end
+        self.allow(MAX_PIXEL_READS, 2 * self.size + MAX_HEADER, READ_PIXELS)
 
     @property
     def used(self) -> int:
@@ -84,6 +92,8 @@ class BudgetedReader(io.BufferedReader):
     def read(self, size: int | None = -1, /) -> bytes:
         limit = self._bytes_left + 1
         data = super().read(limit if size is None or size < 0 else min(size, limit))
+        if not data:
+            data, self._end = self._end, b""
         self._reads_left -= 1
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
@@ -116,19 +126,25 @@ def check_header(stream: BudgetedReader) -> None:
     stream.allow(MAX_HEADER_READS, max_header)
 
 
-def check_pixels(image: Image.Image, stream: BudgetedReader) -> None:
+def check_pixels(image: Image.Image, stream: BudgetedReader, full_size: tuple[int, int]) -> None:
     """Refuse an image with a read header whose pixels would take too long or too much memory to decode.
+
+    Args:
+        image: which may be reduced while it is decoded.
+        stream: its file.
+        full_size: width and height in the file.
 
     Raises:
         ImageError: they would.
     """
     # Pillow reads the tags of a TIFF file a second time, for its EXIF block.
-    pixels, header = image.width * image.height, stream.used * (2 if image.format == "TIFF" else 1)
-    stream.allow(MAX_PIXEL_READS, 2 * stream.size + MAX_HEADER, "to read for its pixels")
+    pixels, full_pixels = image.width * image.height, math.prod(full_size)
+    header = stream.used * (2 if image.format == "TIFF" else 1)
+    stream.allow(MAX_PIXEL_READS, 2 * stream.size + MAX_HEADER, READ_PIXELS)
     if isinstance(image, ImageFile.ImageFile):
         image.decodermaxblock = max(image.decodermaxblock, stream.size // MAX_BLOCKS)
-    size = f"{image.width}×{image.height} pixels"
-    if pixels * stream.scans > MAX_SCANNED_PIXELS:
+    size = f"{full_size[0]}×{full_size[1]} pixels"
+    if full_pixels * stream.scans > MAX_SCANNED_PIXELS:
         raise refusal(stream.label, f"{size} in {stream.scans:,} scans")
     if pixels > MAX_RUN_LENGTH_PIXELS and any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ())):
         raise refusal(
@@ -136,7 +152,8 @@ def check_pixels(image: Image.Image, stream: BudgetedReader) -> None:
         )
     decoder_bytes = DECODER_BYTES.get(image.format or "")
     result = 0 if image.mode == "RGB" else 4 * pixels
-    check_memory(image, stream.label, max(decoder_bytes(image, stream) if decoder_bytes else 0, result) + header)
+    decoded = decoder_bytes(image, stream) * full_pixels / pixels if decoder_bytes and pixels else 0
+    check_memory(image, stream.label, max(decoded, result) + header)
 
 
 def check_memory(image: Image.Image, name: str, extra_bytes: float) -> None:
@@ -291,12 +308,16 @@ def _tiff_decoder_bytes(image: Any, stream: BudgetedReader) -> float:
     return max(turned, unpacked if any(tile[0] == "libtiff" for tile in image.tile) else 0)
 
 
+def _planes_bytes(image: Any, stream: BudgetedReader) -> float:
+    return 5 * image.width * image.height
+
+
 # By signature: the check before Pillow opens the file, and the limit of header bytes.
 GUARDS: dict[bytes, tuple[Callable[[BudgetedReader], None] | None, int]] = {
     rb"\xff\xd8\xff": (_check_jpeg, MAX_HEADER),
     rb"\x89PNG": (_check_png, MAX_HEADER),
     rb"II|MM": (_check_tiff, MAX_LARGE_HEADER),
-    rb"(?s)RIFF.{4}WEBP": (None, MAX_LARGE_HEADER),
+    rb"(?s)RIFF.{4}WEBP|.{4}ftyp": (None, MAX_LARGE_HEADER),
 }
 # By format: bytes that the decoder needs beside its output.
 DECODER_BYTES: dict[str, Callable[[Any, BudgetedReader], float]] = {
@@ -305,4 +326,7 @@ DECODER_BYTES: dict[str, Callable[[Any, BudgetedReader], float]] = {
     "TIFF": _tiff_decoder_bytes,
     # Two canvases and a copy of one.
     "WEBP": lambda image, stream: 12 * image.width * image.height,
+    # The decoded planes, and the pixels as bytes.
+    "AVIF": _planes_bytes,
+    "HEIF": _planes_bytes,
 }

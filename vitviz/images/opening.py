@@ -8,46 +8,35 @@ import re
 import stat
 import threading
 import warnings
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from vitviz.errors.kinds import ImageError
+from vitviz.errors.arguments import word
+from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
-from vitviz.images.limits import PIXEL_BYTES, BudgetedReader, check_exif, check_header, check_memory, check_pixels
-from vitviz.images.sources import ImageSource, ValueRange, as_array, eight_bit
+from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.decoding import heif_formats, load, opened, reduce
+from vitviz.images.kinds import EXPECTED, HEIC, RAW, START_BYTES, is_raw, kind_of
+from vitviz.images.levels import Encoding, to_rgb
+from vitviz.images.limits import (
+    MAX_PIXELS,
+    PIXEL_BYTES,
+    BudgetedReader,
+    check_exif,
+    check_header,
+    check_memory,
+    check_pixels,
+)
+from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
-FILE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
-MAX_PIXELS = 64_000_000
 MIN_SIDE, MAX_SIDE = 2, 100_000
-# Converting in strips avoids a third copy of the picture in memory.
-STRIP_PIXELS = 2**18
 # A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
-EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
-# What a file that Pillow cannot open is, by its first bytes; the first match counts.
-OTHER_KINDS = {
-    rb"\s*$": "an empty file",
-    rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)": "an HTML page",
-    rb"(?is)(\xef\xbb\xbf)?\s*<(.*<)?svg": "an SVG drawing, which has no pixels",
-    rb"(?s).{4}ftyp(hei|hev|mif1|msf1)": "a HEIC photo",
-    rb"(?s).{4}ftypavi[fs]": "an AVIF image",
-    rb"(?s).{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ": "a video",
-    rb"%PDF": "a PDF document",
-    rb"PK\x03\x04": "a ZIP archive",
-    rb"\xff\xd8": "a JPEG file with a damaged header",
-    rb"\x89PNG": "a PNG file with a damaged header",
-    rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
-    rb"GIF8": "a GIF file with a damaged header",
-    rb"BM": "a BMP file with a damaged header",
-    rb"II[*+]\x00|MM\x00[*+]": "a TIFF file with a damaged header or of a rare kind",
-    rb"[\t\n\r\x20-\x7e]+$": "a text file",
-}
+FACTS_KEY = "vitviz"
 EXIF_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -57,54 +46,108 @@ EXIF_TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+QUARTER_TURNS = [EXIF_TRANSPOSE[orientation] for orientation in (5, 6, 7, 8)]
 
 
-def open_image(source: ImageSource, name: str | None = None, *, value_range: ValueRange | None = None) -> Image.Image:
-    """An upright RGB image with 8 bits a channel, composited on white where it is transparent.
+@dataclass(frozen=True)
+class ImageFacts:
+    """What opening an image assumed and changed, kept in the image's ``info``.
 
     Args:
-        source: a path, the bytes of a file, a PIL image, an array ``"height width"`` or ``"height width channel"``
-            with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1], or a tensor ``"channel height
-            width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF and BMP files.
+        assumptions: a sentence each.
+        size: width and height of its file, upright.
+        reduced: width and height of the image, smaller if it was reduced while it was decoded.
+    """
+
+    assumptions: tuple[str, ...] = ()
+    size: tuple[int, int] = (0, 0)
+    reduced: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, image: Image.Image) -> ImageFacts:
+        """The facts of an image that :func:`open_image` opened; of any other image none, and its own size."""
+        facts = image.info.get(FACTS_KEY)
+        assumptions = facts.assumptions if isinstance(facts, ImageFacts) else ()
+        # A copy may have been cropped or resized.
+        size = facts.size if isinstance(facts, ImageFacts) and facts.reduced == image.size else image.size
+        return cls(assumptions, size, image.size)
+
+
+def open_image(
+    source: ImageSource,
+    name: str | None = None,
+    *,
+    value_range: ValueRange | None = None,
+    color_profile: str = "apply",
+) -> Image.Image:
+    """An upright RGB image with 8 bits a channel in the colours of sRGB, on white where it is transparent.
+
+    What it assumed of the picture, a sentence each, is in :attr:`vitviz.PreparedImage.assumptions`.
+
+    Args:
+        source: a path, the bytes of a file, an open file, a PIL image, an array ``"height width"`` or ``"height width
+            channel"`` with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1], or a tensor ``"channel
+            height width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF, BMP and AVIF files, and HEIC with
+            the extra ``heif``.
         name: of the image in error messages; None to take it from the source.
-        value_range: the values of black and white in an array or a tensor; required for floating-point tensors.
+        value_range: the values of black and white in an array, a tensor, or a greyscale or RGB picture; required for
+            floating-point tensors. By default those of uint8, of 16 bits, or 0 and 1 of floating point.
+        color_profile: ``"apply"`` converts colours from the picture's profile, or the gamma of a PNG file, to sRGB as
+            browsers do; ``"ignore"`` keeps the stored values.
 
     Returns:
-        A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000, without metadata.
+        A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000. A larger JPEG file is
+        reduced by 2, 4 or 8 while it is decoded.
 
     Raises:
         ImageError: there is no such file, it is no image of these formats, it is damaged or truncated, it has too few
-            or too many pixels, or it would take more than seconds or half a gigabyte to open.
+            or too many pixels, its values are outside of the range, or it would take more than seconds or half a
+            gigabyte to open.
+        ConfigError: the range or the choice of the profile is invalid.
     """
     name = legible(name or _name_of(source))
+    value_range = checked_range(value_range)
+    word("color_profile", color_profile, COLOR_PROFILES, ConfigError)
+    source = as_source(source, name)
     with _SILENCED:
         if isinstance(source, Image.Image):
-            return _finished(source, name)
+            facts = ImageFacts.of(source)
+            return _finished(source, name, facts.size, value_range, color_profile, facts.assumptions)
         if isinstance(source, np.ndarray | torch.Tensor):
-            return _finished(_from_array(source, name, value_range), name)
-        with _stream(source, name) as stream:
-            return _finished(_identified(stream, name), name, is_ours=True)
+            image = _from_array(source, name, value_range)
+            return _finished(image, name, image.size)
+    return UnopenedImage(source, name, value_range, color_profile).open()
 
 
 class UnopenedImage:
     """A picture file whose header is read and whose pixels are not decoded yet.
 
     Args:
-        path, name: as for :func:`open_image`.
+        source, name, value_range, color_profile: as for :func:`open_image`; a path or the bytes of a file.
 
     Raises:
         ImageError: as :func:`open_image`, as far as the header tells.
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        self._name = legible(name or _name_of(path))
+    def __init__(
+        self,
+        source: object,
+        name: str | None = None,
+        value_range: ValueRange | None = None,
+        color_profile: str = "apply",
+    ) -> None:
+        self._name, self._options = legible(name or _name_of(source)), (value_range, color_profile)
         with _SILENCED:
-            self._stream = _stream(path, self._name)
-            self._image = _identified(self._stream, self._name)
+            self._stream = _stream(source, self._name)
+            try:
+                self._image, self._full_size = _identified(self._stream, self._name)
+            except BaseException:
+                self._stream.close()
+                raise
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels, before it is turned upright."""
+        """Width and height in pixels of what is decoded, before it is turned upright."""
         return self._image.size
 
     def open(self) -> Image.Image:
@@ -114,7 +157,7 @@ class UnopenedImage:
             ImageError: as :func:`open_image`.
         """
         with _SILENCED, self._stream:
-            return _finished(self._image, self._name, is_ours=True)
+            return _finished(self._image, self._name, self._full_size, *self._options, stream=self._stream)
 
 
 class _Silenced:
@@ -148,6 +191,9 @@ _SILENCED = _Silenced()
 def _name_of(source: object) -> str:
     if isinstance(source, Image.Image):
         source = getattr(source, "filename", "") or "the image"
+    # An open file or an upload.
+    if hasattr(source, "read"):
+        source = getattr(source, "name", "the image")
     if isinstance(source, str | os.PathLike) and not os.fspath(source).startswith("data:"):
         return Path(source).name or repr(str(source))
     if isinstance(source, np.ndarray | torch.Tensor):
@@ -162,6 +208,7 @@ def _stream(source: object, name: str) -> BudgetedReader:
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
         hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
+        hint += "; cv2.imread gives None for a file that it cannot read" * (source is None)
         raise ImageError(f"{name}: {describe(source)} found; {expected}{hint}")
     if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
@@ -180,20 +227,29 @@ def _stream(source: object, name: str) -> BudgetedReader:
         raise ImageError(f"{name}: cannot be read ({_reason(error)}); {EXPECTED}") from None
 
 
-def _identified(stream: BudgetedReader, name: str) -> Image.Image:
-    """The image in a file after its header is checked; its pixels are not decoded yet."""
+def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[int, int]]:
+    """The image in a file after its header is checked, and its full size; its pixels are not decoded yet."""
     try:
         check_header(stream)
-        image = Image.open(stream, formats=FORMATS)
+        if is_raw(stream, name):
+            raise ImageError(f"{name}: {RAW}; {EXPECTED}")
+        stream.seek(0)
+        image = opened(stream)
+        full_size = image.size
+        reduce(image, stream)
         _check_size(image.size, name)
-        check_pixels(image, stream)
-        return image
+        check_pixels(image, stream, full_size)
+        return image, full_size
     except ImageError:
         raise
     except UnidentifiedImageError:
         stream.seek(0)
         # peek may return more bytes than requested.
-        raise ImageError(f"{name}: {_kind(stream.peek(1024)[:1024])}; {EXPECTED}") from None
+        kind = kind_of(stream.peek(START_BYTES)[:START_BYTES])
+        if kind == HEIC:
+            way = "damaged, or of a rare kind" if heif_formats() else "which needs pip install 'vitviz[heif]'"
+            raise ImageError(f"{name}: {kind}, {way}; {EXPECTED}, so convert it or export it as JPEG") from None
+        raise ImageError(f"{name}: {kind}; {EXPECTED}") from None
     except Image.DecompressionBombError as error:
         digits = re.search(r"\d+", str(error))
         count = f"{int(digits[0]):,}" if digits else "too many"
@@ -203,16 +259,13 @@ def _identified(stream: BudgetedReader, name: str) -> Image.Image:
         raise ImageError(f"{name}: the image is damaged or cut short ({_reason(error)}); {EXPECTED}") from error
 
 
-def _kind(start: bytes) -> str:
-    """The kind of a file by its first bytes."""
-    return next((kind for pattern, kind in OTHER_KINDS.items() if re.match(pattern, start)), "not an image")
-
-
 def _from_array(source: np.ndarray | torch.Tensor, name: str, value_range: ValueRange | None) -> Image.Image:
     array = source if isinstance(source, np.ndarray) else as_array(source, name)
     expected = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
-        raise ImageError(f"{name}: {expected}")
+        is_channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
+        hint = "; of 'channel height width', .transpose(1, 2, 0) gives that" * is_channels_first
+        raise ImageError(f"{name}: {expected}{hint}")
     _check_size((array.shape[1], array.shape[0]), name)
     levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
     return Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
@@ -228,39 +281,69 @@ def _check_size(size: tuple[int, int], name: str) -> None:
         raise ImageError(f"{name}: {width}×{height} pixels; expected at most {MAX_SIDE:,} on either side")
 
 
-def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Image:
-    """A new image: decoded, upright and RGB. If ``is_ours``, the given image is closed."""
+def _finished(
+    image: Image.Image,
+    name: str,
+    full_size: tuple[int, int],
+    value_range: ValueRange | None = None,
+    color_profile: str = "apply",
+    assumptions: tuple[str, ...] = (),
+    stream: BudgetedReader | None = None,
+) -> Image.Image:
+    """A new image: decoded, upright and RGB. With a stream, the given image is closed."""
     _check_size(image.size, name)
     try:
-        upright = _upright(image, name, is_ours)
-        if is_ours:
-            image.close()
-        rgb = _to_rgb(upright, name)
+        encoding, is_reduced = Encoding.of(image), full_size != image.size
+        upright, is_turned = _upright(image, name, stream)
+        if stream is not None:
+            # Frees the pixels; close would close the file, too.
+            image._im = None
+        rgb, more = to_rgb(upright, name, encoding, value_range, color_profile)
+        if rgb.getcolors(1) and _has_frames(image, stream):
+            more.append("it has several frames or pages, and the first, which is of one colour, is read: save another")
     except ImageError:
         raise
     except Exception as error:
         kind, reason = image.format or image.mode, _reason(error)
         raise ImageError(f"{name}: a damaged or cut short {kind} image ({reason}); expected a whole image") from error
+    size = full_size[::-1] if is_turned else full_size
+    if is_reduced and stream is not None:
+        more.append(f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels while it is decoded")
     # Orientation and transparency are applied; left in the metadata, they would be applied again.
     rgb.info.clear()
+    facts = ImageFacts((*assumptions, *more), size, rgb.size)
+    if facts.assumptions or is_reduced:
+        rgb.info[FACTS_KEY] = facts
     return rgb
 
 
-def _upright(image: Image.Image, name: str, is_ours: bool) -> Image.Image:
-    """The image decoded and turned by its EXIF orientation: a copy, or the same pixels if ``is_ours``."""
-    transparency = _transparency(image)
-    image.load()
+def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tuple[Image.Image, bool]:
+    """The image decoded and turned by its EXIF orientation, and whether its sides are exchanged.
+
+    A copy, or the same pixels if there is a stream.
+    """
+    transparency = Encoding.of(image).transparency
+    load(image, name, stream)
     method = EXIF_TRANSPOSE.get(_orientation(image, name))
     if method is not None:
-        if is_ours:
+        if stream is not None:
             check_memory(image, name, PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
         upright = image.transpose(method)
     else:
         # The same pixels without the file behind them.
-        upright = image._new(image.im) if is_ours else image.copy()
+        upright = image._new(image.im) if stream is not None else image.copy()
     if transparency is not None:
         upright.info["transparency"] = transparency
-    return upright
+    return upright, method in QUARTER_TURNS
+
+
+def _has_frames(image: Image.Image, stream: BudgetedReader | None) -> bool:
+    """Whether an image has further frames or pages, and none but the first was chosen."""
+    if stream is not None:
+        stream.seek(0)
+        check_header(stream)
+        image = opened(stream)
+    return bool(getattr(image, "is_animated", False)) and not image.tell()
 
 
 def _orientation(image: Image.Image, name: str) -> int:
@@ -280,73 +363,6 @@ def _exif(image: Image.Image) -> bytes:
     if "exif" in image.info:
         return image.info["exif"]
     return bytes.fromhex("".join(image.info.get("Raw profile type exif", "").split("\n", 3)[3:]))
-
-
-def _transparency(image: Image.Image) -> int | tuple[int, ...] | None:
-    """The transparent colour of a PNG that is not decoded yet, scaled to the depth of the pixels.
-
-    None if Pillow scales it correctly itself.
-    """
-    colour: Any = image.info.get("transparency")
-    tiles = getattr(image, "tile", ())
-    depth = tiles[0][3] if image.format == "PNG" and colour is not None and tiles else None
-    if depth in ("L;2", "L;4"):
-        return colour * (85 if depth == "L;2" else 17)
-    return tuple(channel >> 8 for channel in colour) if depth == "RGB;16B" else None
-
-
-def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    if image.mode == "RGB" and not image.has_transparency_data:
-        return image
-    is_deep = image.mode == "F" or image.mode.startswith("I")
-    if is_deep:
-        _check_range(image, name)
-    convert = _from_deep_grey if is_deep else _on_white if image.has_transparency_data else _opaque
-    rgb = Image.new("RGB", image.size)
-    for box, strip in _strips(image):
-        rgb.paste(convert(strip), box)
-    return rgb
-
-
-def _strips(image: Image.Image) -> Iterator[tuple[tuple[int, int, int, int], Image.Image]]:
-    rows = max(1, STRIP_PIXELS // image.width)
-    for top in range(0, image.height, rows):
-        box = (0, top, image.width, min(top + rows, image.height))
-        yield box, image.crop(box)
-
-
-def _opaque(image: Image.Image) -> Image.Image:
-    return image.convert("RGB")
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    # Pillow converts premultiplied grey to RGBA only through LA.
-    image = image.convert("LA").convert("RGBA") if image.mode == "La" else image.convert("RGBA")
-    white = Image.new("RGB", image.size, "white")
-    white.paste(image, mask=image)
-    return white
-
-
-def _full_range(image: Image.Image) -> float:
-    return 1.0 if image.mode == "F" else 65535.0
-
-
-def _check_range(image: Image.Image, name: str) -> None:
-    bounds = [(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in _strips(image))]
-    # Python's min and max may hide NaN.
-    low, high = np.min(bounds), np.max(bounds)
-    full = _full_range(image)
-    if not (low >= 0 and high <= full):
-        raise ImageError(f"{name}: greyscale values from {low:g} to {high:g}; expected 0 to {full:g}")
-
-
-def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """16-bit or floating-point greyscale as 8-bit RGB, scaled by the full range of the mode, not of the picture."""
-    values, full = np.asarray(image, dtype=np.float32), _full_range(image)
-    transparent = image.info.get("transparency")
-    if transparent is not None:
-        values = np.where(values == transparent, full, values)
-    return Image.fromarray(np.rint(values * (255 / full)).astype(np.uint8)).convert("RGB")
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,8 @@ from vitviz.errors.arguments import integer_or_none, named_fields, number_or_non
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.geometry import Geometry
-from vitviz.images.opening import MAX_PIXELS
+from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.opening import ImageFacts
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
 FITS = ("crop", "squash", "native")
@@ -47,7 +48,7 @@ class PreparedImage:
     Args:
         image: the user's image, upright RGB.
         pixels: the model's input, ``"1 channel height width"``, standardised.
-        geometry: where the pixels lie on the image.
+        geometry: where the pixels lie on the image, or on that of its file if it was reduced while it was decoded.
         source: the file of the image, or its index in a batch; None if neither is known.
 
     Raises:
@@ -67,12 +68,17 @@ class PreparedImage:
 
     def __post_init__(self) -> None:
         geometry = self.geometry
-        if self.image.size != (geometry.image_width, geometry.image_height):
+        if (geometry.image_width, geometry.image_height) not in (self.image.size, ImageFacts.of(self.image).size):
             size = f"{geometry.image_width}×{geometry.image_height}"
             raise ConfigError(f"image of {self.image.width}×{self.image.height} pixels: its geometry is for {size}")
         if self.pixels.shape[2:] != (geometry.input_height, geometry.input_width):
             expected = f"'1 channel {geometry.input_height} {geometry.input_width}'"
             raise ConfigError(f"pixels of shape {tuple(self.pixels.shape)}: the geometry expects {expected}")
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What :func:`vitviz.open_image` assumed of the image, a sentence each."""
+        return ImageFacts.of(self.image).assumptions
 
     def resized(self, longest_side: int) -> PreparedImage:
         """The same input, on the user's image at another size."""
@@ -221,7 +227,7 @@ class Preprocessing:
         """
         pixels, geometry = self._fit(image, patch_height, patch_width, fit)
         values = pixels if pixels.is_floating_point() else pixels.float() / 255
-        return PreparedImage(image, self.standardise(values[None]), geometry)
+        return PreparedImage(image, self.standardise(values[None]), geometry.resized(*ImageFacts.of(image).size))
 
     def standardise(self, pixels: torch.Tensor) -> torch.Tensor:
         """Standardise inputs ``"... channel height width"`` in [0, 1] as in training."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe, did_you_mean
 
-ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
+ImageSource = str | os.PathLike[str] | bytes | BinaryIO | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]
 """A row of a table by column, as in data sets of the package datasets."""
 ValueRange = tuple[float, float]
@@ -41,6 +43,33 @@ def checked_range(value_range: object) -> ValueRange | None:
         expected = "expected the values of black and white, such as (0, 1), (-1, 1) or (0, 255)"
         raise ConfigError(f"value_range = {describe(value_range)}: {expected}")
     return low, high
+
+
+def as_source(source: Any, name: str) -> Any:
+    """The bytes of an open file or a buffer, the array in an object that has one, and any other source unchanged.
+
+    Raises:
+        ImageError: it cannot be read, or some of its values are masked.
+    """
+    if np.ma.is_masked(source):
+        raise ImageError(f"{name}: some of its values are masked; expected all of them, as .filled(0) gives")
+    if isinstance(source, str):
+        return url2pathname(urlsplit(source).path) if source.startswith("file:") else os.path.expanduser(source)
+    if isinstance(source, Image.Image | np.ndarray | torch.Tensor | bytes | os.PathLike):
+        return source
+    try:
+        if isinstance(source, bytearray | memoryview):
+            return bytes(source)
+        if hasattr(source, "read"):
+            if source.seekable():
+                source.seek(0)
+            content = source.read()
+            return content if isinstance(content, bytes) else source
+        return np.asarray(source) if hasattr(source, "__array__") else source
+    # Foreign objects raise anything.
+    except Exception as error:
+        expected = "expected a file that is open for reading bytes, or an object that NumPy can read"
+        raise ImageError(f"{name}: {describe(source)} cannot be read ({error}); {expected}") from error
 
 
 def image_of(source: ImageSource | Row, column: str) -> ImageSource:
@@ -80,9 +109,12 @@ def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
     """
     image = tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor
     if image.ndim == 2 or (image.ndim == 3 and image.shape[0] in CHANNELS):
-        values = image.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values
-        return values.numpy() if image.ndim == 2 else values.permute(1, 2, 0).numpy()
+        try:
+            values = image.detach().cpu()
+            values = values.float() if values.dtype == torch.bfloat16 else values
+            return values.numpy() if image.ndim == 2 else values.permute(1, 2, 0).numpy()
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            raise ImageError(f"{name}: no values that NumPy can read ({error}); expected a dense tensor") from error
     expected = "expected 'channel height width' with 1, 3 or 4 channels, or 'height width'"
     is_channels_last = image.ndim == 3 and image.shape[2] in CHANNELS
     hint = "; of 'height width channel', .permute(2, 0, 1) gives that" * is_channels_last
@@ -103,6 +135,8 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
         ImageError: a value is outside of the range, or the range is missing.
     """
     is_float = np.issubdtype(array.dtype, np.floating)
+    if array.dtype.kind not in "biuf":
+        raise ImageError(f"{name}: {array.dtype.name} values; expected whole numbers or floating point")
     if value_range is None and array.dtype == np.uint8:
         return array
     if value_range is None and not is_float:

@@ -26,7 +26,9 @@ from PIL import Image
 
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import VitvizError
-from vitviz.images.opening import FORMATS, open_image
+from vitviz.images.decoding import heif_formats
+from vitviz.images.kinds import FORMATS, HAS_AVIF
+from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.limits import Limits
@@ -58,6 +60,10 @@ def main(control: int, preload: Sequence[str]) -> None:
         importlib.import_module(module)
     # A fork copies no other threads, so a thread pool would be without its threads in a child.
     torch.set_num_threads(1)
+    if HAS_AVIF:
+        # Threads take more addresses than a child may have.
+        importlib.import_module("PIL.AvifImagePlugin").DEFAULT_MAX_THREADS = 1  # type: ignore[attr-defined]
+    heif_formats()
     for image_format in FORMATS:
         _warm_up(image_format)
     gc.collect()

@@ -20,7 +20,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
 from vitviz.images.geometry import Geometry
-from vitviz.images.opening import MAX_PIXELS
+from vitviz.images.limits import MAX_PIXELS
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import JobConnection, Worker

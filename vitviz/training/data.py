@@ -14,7 +14,8 @@ from einops import rearrange
 from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
-from vitviz.images.opening import FILE_SUFFIXES, open_image
+from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation

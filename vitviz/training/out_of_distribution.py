@@ -12,7 +12,8 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.kinds import DataError
-from vitviz.images.opening import FILE_SUFFIXES, open_image
+from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import LabelledImages

@@ -1,0 +1,206 @@
+"""A picture with a colour profile, or a PNG with a gamma, opens in the colours of sRGB that a browser shows."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+import vitviz
+from tests.support.image_files import chunk, encoded, png, row_image
+from vitviz import Model
+from vitviz.errors.kinds import ConfigError
+from vitviz.images import colours
+from vitviz.images.opening import ImageFacts, open_image
+
+# White, red, green and blue of two spaces with the white of sRGB.
+P3 = (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06)
+ADOBE = (0.3127, 0.329, 0.64, 0.33, 0.21, 0.71, 0.15, 0.06)
+SRGB = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
+COLOURS = np.array(
+    [(90, 140, 60), (200, 150, 125), (230, 120, 30), (90, 150, 220), (200, 60, 60), (128, 128, 128)], np.uint8
+)
+
+
+def to_xyz(chromaticities: tuple[float, ...]) -> np.ndarray:
+    """Linear red, green and blue to XYZ: http://www.brucelindbloom.com/index.html?Eqn_RGB_XYZ_Matrix.html."""
+    white, *primaries = [(x / y, 1, (1 - x - y) / y) for x, y in np.reshape(chromaticities, (4, 2))]
+    matrix = np.array(primaries).T
+    return matrix * np.linalg.solve(matrix, white)
+
+
+def decode(levels: np.ndarray, gamma: float | None) -> np.ndarray:
+    values = levels / 255
+    if gamma is not None:
+        return values ** (1 / gamma)
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def expected(levels: np.ndarray, chromaticities: tuple[float, ...], gamma: float | None) -> np.ndarray:
+    """The sRGB levels of colours in a space of the same white, by the textbook."""
+    linear = decode(levels, gamma) @ (np.linalg.inv(to_xyz(SRGB)) @ to_xyz(chromaticities)).T
+    linear = linear.clip(0, 1)
+    return 255 * np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def picture() -> Image.Image:
+    return Image.fromarray(np.repeat(COLOURS[None], 4, 0).repeat(4, 1))
+
+
+def colours_of(image: Image.Image) -> np.ndarray:
+    return np.asarray(image)[2, 2::4].astype(int)
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP", "AVIF"])
+@pytest.mark.parametrize("chromaticities", [P3, ADOBE], ids=["P3", "Adobe"])
+def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple[float, ...]) -> None:
+    profile = colours._gamma_profile(1 / 2.2, chromaticities)
+    options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}, "AVIF": {"quality": 100}}
+    data = encoded(picture(), format, icc_profile=profile, **options.get(format, {}))
+    opened = open_image(data)
+    tolerance = 6 if format == "AVIF" else 3
+    assert np.abs(colours_of(opened) - expected(COLOURS, chromaticities, None)).max() <= tolerance
+    assert "converted to sRGB from its colour profile" in ImageFacts.of(opened).assumptions[0]
+    stored = open_image(data, color_profile="ignore")
+    assert np.abs(colours_of(stored) - COLOURS).max() <= tolerance
+    assert stored.info == {}
+
+
+def test_a_profile_of_srgb_changes_nothing_and_nothing_is_said() -> None:
+    for profile in (
+        ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes(),
+        colours._gamma_profile(1 / 2.2, SRGB),
+    ):
+        opened = open_image(encoded(picture(), "PNG", icc_profile=profile))
+        assert np.array_equal(colours_of(opened), COLOURS)
+        assert opened.info == {}
+
+
+@pytest.mark.parametrize("profile", [b"\xff" * 999, bytes(128), bytes(colours.MAX_PROFILE_BYTES + 1)])
+def test_a_profile_that_cannot_be_read_is_said_and_not_applied(profile: bytes) -> None:
+    opened = open_image(encoded(picture(), "TIFF", icc_profile=profile))
+    assert np.array_equal(colours_of(opened), COLOURS)
+    assert "are taken for sRGB" in ImageFacts.of(opened).assumptions[0]
+
+
+def test_a_pil_image_and_its_opened_copy_are_converted_once() -> None:
+    profile = colours._gamma_profile(1 / 2.2, P3)
+    source = Image.open(io.BytesIO(encoded(picture(), "PNG", icc_profile=profile)))
+    opened = open_image(source)
+    assert np.abs(colours_of(opened) - expected(COLOURS, P3, None)).max() <= 2
+    again = open_image(opened)
+    assert np.array_equal(again, opened)
+    assert ImageFacts.of(again).assumptions == ImageFacts.of(opened).assumptions != ()
+
+
+def test_colours_are_converted_before_they_are_laid_on_white() -> None:
+    source = row_image("RGBA", [(200, 60, 60, 255), (200, 60, 60, 0), (200, 60, 60, 128)])
+    opened = open_image(encoded(source, "PNG", icc_profile=colours._gamma_profile(1 / 2.2, P3)))
+    red = expected(np.array([(200, 60, 60)]), P3, None)[0]
+    for x, colour in enumerate((red, (255, 255, 255), (red * 128 + 255 * 127) / 255)):
+        assert np.abs(np.subtract(opened.getpixel((x, 0)), colour)).max() <= 2
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "LA"])
+def test_other_modes_are_converted(mode: str) -> None:
+    source = picture().quantize(6) if mode == "P" else picture().convert(mode)
+    # A gamma that differs from that of sRGB changes greys as well.
+    opened = open_image(encoded(source, "PNG", icc_profile=colours._gamma_profile(1.0, SRGB)))
+    levels = colours_of(source.convert("RGB"))
+    assert np.abs(colours_of(opened) - expected(levels, SRGB, 1.0)).max() <= 2
+
+
+def grey_profile(gamma: float) -> bytes:
+    """A profile of greyscale with one power curve."""
+    white = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
+    curve = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256)) + b"\0\0"
+    table = struct.pack(">I4sII4sII", 2, b"wtpt", 156, 20, b"kTRC", 176, len(curve))
+    size = 128 + len(table) + len(white) + len(curve)
+    head = struct.pack(">I", size) + bytes(4) + b"\x02\x40\0\0mntrGRAYXYZ " + bytes(12) + b"acsp" + bytes(28)
+    return (head + white[8:]).ljust(128, b"\0") + table + white + curve
+
+
+@pytest.mark.parametrize("mode", ["L", "I;16"])
+def test_a_profile_of_greyscale_is_applied(mode: str) -> None:
+    levels = [0, 40, 128, 255]
+    values = levels if mode == "L" else [level * 257 for level in levels]
+    opened = open_image(encoded(row_image(mode, values), "TIFF", icc_profile=grey_profile(1.0)))
+    found = [opened.getpixel((x, 0))[0] for x in range(4)]
+    assert np.abs(found - expected(np.array(levels)[:, None].repeat(3, 1), SRGB, 1.0)[:, 0]).max() <= 2
+
+
+def test_a_profile_for_another_kind_of_picture_is_said_and_not_applied() -> None:
+    opened = open_image(encoded(picture(), "PNG", icc_profile=grey_profile(1.0)))
+    assert np.array_equal(colours_of(opened), COLOURS)
+    assert "for pictures of another kind" in ImageFacts.of(opened).assumptions[0]
+
+
+def ink_profile() -> bytes:
+    """A profile of four inks on two grid points each, with the lightness 20 for black ink."""
+    lab = np.zeros((2, 2, 2, 2, 3), np.uint8)
+    for inks in np.ndindex(2, 2, 2, 2):
+        lightness = 20 if inks[3] else 100 - 25 * sum(inks[:3])
+        lab[inks] = round(2.55 * lightness), 128 - 40 * inks[0] * (not inks[3]), 128
+    identity = bytes(range(256))
+    matrix = struct.pack(">9i", *np.eye(3, dtype=int).ravel() * 65536)
+    table = b"mft1\0\0\0\0" + bytes([4, 3, 2, 0]) + matrix + identity * 4 + lab.tobytes() + identity * 3
+    body = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
+    index = struct.pack(">I4sII4sII", 2, b"wtpt", 156, 20, b"A2B0", 176, len(table))
+    size = 128 + len(index) + len(body) + len(table)
+    head = struct.pack(">I", size) + bytes(4) + b"\x02\x40\0\0prtrCMYKLab " + bytes(12) + b"acsp" + bytes(28)
+    return (head + body[8:]).ljust(128, b"\0") + index + body + table
+
+
+@pytest.mark.parametrize("format", ["JPEG", "TIFF"])
+def test_inks_follow_their_profile(format: str) -> None:
+    inks = Image.new("CMYK", (32, 16))
+    inks.paste((0, 0, 0, 255), (16, 0, 32, 16))
+    opened = open_image(
+        encoded(inks, format, icc_profile=ink_profile(), **{"quality": 100} if format == "JPEG" else {})
+    )
+    assert np.abs(np.subtract(opened.getpixel((4, 8)), 255)).max() <= 2
+    # CIE L* = 20 in sRGB.
+    assert np.abs(np.subtract(opened.getpixel((28, 8)), 48)).max() <= 3
+
+
+def gamma_png(gamma: float, *extra: bytes) -> bytes:
+    return png(4, 4, 8, 2, bytes([64, 128, 192] * 4), chunk(b"gAMA", struct.pack(">I", round(gamma * 100_000))), *extra)
+
+
+def test_the_gamma_of_a_png_is_applied_unless_it_is_that_of_srgb() -> None:
+    levels = np.array([(64, 128, 192)])
+    opened = open_image(gamma_png(1.0))
+    assert np.abs(opened.getpixel((2, 2)) - expected(levels, SRGB, 1.0)).max() <= 2
+    assert "PNG gamma 1" in ImageFacts.of(opened).assumptions[0]
+    white_red_green_blue = chunk(b"cHRM", struct.pack(">8I", *(round(100_000 * value) for value in P3)))
+    opened = open_image(gamma_png(1.0, white_red_green_blue))
+    assert np.abs(opened.getpixel((2, 2)) - expected(levels, P3, 1.0)).max() <= 2
+    for plain in (gamma_png(1 / 2.2), gamma_png(1.0, chunk(b"sRGB", b"\0")), gamma_png(0.0)):
+        opened = open_image(plain)
+        assert opened.getpixel((2, 2)) == (64, 128, 192) and opened.info == {}
+
+
+@pytest.mark.parametrize("numbers", [[0] * 8, [2**32 - 1] * 8, [1, 2, 3], [33_333] * 8])
+def test_impossible_chromaticities_do_not_hide_the_picture(numbers: list[int]) -> None:
+    data = gamma_png(1.0, chunk(b"cHRM", struct.pack(f">{len(numbers)}I", *numbers)))
+    assert open_image(data).size == (4, 4)
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'keep'.*expected 'apply' or 'ignore'"):
+        open_image(picture(), color_profile="keep")
+
+
+def test_an_analysis_says_what_was_assumed_and_keeps_stored_values(bundled: Model) -> None:
+    data = encoded(picture(), "PNG", icc_profile=colours._gamma_profile(1 / 2.2, P3))
+    analysis = vitviz.analyze(data, bundled)
+    (sentence,) = analysis.assumptions
+    assert sentence in analysis._repr_html_() and analysis.prepared.resized(8).assumptions == (sentence,)
+    stored = vitviz.analyze(data, bundled, color_profile="ignore")
+    assert stored.assumptions == ()
+    assert not stored.prepared.pixels.equal(analysis.prepared.pixels)
+    [batched] = vitviz.analyze_batch([data], bundled)
+    assert batched.prepared.pixels.equal(analysis.prepared.pixels)

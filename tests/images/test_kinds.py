@@ -1,0 +1,228 @@
+"""Files are what their content is: camera files, animations, large and unfinished JPEG files, and other formats."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+import vitviz
+from tests.support.image_files import encoded, oriented_file, quadrants, tiff
+from vitviz import Model
+from vitviz.errors.kinds import ImageError
+from vitviz.images import decoding, limits, opening
+from vitviz.images.kinds import picture_files
+from vitviz.images.opening import ImageFacts, open_image
+
+# Files of cameras.
+
+
+def directory(*entries: tuple[int, int, int, int], following: int = 0) -> bytes:
+    return (
+        struct.pack("<H", len(entries))
+        + b"".join(struct.pack("<HHII", *each) for each in entries)
+        + struct.pack("<I", following)
+    )
+
+
+def thumbnail_first(*more: tuple[int, int, int, int], beside: bytes = b"", following: int = 0) -> bytes:
+    """A TIFF file with a small picture in its first directory, and more at byte 400."""
+    entries = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 600)]
+    entries += [(278, 4, 1, 8), (279, 4, 1, 64), *more]
+    first = b"II*\0\x08\0\0\0" + directory(*sorted(entries), following=following)
+    return (first.ljust(400, b"\0") + beside).ljust(664, b"\x7f")
+
+
+MOSAIC = directory((256, 3, 1, 640), (262, 3, 1, 32803))
+RAW = {
+    "thumbnail.tif": thumbnail_first((254, 4, 1, 1)),
+    "version.dng": thumbnail_first((50706, 1, 4, 1)),
+    "mosaic below.tif": thumbnail_first((330, 4, 1, 400), beside=MOSAIC),
+    "mosaic behind.tif": thumbnail_first(beside=MOSAIC, following=400),
+    "mosaic in a list.tif": thumbnail_first(
+        (330, 4, 2, 500), beside=MOSAIC.ljust(100, b"\0") + struct.pack("<2I", 400, 400)
+    ),
+    "by its name.PEF": thumbnail_first(),
+    "canon.tif": b"II*\0\x10\0\0\0CR\2\0" + bytes(600),
+    "canon.jpg": b"\0\0\0\x20ftypcrx " + bytes(99),
+    "fuji.raf": b"FUJIFILMCCD-RAW 0201" + bytes(99),
+    "olympus.orf": b"IIRO\x08\0\0\0" + bytes(99),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_a_file_of_a_camera_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(ImageError, match=f"^{name}: a camera's raw file: develop it"):
+        open_image(RAW[name], name)
+
+
+def test_an_ordinary_tiff_is_no_file_of_a_camera() -> None:
+    assert open_image(thumbnail_first()).size == (8, 8)
+    pages = encoded(quadrants(), "TIFF", save_all=True, append_images=[quadrants()] * 3)
+    assert open_image(pages).size == (32, 32)
+    # A directory that follows itself.
+    assert open_image(thumbnail_first(following=8)).size == (8, 8)
+
+
+# Other formats.
+
+OTHERS = {
+    b"\xff\x0a" + bytes(9): "a JPEG XL image",
+    b"\0\0\0\x0cJXL \r\n\x87\n": "a JPEG XL image",
+    encoded(quadrants(), "JPEG2000"): "a JPEG 2000 image",
+    bytes(128) + b"DICM": "a DICOM file",
+    b"8BPS\0\1" + bytes(99): "a Photoshop document (PSD)",
+    b"v/1\1" + bytes(99): "an OpenEXR image",
+    b"#?RADIANCE\n": "a Radiance HDR image",
+    b"\x5c\1\0\0" + bytes(340) + b"n+1\0": "a NIfTI volume",
+}
+
+
+@pytest.mark.parametrize("data", OTHERS, ids=list(OTHERS.values()))
+def test_other_formats_are_called_by_their_names(data: bytes) -> None:
+    with pytest.raises(ImageError) as refusal:
+        open_image(data, "it")
+    assert str(refusal.value).startswith(f"it: {OTHERS[data]}")
+
+
+HEIC = [b"\0\0\0\x18ftyp" + brand + bytes(99) for brand in (b"heic", b"hevc", b"heix", b"heim", b"mif1", b"MiHB")]
+
+
+def without_heif(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", module)
+    monkeypatch.setattr(opening, "heif_formats", decoding.heif_formats.__wrapped__)
+    monkeypatch.setattr(decoding, "heif_formats", decoding.heif_formats.__wrapped__)
+
+
+@pytest.mark.parametrize("data", HEIC)
+def test_a_heic_photo_names_its_extra_and_the_other_way_out(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_heif(monkeypatch, None)
+    with pytest.raises(
+        ImageError, match=r"^it: a HEIC photo, which needs pip install 'vitviz\[heif\]'; .*export it as JPEG$"
+    ):
+        open_image(data, "it")
+
+
+def test_a_heic_photo_is_opened_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opener(ImageFile.ImageFile):
+        """Stands in for the reader of pillow-heif."""
+
+        format = "HEIF"
+
+        def _open(self) -> None:
+            assert self.fp is not None
+            self._size, self._mode = (4, 3), "RGB"
+            self.tile = [ImageFile._Tile("raw", (0, 0, 4, 3), 24, "RGB")]
+
+    def register_heif_opener() -> None:
+        Image.register_open("HEIF", Opener, lambda start: start[4:12] == b"ftypheic")
+
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    without_heif(monkeypatch, types.SimpleNamespace(register_heif_opener=register_heif_opener))
+    opened = open_image(b"\0\0\0\x18ftypheic".ljust(24, b"\0") + bytes([9, 8, 7] * 12))
+    assert opened.size == (4, 3) and opened.getpixel((3, 2)) == (9, 8, 7)
+    with pytest.raises(ImageError, match="a HEIC photo, damaged, or of a rare kind"):
+        open_image(b"\0\0\0\x18ftypmif1" + bytes(99))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
+    upright = np.asarray(quadrants().crop((0, 0, 32, 24)))
+    data = oriented_file(upright, orientation, "AVIF", quality=100, subsampling="4:4:4")
+    for source in (data, Image.open(io.BytesIO(data))):
+        opened = open_image(source)
+        assert opened.size == (32, 24)
+        assert np.abs(np.subtract(opened, upright, dtype=int)).mean() < 4
+
+
+# JPEG files without an end, and large ones.
+
+NOISE = Image.fromarray(np.random.default_rng(4).integers(0, 256, (64, 96, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0, "quality": 95}])
+@pytest.mark.parametrize("end", [b"", b"\0\0", b"\xff"])
+def test_a_jpeg_without_its_end_opens_whole(options: dict[str, int], end: bytes) -> None:
+    data = encoded(NOISE, "JPEG", **options)
+    assert np.array_equal(open_image(data[:-2] + end), open_image(data))
+
+
+@pytest.mark.parametrize("missing", [5, 40, 1000])
+@pytest.mark.parametrize("image", [NOISE, Image.new("RGB", (640, 640), "teal")], ids=["noise", "plain"])
+def test_a_jpeg_without_some_of_its_pixels_is_refused(missing: int, image: Image.Image) -> None:
+    data = encoded(image, "JPEG", quality=90)
+    with pytest.raises(ImageError, match="damaged or cut short"):
+        open_image(data[:-missing])
+
+
+def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    upright = np.asarray(quadrants(150).resize((602, 400)))
+    data = oriented_file(upright, 6, "JPEG", quality=95)
+    whole = vitviz.analyze(data, bundled)
+    for module in (limits, decoding, opening):
+        monkeypatch.setattr(module, "MAX_PIXELS", 602 * 400 // 9)
+    reduced = vitviz.analyze(data, bundled)
+    image, geometry = reduced.prepared.image, reduced.prepared.geometry
+    assert image.size == (151, 100)
+    assert reduced.assumptions == ("it is reduced from 602×400 to 151×100 pixels while it is decoded",)
+    assert (geometry.image_width, geometry.image_height) == (602, 400)
+    assert np.abs(np.subtract(geometry.box, whole.prepared.geometry.box)).max() <= 4
+    # The map is drawn on the smaller picture.
+    heatmap = reduced.rollout()
+    left, top, right, bottom = heatmap.geometry.box
+    assert right <= 151 and bottom <= 100
+    assert np.isfinite(heatmap.pixels()).mean() == pytest.approx((right - left) * (bottom - top) / 15_100, abs=0.03)
+    again = vitviz.analyze(open_image(data), bundled)
+    assert again.prepared.geometry == geometry and again.assumptions == reduced.assumptions
+    # A copy of another size has its own coordinates.
+    assert ImageFacts.of(open_image(open_image(data).crop((0, 0, 40, 40)))).size == (40, 40)
+
+
+def test_a_png_of_that_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MAX_PIXELS", 999)
+    with pytest.raises(ImageError, match="32×32 pixels; at most 999 are opened"):
+        open_image(encoded(quadrants(), "PNG"))
+
+
+# Animations.
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_an_animation_that_begins_with_one_colour_says_so(format: str) -> None:
+    white, frames = Image.new("RGB", (32, 32), "white"), [quadrants()] * 2
+    moving = encoded(white, format, save_all=True, append_images=frames)
+    for source in (moving, Image.open(io.BytesIO(moving))):
+        assert "the first, which is of one colour" in "".join(ImageFacts.of(open_image(source)).assumptions)
+    chosen = Image.open(io.BytesIO(moving))
+    chosen.seek(1)
+    assert open_image(chosen).info == {}
+    assert open_image(encoded(white, format)).info == {}
+    assert open_image(encoded(quadrants(), format, save_all=True, append_images=[white])).info == {}
+
+
+# Folders.
+
+
+def test_the_pictures_of_a_folder_are_known_by_their_content(tmp_path: Path) -> None:
+    pictures = {
+        "a.jpg": b"<html>", "b.JPG": encoded(quadrants(), "JPEG"), "no ending": encoded(quadrants(), "PNG"),
+        "old.dat": tiff(2, 2, 8, 1, 1, bytes(4)),
+        "deep/c.webp.part": encoded(quadrants(), "WEBP"), "IMG": HEIC[0], "DSC.CR3": RAW["canon.jpg"],
+    }  # fmt: skip
+    others = {"notes.txt": b"notes", "empty": b"", "clip.mp4": b"\0\0\0\x18ftypisom", "BM.txt": b"BMW is a car of old"}
+    hidden = dict.fromkeys(
+        ("._a.jpg", ".DS_Store", "Thumbs.db", "desktop.ini", ".trash/a.jpg", "__MACOSX/b.jpg", "@eaDir/c.jpg"), b"x"
+    )
+    for name, content in {**pictures, **others, **hidden}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    found, left_out = picture_files(tmp_path.rglob("*"), tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == sorted(pictures)
+    assert [path.relative_to(tmp_path).as_posix() for path in left_out] == sorted(others)

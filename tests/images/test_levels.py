@@ -1,0 +1,101 @@
+"""Greyscale of 16 bits, whole numbers and floats opens by its values, or says what the range is."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.image_files import encoded, png, row_image, tiff
+from vitviz.errors.kinds import ImageError
+from vitviz.images.opening import ImageFacts, open_image
+
+RAMP = np.tile(np.linspace(0, 4095, 64).astype(np.uint16), (4, 1))
+
+
+def greys(image: Image.Image) -> list[int]:
+    assert np.ptp(np.asarray(image), axis=2).max() == 0
+    return [image.getpixel((x, 0))[0] for x in range(image.width)]
+
+
+def sentences(image: Image.Image) -> str:
+    return "; ".join(ImageFacts.of(image).assumptions)
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF"])
+@pytest.mark.parametrize("kind", ["path", "bytes", "PIL image"])
+def test_a_range_of_values_is_applied_to_files_and_pictures(format: str, kind: str, tmp_path: object) -> None:
+    data = encoded(Image.fromarray(RAMP), format)
+    source = Image.open(io.BytesIO(data)) if kind == "PIL image" else data
+    opened = open_image(source, value_range=(0, 4095))
+    assert np.abs(np.array(greys(opened)) - RAMP[0] / 4095 * 255).max() <= 0.5
+    assert opened.info == {}
+
+
+def test_twelve_bits_in_sixteen_are_said_and_full_range_is_not() -> None:
+    dark = open_image(encoded(Image.fromarray(RAMP), "PNG"))
+    assert max(greys(dark)) == 16
+    assert "end at 4,095 of 65,535" in sentences(dark) and "value_range=(0, 4095)" in sentences(dark)
+    assert open_image(encoded(Image.fromarray(RAMP * 16), "PNG")).info == {}
+    colour = png(2, 2, 16, 2, struct.pack(">6H", 4095, 0, 100, 0, 4000, 0))
+    assert "quarter of their range" in sentences(open_image(colour))
+    with pytest.raises(ImageError, match="of which Pillow reads 8"):
+        open_image(colour, value_range=(0, 4095))
+
+
+def test_a_range_of_floats_and_of_eight_bits_is_applied_and_checked() -> None:
+    hounsfield = encoded(row_image("F", [-1000.0, 500.0, 2000.0]), "TIFF")
+    assert greys(open_image(hounsfield, value_range=(-1000, 2000))) == [0, 128, 255]
+    with pytest.raises(ImageError, match="from -1000 to 2000; expected 0 to 1, or value_range"):
+        open_image(hounsfield)
+    with pytest.raises(ImageError, match="from -1000 to 2000; expected 0 to 1000 = value_range"):
+        open_image(hounsfield, value_range=(0, 1000))
+    assert greys(open_image(row_image("L", [0, 50, 100]), value_range=(0, 100))) == [0, 128, 255]
+    assert open_image(row_image("RGB", [(0, 50, 100), (100, 0, 0)]), value_range=(0, 100)).getpixel((0, 0)) == (
+        0,
+        128,
+        255,
+    )
+    with pytest.raises(ImageError, match=r"values from 0 to 200; outside of value_range = \(0, 100\)"):
+        open_image(row_image("L", [0, 200]), value_range=(0, 100))
+    with pytest.raises(ImageError, match="expected greyscale or opaque RGB for value_range"):
+        open_image(row_image("RGBA", [(0, 0, 0, 9)] * 2), value_range=(0, 100))
+
+
+def test_whole_numbers_are_read_by_their_values() -> None:
+    small = open_image(row_image("I", [0, 77, 255]))
+    assert greys(small) == [0, 77, 255] and "read as 0 (black) to 255 (white)" in sentences(small)
+    large = open_image(row_image("I", [0, 25_700, 65_535]))
+    assert greys(large) == [0, 100, 255] and "read as 0 (black) to 65,535 (white)" in sentences(large)
+    with pytest.raises(ImageError, match="from 0 to 70000; expected 0 to 65535, or value_range"):
+        open_image(row_image("I", [0, 70_000]))
+    assert greys(open_image(row_image("I", [0, 35_000, 70_000]), value_range=(0, 70_000))) == [0, 128, 255]
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind", "dtype", "top"), [(8, 1, "u1", 255), (16, 1, "<u2", 65_535), (32, 3, "<f4", 1)]
+)
+@pytest.mark.parametrize("white_is_zero", [False, True])
+def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str, top: int, white_is_zero: bool) -> None:
+    values = np.array([[0, top, top / 5]] * 2).astype(dtype)
+    data = bytearray(tiff(3, 2, bits, 1, kind, values.tobytes()))
+    photometric = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
+    data[photometric] = not white_is_zero
+    assert greys(open_image(bytes(data))) == ([255, 0, 204] if white_is_zero else [0, 255, 51])
+
+
+def test_twelve_bits_a_pixel_use_their_own_range() -> None:
+    # Two values of 12 bits in three bytes, each row filled up.
+    assert greys(open_image(tiff(2, 2, 12, 1, 1, bytes([0xFF, 0xF8, 0x00]) * 2)))[0] == 255
+
+
+def test_planes_of_sixteen_bits_are_refused() -> None:
+    data = tiff(4, 4, 16, 3, 1, bytes(96))
+    entry = struct.pack("<HHII", 339, 3, 1, 1)
+    planar = data.replace(entry, struct.pack("<HHII", 284, 3, 1, 2))
+    assert planar != data and open_image(data).size == (4, 4)
+    with pytest.raises(ImageError, match="which Pillow misreads"):
+        open_image(planar)

@@ -1,0 +1,136 @@
+"""Colours of a picture's profile, or of the gamma in a PNG file, as sRGB, as browsers show it."""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageCms
+
+from vitviz.errors.messages import quote
+
+COLOR_PROFILES = ("apply", "ignore")
+# Larger profiles are not read; those of printers, the largest, have about 3 MB.
+MAX_PROFILE_BYTES = 2**22
+# Profiles that change no level by more are those of sRGB, written by another program.
+SRGB_LEVELS = 2
+# Pillow's mode for each colour space in a profile's header.
+PROFILE_MODES = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}
+GREY_MODES = ("1", "L", "LA", "La", "F")
+# White and the three primaries of sRGB, as in a PNG's cHRM chunk.
+SRGB_CHROMATICITIES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
+# libpng, too, takes a gamma this close to that of sRGB for its curve.
+GAMMA_TOLERANCE = 0.05
+# Parametric curve of sRGB, IEC 61966-2-1.
+SRGB_CURVE = (3, 2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
+D50 = (0.9642, 1.0, 0.8249)
+BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """The conversion of a picture's colours to sRGB.
+
+    Args:
+        mode: of the pictures that it takes, as Pillow names it.
+        transform: to RGB.
+    """
+
+    mode: str
+    transform: ImageCms.ImageCmsTransform
+
+    def apply(self, image: Image.Image) -> Image.Image:
+        """A new RGB image."""
+        return self.transform.apply(image.convert(self.mode))
+
+    def of_grey(self) -> np.ndarray:
+        """The colours of the 256 levels of grey: ``"level channel"``, uint8."""
+        return np.asarray(self.apply(Image.fromarray(np.arange(256, dtype=np.uint8)[None])))[0]
+
+
+def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
+    """The conversion of an image's colours to sRGB, and a sentence on it; None and "" if they are sRGB already.
+
+    A profile that is damaged, larger than :data:`MAX_PROFILE_BYTES` or for pictures of another kind is not applied,
+    as in browsers.
+    """
+    profile, gamma = image.info.get("icc_profile"), image.info.get("gamma")
+    origin = "its colour profile"
+    if not profile and isinstance(gamma, float) and "srgb" not in image.info:
+        origin = f"its PNG gamma {gamma:g}"
+        profile = _gamma_profile(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
+    if not isinstance(profile, bytes) or not profile:
+        return None, ""
+    if len(profile) > MAX_PROFILE_BYTES:
+        return None, f"its colour profile has {len(profile):,} bytes and is not read: its colours are taken for sRGB"
+    mode = PROFILE_MODES.get(profile[16:20], "")
+    is_grey = image.mode in GREY_MODES or image.mode.startswith("I")
+    fits = {"CMYK": image.mode == "CMYK", "L": is_grey, "RGB": image.mode not in ("CMYK", "LAB")}
+    if mode and not fits[mode]:
+        return None, f"its colour profile is for pictures of another kind, {mode}: its colours are taken for sRGB"
+    return _conversion(profile, mode, origin)
+
+
+@lru_cache(maxsize=8)
+def _conversion(profile: bytes, mode: str, origin: str) -> tuple[Conversion | None, str]:
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        # As browsers, without the black point compensation that LittleCMS adds to its perceptual intent.
+        intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
+        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
+    # A damaged profile raises several kinds of error, and a Pillow that was built without LittleCMS an ImportError.
+    except Exception as error:
+        return None, f"{origin} cannot be read ({quote(str(error))}): its colours are taken for sRGB"
+    conversion = Conversion(mode, transform)
+    if mode != "CMYK" and _is_srgb(conversion):
+        return None, ""
+    name = (source.profile.profile_description or "").strip()
+    return conversion, f"its colours are converted to sRGB from {origin}{f' {quote(name)}' * bool(name)}"
+
+
+def _is_srgb(conversion: Conversion) -> bool:
+    levels = np.linspace(0, 255, 18).astype(np.uint8)
+    cube = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(1, -1, 3)
+    greys = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, -1, 3)
+    colours = greys if conversion.mode == "L" else np.concatenate([cube, greys], 1)
+    converted = np.asarray(conversion.apply(Image.fromarray(colours)))
+    return int(np.abs(converted.astype(int) - colours).max()) <= SRGB_LEVELS
+
+
+def _gamma_profile(gamma: float, chromaticities: object) -> bytes:
+    """A profile for a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; empty if they are impossible."""
+    if not 0.01 < gamma < 100 or not isinstance(chromaticities, tuple) or len(chromaticities) != 8:
+        return b""
+    x, y = np.array(chromaticities).reshape(4, 2).clip(1e-5).T
+    white, primaries = np.split(np.stack([x / y, np.ones(4), (1 - x - y) / y]), [1], 1)
+    try:
+        columns = primaries * np.linalg.solve(primaries, white[:, 0])
+        adaptation = np.diag(BRADFORD @ D50 / (BRADFORD @ white[:, 0]))
+        matrix = np.linalg.inv(BRADFORD) @ adaptation @ BRADFORD @ columns
+    except np.linalg.LinAlgError:
+        return b""
+    if not np.abs(matrix).max() < 100:
+        return b""
+    curve = SRGB_CURVE if abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE else (0, 1 / gamma)
+    tags = {b"wtpt": b"XYZ \0\0\0\0" + _fixed(*D50)}
+    tags |= {
+        name: b"XYZ \0\0\0\0" + _fixed(*column)
+        for name, column in zip((b"rXYZ", b"gXYZ", b"bXYZ"), matrix.T, strict=True)
+    }
+    tags |= dict.fromkeys(
+        (b"rTRC", b"gTRC", b"bTRC"), b"para\0\0\0\0" + struct.pack(">HH", curve[0], 0) + _fixed(*curve[1:])
+    )
+    table, body = struct.pack(">I", len(tags)), b""
+    for name, data in tags.items():
+        table += name + struct.pack(">II", 128 + 4 + 12 * len(tags) + len(body), len(data))
+        body += data
+    size = struct.pack(">I", 128 + len(table) + len(body))
+    head = size + bytes(4) + b"\x04\x20\0\0mntrRGB XYZ " + bytes(12) + b"acsp" + bytes(28) + _fixed(*D50)
+    return head.ljust(128, b"\0") + table + body
+
+
+def _fixed(*numbers: float) -> bytes:
+    return b"".join(struct.pack(">i", round(number * 65536)) for number in numbers)

@@ -1,0 +1,89 @@
+"""Pillow's image of a file: formats that Pillow does not open by itself, large JPEG files, and those without an end."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Any
+
+from PIL import Image, JpegImagePlugin
+
+from vitviz.images.kinds import FORMATS, HEIC, HEIF, START_BYTES, kind_of
+from vitviz.images.levels import strips
+from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, BudgetedReader, check_memory
+
+# JPEG decodes at these fractions of its size.
+REDUCTIONS = (2, 4, 8)
+JPEG_END = b"\xff\xd9"
+# What follows a JPEG file without its end makes no difference if all pixels are there.
+ANYTHING = (bytes(64), b"\xa5\x5a" * 32, b"\xd3\x2c" * 32)
+
+
+def opened(stream: BudgetedReader) -> Image.Image:
+    """The image in a file, not decoded yet; a JPEG file with more pixels than Pillow's limit only if it can be reduced.
+
+    Raises what Pillow raises.
+    """
+    start = stream.peek(START_BYTES)[:START_BYTES]
+    try:
+        return Image.open(stream, formats=heif_formats() if kind_of(start) == HEIC else FORMATS)
+    except Image.DecompressionBombError:
+        if not start.startswith(b"\xff\xd8"):
+            raise
+        stream.seek(0)
+        image = JpegImagePlugin.jpeg_factory(stream)
+        if _reduction(image, stream) is None:
+            raise
+        return image
+
+
+@cache
+def heif_formats() -> tuple[str, ...]:
+    """Pillow's name of the format HEIC, if the extra ``heif`` is installed."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return ()
+    pillow_heif.register_heif_opener()
+    return (HEIF,)
+
+
+def _reduction(image: Image.Image, stream: BudgetedReader) -> int | None:
+    """By how much a large JPEG is reduced while it is decoded; None if it is still too large, 1 if it is not."""
+    pixels = image.width * image.height
+    if pixels <= MAX_PIXELS:
+        return 1
+    if image.format not in ("JPEG", "MPO") or pixels * stream.scans > MAX_SCANNED_PIXELS:
+        return None
+    return next((factor for factor in REDUCTIONS if pixels <= factor**2 * MAX_PIXELS), None)
+
+
+def reduce(image: Image.Image, stream: BudgetedReader) -> None:
+    """Let a JPEG file with too many pixels be reduced while it is decoded."""
+    factor = _reduction(image, stream)
+    if factor not in (None, 1):
+        image.draft(None, (image.width // factor, image.height // factor))
+
+
+def load(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
+    """Decode an image, also a JPEG file without its end marker if all of its pixels are there."""
+    file: Any = image
+    tiles = list(getattr(image, "tile", ()))
+    try:
+        image.load()
+    except OSError:
+        if stream is None or image.format != "JPEG" or stream.scans > 1:
+            raise
+        check_memory(image, name, 2 * PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
+        stream.seek(-1, io.SEEK_END)
+        # After 255, only a 0 begins no marker.
+        begin = b"\0" * (stream.read(1) == b"\xff")
+        first: Image.Image | None = None
+        for rest in ANYTHING:
+            file.tile, file.fp = list(tiles), stream
+            stream.end_with(begin + rest + JPEG_END)
+            image.load()
+            if first is None:
+                first = image.copy()
+            elif any(strip.tobytes() != first.crop(box).tobytes() for box, strip in strips(image)):
+                raise

@@ -1,0 +1,155 @@
+"""Kinds of files by their first bytes: the pictures that are opened, and what any other file is called."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+try:
+    from PIL import AvifImagePlugin
+
+    HAS_AVIF = AvifImagePlugin.SUPPORTED
+# Before Pillow 11.3.
+except ImportError:
+    HAS_AVIF = False
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", *(["AVIF"] if HAS_AVIF else []))
+# The format of the extra heif.
+HEIF = "HEIF"
+FILE_SUFFIXES = (
+    ".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".apng", ".webp", ".gif", ".tif", ".tiff", ".bmp", ".avif",
+    ".heic", ".heif", ".hif",
+)  # fmt: skip
+EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
+START_BYTES = 1024
+RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
+HEIC = "a HEIC photo"
+AVIF = "an AVIF file with a damaged header" if "AVIF" in FORMATS else "an AVIF image, which this Pillow cannot read"
+# Endings of camera files that may look like a TIFF file.
+RAW_SUFFIXES = (
+    ".3fr", ".arw", ".cr2", ".dcr", ".dng", ".erf", ".fff", ".iiq", ".k25", ".kdc", ".mef", ".mos", ".nef", ".nrw",
+    ".pef", ".raw", ".rwl", ".sr2", ".srf", ".srw",
+)  # fmt: skip
+# What a file that Pillow cannot open is, by its first bytes; the first match counts.
+OTHER_KINDS = {
+    rb"\s*$": "an empty file",
+    rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)": "an HTML page",
+    rb"(?is)(\xef\xbb\xbf)?\s*<(.*<)?svg": "an SVG drawing, which has no pixels",
+    rb"(?s).{4}ftypcrx |II\*\x00.{4}CR|IIR[OS]|MMOR|IIU\x00|FUJIFILMCCD-RAW|\x00MRM|FOVb|IIII|II.{4}HEAPCCDR": RAW,
+    rb"(?s).{4}ftypavi[fs]|.{4}ftyp(mif1|msf1).{,64}avi[fs]": AVIF,
+    rb"(?s).{4}ftyp(he[iv]|mif1|msf1|MiHB)": HEIC,
+    rb"(?s).{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ": "a video",
+    rb"\xff\x0a|\x00\x00\x00\x0cJXL ": "a JPEG XL image: save it as JPEG or PNG",
+    rb"\xff\x4f\xff\x51|\x00\x00\x00\x0cjP  ": "a JPEG 2000 image: save it as JPEG, PNG or TIFF",
+    rb"(?s).{128}DICM": "a DICOM file: read it by pydicom, and pass its pixel_array and value_range",
+    rb"(?s)\x5c\x01\x00\x00.{340}n[+i]1\x00": "a NIfTI volume: read it by nibabel, and pass a slice and value_range",
+    rb"8BPS": "a Photoshop document (PSD): save it as PNG or TIFF",
+    rb"v/1\x01": "an OpenEXR image: save it as PNG, or pass an array and value_range",
+    rb"#\?RADIANCE": "a Radiance HDR image: save it as PNG, or pass an array and value_range",
+    rb"%PDF": "a PDF document",
+    rb"PK\x03\x04": "a ZIP archive",
+    rb"\x1f\x8b": "a gzip archive",
+    rb"\xff\xd8": "a JPEG file with a damaged header",
+    rb"\x89PNG": "a PNG file with a damaged header",
+    rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
+    rb"GIF8": "a GIF file with a damaged header",
+    rb"BM": "a BMP file with a damaged header",
+    rb"II[*+]\x00|MM\x00[*+]": "a TIFF file with a damaged header or of a rare kind",
+    rb"[\t\n\r\x20-\x7e]+$": "a text file",
+}
+# The beginnings of pictures: of the formats that are opened, and of those whose refusal says what to do.
+PICTURE = re.compile(
+    rb"(?s)\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF.{4}WEBP|GIF8[79]a|II[*+]\x00|MM\x00[*+]|BM.{4}\x00{4}"
+    rb"|.{4}ftyp(avi[fs]|he[iv]|mif1|msf1|MiHB|crx )|IIR[OS]|MMOR|IIU\x00|FUJIFILMCCD-RAW|\x00MRM|FOVb"
+)
+# Files of file managers, beside those whose names begin with a dot: thumbnails, settings and copies of attributes.
+MANAGER_NAMES = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir"}
+# Tags of a TIFF file's directories: the kind of a picture, its colours, further directories, and of DNG files only.
+SUBFILE, PHOTOMETRIC, DIRECTORIES, DNG_VERSION = 254, 262, 330, 50706
+IS_THUMBNAIL = 1
+# Values of single pixels behind a filter of colours, and linear ones.
+RAW_PHOTOMETRICS = (32803, 34892)
+MAX_DIRECTORIES, MAX_TAGS = 16, 1000
+
+
+def kind_of(start: bytes) -> str:
+    """What a file is that cannot be opened, by its first bytes."""
+    return next((kind for pattern, kind in OTHER_KINDS.items() if re.match(pattern, start)), "not an image")
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether a relative path is hidden, or of a file manager."""
+    return any(part.startswith(".") or part.lower() in MANAGER_NAMES for part in path.parts)
+
+
+def is_picture(name: str, start: bytes) -> bool:
+    """Whether a file is opened as a picture: by its ending, so that a damaged one is reported, or its first bytes."""
+    return Path(name).suffix.lower() in FILE_SUFFIXES or PICTURE.match(start) is not None
+
+
+def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[Path]]:
+    """The pictures among the files below a folder, sorted, and the other files; hidden ones are left out of both."""
+    pictures: list[Path] = []
+    others: list[Path] = []
+    for path in sorted(paths):
+        if not is_hidden(path.relative_to(root)) and path.is_file():
+            start = b"" if path.suffix.lower() in FILE_SUFFIXES else start_of(path)
+            (pictures if is_picture(path.name, start) else others).append(path)
+    return pictures, others
+
+
+def start_of(path: str | os.PathLike[str]) -> bytes:
+    """The first bytes of a file; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(START_BYTES)
+    except OSError:
+        return b""
+
+
+def is_raw(file: BinaryIO, name: str) -> bool:
+    """Whether a TIFF file is a camera's: its first picture is a thumbnail, one of its pictures is raw, or its name."""
+    file.seek(0)
+    head = file.read(8)
+    if head[:2] in (b"II", b"MM") and name.lower().endswith(RAW_SUFFIXES):
+        return True
+    order = "<" if head[:2] == b"II" else ">"
+    if len(head) < 8 or struct.unpack(f"{order}H", head[2:4]) != (42,):
+        return False
+    pending, is_first = [struct.unpack(f"{order}I", head[4:])[0]], True
+    for _ in range(MAX_DIRECTORIES):
+        if not pending:
+            break
+        tags, pending_here = _directory(file, pending.pop(0), order)
+        if DNG_VERSION in tags or tags.get(PHOTOMETRIC) in RAW_PHOTOMETRICS:
+            return True
+        if is_first and tags.get(SUBFILE, 0) & IS_THUMBNAIL:
+            return True
+        pending, is_first = pending + pending_here, False
+    return False
+
+
+def _directory(file: BinaryIO, start: int, order: str) -> tuple[dict[int, int], list[int]]:
+    """The single numbers in a directory of a TIFF file by tag, and the places of the directories that it names."""
+    file.seek(start)
+    (count,) = struct.unpack(f"{order}H", file.read(2).ljust(2, b"\0"))
+    content = file.read(12 * min(count, MAX_TAGS) + 4)
+    tags: dict[int, int] = {}
+    places: list[int] = []
+    for at in range(0, len(content) - 15, 12):
+        tag, kind, values = struct.unpack_from(f"{order}HHI", content, at)
+        (value,) = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", content, at + 8)
+        tags[tag] = value
+        if tag == DIRECTORIES:
+            if values > 1:
+                file.seek(value)
+                table = file.read(4 * min(values, MAX_DIRECTORIES))
+                places += [place for (place,) in struct.iter_unpack(f"{order}I", table[: len(table) // 4 * 4])]
+            else:
+                places.append(value)
+    (following,) = struct.unpack(f"{order}I", content[-4:].rjust(4, b"\0"))
+    return tags, [place for place in [*places, following] if place]
