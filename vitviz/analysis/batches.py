@@ -55,6 +55,7 @@ def analyze_batch(
     on_error: Literal["raise", "skip"] = "raise",
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -73,6 +74,7 @@ def analyze_batch(
     on_error: Literal["keep"],
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -91,6 +93,7 @@ def analyze_batch(
     on_error: str = "raise",
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -107,7 +110,8 @@ def analyze_batch(
     Args:
         images: each as :func:`vitviz.analyze` takes it. Only the thread that asks for the next analysis advances the
             iterable.
-        model, fit, resolution, value_range, column, storage, keep_bytes: as :func:`vitviz.analyze` takes them.
+        model, fit, resolution, value_range, color_profile, column, storage, keep_bytes: as :func:`vitviz.analyze` takes
+            them.
         batch_size: most images that are encoded together.
         on_error: what happens when an image cannot be analysed. ``"raise"`` raises its error, after the analyses of the
             images before it; ``"skip"`` continues with the next image; ``"keep"`` yields a :class:`FailedAnalysis` in
@@ -128,11 +132,13 @@ def analyze_batch(
     batch_size, workers = integer("batch_size", batch_size, 1), integer("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
     # Iterating over a string, a table row or an array would not give images.
-    single = isinstance(images, str | bytes | os.PathLike | Image.Image | Mapping)
+    single = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image | Mapping)
+    single = single or hasattr(images, "read")
     single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
     if single or not isinstance(images, Iterable):
         raise ConfigError(f"images: one {type(images).__name__} found; expected several, such as a list of paths")
-    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, value_range=value_range, column=column)
+    opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}
+    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, **opening)
     queue = BatchQueue(encoder, iter(images), batch_size, workers=workers, raises=on_error == "raise")
     return _analyses(queue, on_error == "keep")
 

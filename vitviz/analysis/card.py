@@ -31,10 +31,11 @@ def card(analysis: Analysis) -> str:
         f'<td style="text-align:left">{escape(each.label)}</td></tr>'
         for each in predictions
     )
+    assumptions = "".join(f"<br>Assumed: {escape(each)}." for each in analysis.assumptions)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;font:14px/1.4 system-ui,sans-serif">'
         f'<figure style="margin:0;max-width:{SIDE_PX}px">{picture}<figcaption>{escape(caption)}</figcaption></figure>'
-        f"<div><b>{escape(analysis.model.name)}</b><br>{size}"
+        f"<div><b>{escape(analysis.model.name)}</b><br>{size}{assumptions}"
         + (f'<table style="margin:8px 0">{rows}</table>' if rows else "<br>")
         + "<code>vitviz.explore(analysis)</code> shows every layer and head.</div></div>"
     )

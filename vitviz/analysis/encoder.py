@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from PIL import Image
@@ -16,6 +17,7 @@ from vitviz.attention.precision import type_of, without_autocast
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe
+from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
@@ -32,8 +34,8 @@ class Encoder:
     """Opens, checks and encodes images for :func:`analyze` and :func:`vitviz.analyze_batch`.
 
     Args:
-        model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column: as :func:`analyze` takes
-            them.
+        model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column, color_profile: as
+            :func:`analyze` takes them.
 
     Raises:
         ConfigError: as :func:`analyze`.
@@ -48,6 +50,7 @@ class Encoder:
     forward: Callable[..., Encoding] | None = None
     value_range: ValueRange | None = None
     column: str = COLUMN
+    color_profile: str = "apply"
 
     def __post_init__(self) -> None:
         _check_model(self.model)
@@ -58,6 +61,7 @@ class Encoder:
         if self.storage is not None:
             type_of(self.storage, "storage")
         object.__setattr__(self, "value_range", checked_range(self.value_range))
+        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         # Raise now rather than at the first image.
         _ = self.preprocessing
 
@@ -110,7 +114,8 @@ class Encoder:
 
     def open(self, source: ImageSource | Row) -> Image.Image:
         """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""
-        return open_image(image_of(source, self.column), value_range=self.value_range)
+        options: dict[str, Any] = {"value_range": self.value_range, "color_profile": self.color_profile}
+        return open_image(image_of(source, self.column), **options)
 
     @without_autocast()
     def encode(
@@ -169,6 +174,7 @@ def analyze(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -184,8 +190,9 @@ def analyze(
         model: as :func:`vitviz.load` gives it.
         fit: ``"crop"``, ``"squash"`` or ``"native"``; the checkpoint's own by default.
         resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one by default.
-        value_range: the values of black and white in an array or a tensor, such as ``(0, 1)``; required for a tensor of
-            floats.
+        value_range: the values of black and white in an array, a tensor or a picture of 16 bits, such as ``(0, 1)``;
+            required for a tensor of floats.
+        color_profile: ``"apply"`` or ``"ignore"``, as :func:`vitviz.open_image` takes it.
         column: the column with the image, if ``image`` is a row.
         storage: precision in which queries and keys are stored: ``"float32"``, ``"bfloat16"`` or ``"float16"``; the
             precision of the model by default.
@@ -204,7 +211,9 @@ def analyze(
             runs out of memory.
     """
     check_order("analyze", image, model)
-    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column)
+    encoder = Encoder(
+        model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column, color_profile
+    )
     return encoder.encode([encoder.prepare(image)], report)[0]
 
 
@@ -216,18 +225,20 @@ def cost(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
 ) -> Cost:
     """The memory and computation that :func:`analyze` needs, by formula; the model does not run.
 
     Args:
-        image, model, fit, resolution, value_range, column, storage: as :func:`analyze` takes them.
+        image, model, fit, resolution, value_range, color_profile, column, storage: as :func:`analyze` takes them.
 
     Raises:
         ImageError: the image cannot be opened.
         ConfigError: the fit, resolution, storage or range is invalid, or ``model`` is not a :class:`vitviz.Model`.
     """
     check_order("cost", image, model)
-    encoder = Encoder(model, fit, resolution, storage, value_range=value_range, column=column)
+    opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}
+    encoder = Encoder(model, fit, resolution, storage, **opening)
     return encoder.cost(encoder.open(image))

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.cli.batching import add_atlas, add_batch
@@ -35,9 +36,10 @@ from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import VitvizError
 from vitviz.errors.messages import did_you_mean, listing
+from vitviz.images.sources import ValueRange
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights import BUNDLED, ZOO, is_cached, read, resources
+from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify
 
 
@@ -168,6 +170,8 @@ def _run_method(
     precision: str,
     fit: str | None,
     resolution: int | None,
+    value_range: ValueRange | None,
+    color_profile: str,
     max_bytes: int,
     colormap: str,
     opacity: float,
@@ -187,7 +191,8 @@ def _run_method(
     target_options = TargetOptions.of(parameters) if METHODS[method].class_specific else None
     model = load_with_bar(checkpoint, family, overrides, device, precision)
     settings: dict[str, Any] = {"fit": fit, "resolution": resolution, "max_bytes": max_bytes}
-    analysis = analyze(image, model, **settings)
+    settings |= {"value_range": value_range, "color_profile": color_profile}
+    analysis = _analysis(image, model, **settings)
     if target_options is not None:
         parameters["target"] = target_options.choice(analysis, **settings)
     # The delay hides the bar until the first report, which knows the total.
@@ -203,18 +208,29 @@ def _run_method(
     print(f"{heatmap.caption(style)}\nwritten to {output}")
 
 
+def _analysis(image: str, model: Model, fit: str | None = None, **settings: Any) -> Analysis:
+    """The analysis of an image; prints what opening it assumed."""
+    analysis = analyze(image, model, fit, **settings)
+    for sentence in analysis.assumptions:
+        print(f"{Path(image).name}: assumed: {sentence}")
+    return analysis
+
+
 def _run_explore(
     image: str,
     output: Path | None,
     link: str,
     fit: str | None,
     resolution: int | None,
+    value_range: ValueRange | None,
+    color_profile: str,
     max_bytes: int,
     **load_options: Any,
 ) -> None:
     output = output or in_working_folder(image, ".html")
     check_output(output, image)
-    analysis = analyze(image, load_with_bar(**load_options), fit, resolution=resolution, max_bytes=max_bytes)
+    settings: dict[str, Any] = {"value_range": value_range, "color_profile": color_profile, "max_bytes": max_bytes}
+    analysis = _analysis(image, load_with_bar(**load_options), fit, resolution=resolution, **settings)
     from vitviz.ui.explorer import whole_page
 
     name, source = Path(image).name, load_options["checkpoint"]
@@ -231,13 +247,16 @@ def _run_probe(
     pictures: Path | None,
     fit: str | None,
     resolution: int | None,
+    value_range: ValueRange | None,
+    color_profile: str,
     max_bytes: int,
     **options: Any,
 ) -> None:
     if output is not None:
         check_output(output, image)
     parameters = {name: options.pop(name) for name in PARAMETERS}
-    analysis = analyze(image, load_with_bar(**options), fit, resolution=resolution, max_bytes=max_bytes)
+    settings: dict[str, Any] = {"value_range": value_range, "color_profile": color_profile, "max_bytes": max_bytes}
+    analysis = _analysis(image, load_with_bar(**options), fit, resolution=resolution, **settings)
     run_probes(analysis, names, output, pictures, **parameters)
 
 

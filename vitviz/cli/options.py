@@ -14,6 +14,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli.targets import add_target, patch_choice
+from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.visualization.heatmaps import COLORMAPS, Style
@@ -108,6 +109,14 @@ def add_resolution(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
 
 
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add how the values of pictures are read."""
+    range_help = "values of black and white in pictures of 16 bits or floats, such as 0 4095 (default: of the format)"
+    parser.add_argument("--value-range", type=float, nargs=2, default=None, metavar=("BLACK", "WHITE"), help=range_help)
+    profile_help = "convert colours from a picture's profile to sRGB, or keep the stored values (default: %(default)s)"
+    parser.add_argument("--color-profile", choices=COLOR_PROFILES, default=COLOR_PROFILES[0], help=profile_help)
+
+
 def add_image(parser: argparse.ArgumentParser) -> None:
     """Add an image, and the options of its analysis."""
     parser.add_argument("image", help="path of the image")
@@ -116,6 +125,7 @@ def add_image(parser: argparse.ArgumentParser) -> None:
         "--fit", choices=FITS, default=None, help="how the image fits the input (default: the checkpoint's own)"
     )
     add_resolution(parser)
+    add_reading(parser)
     parser.add_argument(
         "--max-bytes",
         type=int,

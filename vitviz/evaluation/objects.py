@@ -145,7 +145,8 @@ def attention_on_objects(
         if mask is not None:
             analysis = analyze(path, model, resolution=resolution)
             layout = analysis.trace.layout
-            shares = patch_shares(mask, analysis.prepared.geometry, layout.grid_height, layout.grid_width)
+            geometry = analysis.prepared.geometry.resized(mask.shape[1], mask.shape[0])
+            shares = patch_shares(mask, geometry, layout.grid_height, layout.grid_width)
             # The object may lie outside the crop.
             if shares.any():
                 areas.append(shares.mean())

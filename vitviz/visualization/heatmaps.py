@@ -120,6 +120,10 @@ class Heatmap:
     image: Image.Image
     geometry: Geometry
 
+    def __post_init__(self) -> None:
+        # An image that was reduced while it was decoded has the coordinates of its file.
+        object.__setattr__(self, "geometry", self.geometry.resized(*self.image.size))
+
     @property
     def values(self) -> torch.Tensor:
         """The map's values, ``"grid_height grid_width"``."""

@@ -73,6 +73,7 @@ def explore(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
+    color_profile: str = "apply",
     column: str = COLUMN,
     storage: str | None = None,
     max_bytes: int = MAX_BYTES,
@@ -85,8 +86,8 @@ def explore(
 
     Args:
         image: as :func:`vitviz.analyze` takes it, or an analysis.
-        model, fit, resolution, value_range, column, storage, max_bytes: as :func:`vitviz.analyze` takes them. An
-            analysis has its model and picture: a model, fit or resolution beside it is refused.
+        model, fit, resolution, value_range, color_profile, column, storage, max_bytes: as :func:`vitviz.analyze` takes
+            them. An analysis has its model and picture: a model, fit or resolution beside it is refused.
         height: of the frame in pixels.
 
     Raises:
@@ -108,6 +109,7 @@ def explore(
             fit,
             resolution=resolution,
             value_range=value_range,
+            color_profile=color_profile,
             column=column,
             storage=storage,
             max_bytes=max_bytes,
