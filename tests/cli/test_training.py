@@ -85,7 +85,7 @@ def test_evaluate_tells_strangers_and_measures_classes_together(
 
     (tmp_path / "nothing").mkdir()
     assert main([*command[:-1], str(tmp_path / "nothing")]) == 2
-    assert "nothing: no image in it; expected .jpg" in capsys.readouterr().err
+    assert "nothing: no image in it; expected pictures" in capsys.readouterr().err
 
 
 def test_evaluate_takes_images_of_some_of_the_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -77,6 +77,21 @@ def test_every_kind_of_source_gives_every_picture_once(photos: Path, source: Cal
     assert [item.key for item in read_items(source(photos))] == [item.key for item in items]
 
 
+@pytest.mark.parametrize(
+    "source", [of_folder, lambda photos: str(photos / "*"), of_tar], ids=["folder", "pattern", "tar"]
+)
+def test_the_content_of_a_file_decides_and_other_files_are_counted(photos: Path, source: Callable[[Path], str]) -> None:
+    (photos / "no ending").write_bytes((photos / "a.png").read_bytes())
+    for name in ("._a.png", ".DS_Store", "Thumbs.db"):
+        (photos / name).write_bytes(b"of a file manager")
+    items = read_items(source(photos))
+    for _ in range(2):
+        sources = {Path(item.key).name: item.source for item in items}
+        assert {"a.png", "no ending"} < set(sources)
+        assert open_image(sources["no ending"]).size == (8, 5)
+        assert (items.left_out_count, len(items.left_out_names)) == (2, 2)
+
+
 def test_names_that_lead_out_of_an_archive_are_only_names(photos: Path, tmp_path: Path) -> None:
     content = (photos / NAMES[0]).read_bytes()
     with tarfile.open(tmp_path / "strange.tar", "w") as archive:

@@ -28,8 +28,8 @@ from tests.support.hostile_pieces import PICTURE
 from tests.support.kept import kept_folder
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import ImageError
-from vitviz.images.kinds import EXPECTED
 from vitviz.errors.messages import legible
+from vitviz.images.kinds import EXPECTED
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 

@@ -41,14 +41,16 @@ def test_val_serves_as_test(folder: Path, tmp_path: Path, name: str) -> None:
     assert torch.equal(data.images, read_image_folder(folder, "test", PLAIN, 2, 2).images)
 
 
-def test_hidden_files_and_other_files_are_no_images(tmp_path: Path) -> None:
+def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_folder(tmp_path, train=2)
     (tmp_path / "train" / ".cache").mkdir()
     (tmp_path / "train" / "notes.txt").write_text("no class")
     for name in ("._0.png", "Thumbs.db", "notes.txt"):
         (tmp_path / "train" / "red" / name).write_bytes(b"no image")
+    (tmp_path / "train" / "red" / "0.png").rename(tmp_path / "train" / "red" / "no ending")
     data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
     assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
+    assert "red: 1 file left out, not pictures: notes.txt" in capsys.readouterr().out
 
 
 def test_an_image_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Parameter
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.options import add_checkpoint, add_resolution, argument_of
+from vitviz.cli.options import add_checkpoint, add_reading, add_resolution, argument_of
 from vitviz.datasets import (
     ENGINES,
     NUMBERS,
@@ -26,7 +26,6 @@ from vitviz.datasets import (
     overlays,
     read_atlas,
     read_items,
-    reader_of,
     run_batch,
 )
 from vitviz.datasets.engines import LOCAL, RAY
@@ -36,8 +35,9 @@ from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import PathMaker
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
+from vitviz.images.kinds import left_out
 from vitviz.images.preprocessing import FITS
-from vitviz.images.sources import COLUMN
+from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
@@ -81,6 +81,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "--fit", choices=FITS, default=None, help="how a picture fits the input (default: the checkpoint's own)"
     )
     add_resolution(parser)
+    add_reading(parser)
     add_checkpoint(parser)
     engines = "; ".join(f"{engine.name}: {engine.title}" for engine in ENGINES.values())
     parser.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
@@ -144,6 +145,8 @@ def run(
     max_bytes: int,
     fit: str | None,
     resolution: int | None,
+    value_range: ValueRange | None,
+    color_profile: str,
     engine: str,
     ray_address: str | None,
     actors: int | None,
@@ -156,14 +159,12 @@ def run(
     cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY.name else Cluster.device)
     local_device = Cluster.device if engine == RAY.name else device
     # Check the source before the model is loaded, so that a wrong path fails fast.
-    items: Iterable[Item] = read_items(source, column)
-    if not reader_of(source).streams:
-        items = list(items)
+    found = read_items(source, column)
+    items: Iterable[Item] = found if found.reader.streams else list(found)
     # The gallery sorts by these probes.
     probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
-    request = BatchRequest(
-        load_with_bar(**load_options, device=local_device), tuple(maps), tuple(probes), fit, resolution
-    )
+    model = load_with_bar(**load_options, device=local_device)
+    request = BatchRequest(model, tuple(maps), tuple(probes), fit, resolution, value_range, color_profile)
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
@@ -171,6 +172,9 @@ def run(
     options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
+    sentence = left_out(found.left_out_count, found.left_out_names)
+    if sentence:
+        print(sentence)
     if gallery:
         print(f"gallery: {write_gallery(output)}")
     return SOME_FAILED if summary.failed or summary.failed_before else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
-from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.kinds import MAX_NAMES, START_BYTES, is_hidden, is_picture, picture_files
 from vitviz.images.sources import COLUMN
 
 # Larger members of an archive are not read.
@@ -44,13 +45,13 @@ class Reader:
     Args:
         name: what it is, for a message.
         takes: whether a source is of this kind.
-        items: its pictures, always in the same order.
+        items: its pictures, always in the same order, and the names of files that are none.
         streams: whether items hold the content of their files, so that they must not all be in memory at once.
     """
 
     name: str
     takes: Callable[[str], bool]
-    items: Callable[[str, str], Iterator[Item]]
+    items: Callable[[str, str], Iterator[Item | str]]
     streams: bool = False
 
 
@@ -60,13 +61,16 @@ class Items:
     Args:
         source, column: as :func:`read_items` takes them.
 
+    Attributes:
+        left_out_count, left_out_names: how many files of the last iteration are no pictures, and the first of them.
+
     Raises:
         DataError: there is no such source, or it holds no picture. If it is damaged, iterating raises the error.
     """
 
     def __init__(self, source: str, column: str = COLUMN) -> None:
         self.source, self.column, self.reader = source, column, reader_of(source)
-        items = self.reader.items(source, column)
+        items = self._pictures()
         first = next(items, None)
         if first is None:
             raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
@@ -75,7 +79,16 @@ class Items:
 
     def __iter__(self) -> Iterator[Item]:
         first_pass, self._first_pass = self._first_pass, None
-        return self.reader.items(self.source, self.column) if first_pass is None else first_pass
+        return self._pictures() if first_pass is None else first_pass
+
+    def _pictures(self) -> Iterator[Item]:
+        self.left_out_count, self.left_out_names = 0, list[str]()
+        for item in self.reader.items(self.source, self.column):
+            if isinstance(item, Item):
+                yield item
+            else:
+                self.left_out_count += 1
+                self.left_out_names += [item][: MAX_NAMES - len(self.left_out_names)]
 
     def __reduce__(self) -> tuple[type[Items], tuple[str, str]]:
         return Items, (self.source, self.column)
@@ -108,20 +121,19 @@ def reader_of(source: str) -> Reader:
     return reader
 
 
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in FILE_SUFFIXES
-
-
-def _folder_items(source: str, column: str) -> Iterator[Item]:
+def _folder_items(source: str, column: str) -> Iterator[Item | str]:
     root = Path(source)
-    for path in sorted(path for path in root.rglob("*") if _is_picture(path) and path.is_file()):
-        yield Item(path.relative_to(root).as_posix(), path)
+    pictures, others = picture_files(root.rglob("*"), root)
+    yield from (path.relative_to(root).as_posix() for path in others)
+    yield from (Item(path.relative_to(root).as_posix(), path) for path in pictures)
 
 
-def _pattern_items(source: str, column: str) -> Iterator[Item]:
+def _pattern_items(source: str, column: str) -> Iterator[Item | str]:
     for name in sorted(glob.glob(source, recursive=True)):
-        if _is_picture(Path(name)) and Path(name).is_file():
-            yield Item(Path(name).as_posix(), Path(name))
+        path = Path(name)
+        pictures, others = picture_files([path], path.parent)
+        yield from (other.as_posix() for other in others)
+        yield from (Item(picture.as_posix(), picture) for picture in pictures)
 
 
 def _list_items(source: str, column: str) -> Iterator[Item]:
@@ -136,22 +148,23 @@ def _list_items(source: str, column: str) -> Iterator[Item]:
             yield Item(line, file.parent / line)
 
 
-def _tar_items(source: str, column: str) -> Iterator[Item]:
+def _tar_items(source: str, column: str) -> Iterator[Item | str]:
     # Members are read one after another and never written to disk, so their names can do no harm.
     try:
         with tarfile.open(source, "r|*") as archive:
             for member in archive:
-                if not member.isfile() or not _is_picture(Path(member.name)):
+                if not member.isfile() or is_hidden(Path(member.name)):
                     continue
-                content = b"" if member.size > MAX_PICTURE_BYTES else _member(archive, member)
-                yield Item(member.name, content)
+                file = archive.extractfile(member)
+                if file is None or member.size > MAX_PICTURE_BYTES:
+                    file = io.BytesIO()
+                start = file.read(START_BYTES)
+                if is_picture(member.name, start):
+                    yield Item(member.name, start + file.read())
+                else:
+                    yield member.name
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"{source}: damaged archive ({error})") from None
-
-
-def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    return b"" if file is None else file.read()
 
 
 def _parquet_items(source: str, column: str) -> Iterator[Item]:

@@ -15,10 +15,12 @@ from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
+from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PREDICTION_COUNT = 5
 
 
@@ -69,10 +71,11 @@ class BatchRequest:
         model: as :func:`vitviz.load` gives it.
         maps: of every picture, without duplicates.
         probes: names in :data:`vitviz.evaluation.probes.PROBES`, computed with their defaults for every picture.
-        fit, resolution: as :func:`vitviz.analyze` takes them.
+        fit, resolution, value_range, color_profile: as :func:`vitviz.analyze` takes them.
 
     Raises:
-        ConfigError: a map or probe is repeated, or ``model`` is not a :class:`vitviz.Model`.
+        ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, or ``model`` is not
+            a :class:`vitviz.Model`.
         MethodError: there is no such probe, it needs no picture, or the model does not support a map or probe.
     """
 
@@ -81,8 +84,12 @@ class BatchRequest:
     probes: tuple[str, ...] = ()
     fit: str | None = None
     resolution: int | None = None
+    value_range: ValueRange | None = None
+    color_profile: str = "apply"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "value_range", checked_range(self.value_range))
+        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         config = instance("model", self.model, Model, "vitviz.load()").network.config
         if self.resolution is not None:
             integer("resolution", self.resolution, 1)
@@ -110,6 +117,8 @@ class BatchRequest:
             "weights": weights_digest(self.model),
             "fit": self.fit,
             "resolution": self.resolution,
+            "value_range": self.value_range,
+            "color_profile": self.color_profile,
             "maps": [each.to_json() for each in self.maps],
             "probes": list(self.probes),
         }

@@ -114,6 +114,7 @@ def schema(
         pa.field("height", count, metadata={"meaning": "of the picture, pixels"}),
         pa.field("rows", count, metadata={"meaning": "of the patch grid"}),
         pa.field("columns", count, metadata={"meaning": "of the patch grid"}),
+        pa.field("assumptions", pa.list_(text), metadata={"meaning": "what opening the picture assumed"}),
     ]
     if request.model.gives_probabilities:
         prediction_type = pa.list_(pa.struct([("label", text), ("probability", pa.float32())]))
@@ -180,6 +181,7 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
         "height": info.height,
         "rows": layout.grid_height,
         "columns": layout.grid_width,
+        "assumptions": list(analysis.assumptions),
     }
     if analysis.model.gives_probabilities:
         predictions = analysis.predictions(PREDICTION_COUNT)

@@ -99,7 +99,8 @@ class UnprocessedPictures:
 
 def encoder_of(request: BatchRequest, max_bytes: int = MAX_BYTES) -> Encoder:
     """The encoder of a request's pictures. It keeps no fused matrices: maps of several pictures at once use none."""
-    return Encoder(request.model, request.fit, request.resolution, keep_bytes=0, max_bytes=max_bytes)
+    reading: dict[str, Any] = {"value_range": request.value_range, "color_profile": request.color_profile}
+    return Encoder(request.model, request.fit, request.resolution, keep_bytes=0, max_bytes=max_bytes, **reading)
 
 
 def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES, share: float = 1.0) -> int:
@@ -153,7 +154,7 @@ class RowComputer:
         def prepare(item: Item, position: int) -> PreparedImage:
             info = file_infos[item.key] = FileInfo(file_digest(item))
             prepared = self.encoder.prepare(item.source, position)
-            width, height = prepared.image.size
+            width, height = prepared.geometry.image_width, prepared.geometry.image_height
             file_infos[item.key] = replace(info, width=width, height=height)
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 

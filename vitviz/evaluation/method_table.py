@@ -15,7 +15,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.randomization import cascade, method_names, steps
-from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.kinds import picture_files
 from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.weights import Model
@@ -63,7 +63,7 @@ def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
     Raises:
         DataError: there are too few.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILE_SUFFIXES and path.is_file())
+    paths, _ = picture_files(folder.rglob("*"), folder)
     if len(paths) < count or count < 2:
         raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}")
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from vitviz.errors.messages import legible
+
 try:
     from PIL import AvifImagePlugin
 
@@ -74,6 +76,8 @@ IS_THUMBNAIL = 1
 # Values of single pixels behind a filter of colours, and linear ones.
 RAW_PHOTOMETRICS = (32803, 34892)
 MAX_DIRECTORIES, MAX_TAGS = 16, 1000
+# Names of files that are left out, in a sentence.
+MAX_NAMES = 3
 
 
 def kind_of(start: bytes) -> str:
@@ -83,7 +87,7 @@ def kind_of(start: bytes) -> str:
 
 def is_hidden(path: Path) -> bool:
     """Whether a relative path is hidden, or of a file manager."""
-    return any(part.startswith(".") or part.lower() in MANAGER_NAMES for part in path.parts)
+    return any((part[0] == "." and part != "..") or part.lower() in MANAGER_NAMES for part in path.parts)
 
 
 def is_picture(name: str, start: bytes) -> bool:
@@ -92,7 +96,7 @@ def is_picture(name: str, start: bytes) -> bool:
 
 
 def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[Path]]:
-    """The pictures among the files below a folder, sorted, and the other files; hidden ones are left out of both."""
+    """The pictures among the files in a folder, sorted, and the other files; hidden ones are in neither."""
     pictures: list[Path] = []
     others: list[Path] = []
     for path in sorted(paths):
@@ -100,6 +104,12 @@ def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[P
             start = b"" if path.suffix.lower() in FILE_SUFFIXES else start_of(path)
             (pictures if is_picture(path.name, start) else others).append(path)
     return pictures, others
+
+
+def left_out(count: int, names: Iterable[str]) -> str:
+    """A sentence on files that are no pictures, with the names of some; empty if there are none."""
+    noun = "file" if count == 1 else "files"
+    return f"{count:,} {noun} left out, not pictures: {', '.join(map(legible, names))}" if count else ""
 
 
 def start_of(path: str | os.PathLike[str]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from einops import rearrange
 from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
-from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.kinds import MAX_NAMES, left_out, picture_files
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mix_batch, views
@@ -79,12 +79,12 @@ def read_image_folder(
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
         raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
     labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-    paths_by_class = [_image_paths(root / label) for label in labels]
+    paths_by_class = [image_paths((root / label).iterdir(), root / label) for label in labels]
     files = [(path, index) for index, paths in enumerate(paths_by_class) for path in paths]
     empty_labels = [label for label, paths in zip(labels, paths_by_class, strict=True) if not paths]
     if not files or empty_labels:
         problem = f"no image in {', '.join(empty_labels)}" if empty_labels else "no class folder in it"
-        raise DataError(f"{root}: {problem}; expected CLASS/IMAGE with {', '.join(FILE_SUFFIXES)}")
+        raise DataError(f"{root}: {problem}; expected CLASS/IMAGE with pictures")
     channels = len(preprocessing.mean)
     height, width = preprocessing.whole_patches(patch_height, patch_width)
     image_bytes = len(files) * channels * height * width
@@ -114,11 +114,13 @@ def read_image_folder(
     return LabelledImages(images, torch.tensor([index for _, index in files]), labels, paths)
 
 
-def _image_paths(folder: Path) -> list[Path]:
-    # macOS adds a "._name.jpg" beside "name.jpg" on disks that cannot hold its file attributes.
-    return sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in FILE_SUFFIXES and not path.name.startswith(".")
-    )
+def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
+    """The pictures among files in a folder; prints how many other files there are."""
+    pictures, others = picture_files(paths, folder)
+    sentence = left_out(len(others), [path.name for path in others[:MAX_NAMES]])
+    if sentence:
+        tqdm.write(f"{folder}: {sentence}")
+    return pictures
 
 
 def training_batches(

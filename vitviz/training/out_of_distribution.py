@@ -12,11 +12,10 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.kinds import DataError
-from vitviz.images.kinds import FILE_SUFFIXES
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
-from vitviz.training.data import LabelledImages
+from vitviz.training.data import LabelledImages, image_paths
 from vitviz.training.evaluate import logits_of
 from vitviz.weights.detector import OODDetector, energy, features_of, squared_distance
 
@@ -140,9 +139,9 @@ def read_pictures(folder: Path, preprocessing: Preprocessing, patch_height: int,
         DataError: the folder holds no picture.
         ImageError: a picture cannot be opened.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILE_SUFFIXES and path.is_file())
+    paths = image_paths(folder.rglob("*"), folder)
     if not paths:
-        raise DataError(f"{folder}: no image in it; expected {', '.join(FILE_SUFFIXES)}")
+        raise DataError(f"{folder}: no image in it; expected pictures")
     return stack_pictures((open_image(path, str(path)) for path in paths), preprocessing, patch_height, patch_width)
 
 
