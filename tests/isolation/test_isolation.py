@@ -20,6 +20,7 @@ from PIL import Image
 import vitviz
 from vitviz import Model, isolation, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError
+from vitviz.images.colours import _gamma_profile
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.isolation import Limits, Worker, opening
 from vitviz.isolation.jobs import JOBS
@@ -63,6 +64,21 @@ def test_a_picture_is_prepared_as_the_library_does(
     expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
     assert torch.equal(found.pixels, expected.pixels)
     assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
+
+
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])
+def test_a_picture_with_a_profile_is_converted_as_the_library_does(
+    worker: Worker, make_model: Make, photo: Path, tmp_path: Path, format: str
+) -> None:
+    wide = _gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+    with Image.open(photo) as image:
+        image.save(tmp_path / "wide", format, icc_profile=wide)
+    preprocessing = make_model().preprocessing
+    with isolation.open_picture(worker, tmp_path / "wide", "wide") as picture:
+        found = picture.prepare(preprocessing, 4, 4, None, 90)
+    expected = preprocessing.prepare(vitviz.open_image(tmp_path / "wide"), 4, 4).resized(90)
+    assert torch.equal(found.pixels, expected.pixels)
+    assert found.assumptions == expected.assumptions != ()
 
 
 def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_path: Path) -> None:

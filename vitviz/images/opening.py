@@ -63,6 +63,11 @@ class ImageFacts:
     size: tuple[int, int] = (0, 0)
     reduced: tuple[int, int] = (0, 0)
 
+    def keep(self, image: Image.Image) -> None:
+        """Keep the facts in an image, if there are any."""
+        if self.assumptions or self.size != self.reduced:
+            image.info[FACTS_KEY] = self
+
     @classmethod
     def of(cls, image: Image.Image) -> ImageFacts:
         """The facts of an image that :func:`open_image` opened; of any other image none, and its own size."""
@@ -311,9 +316,7 @@ def _finished(
         more.append(f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels while it is decoded")
     # Orientation and transparency are applied; left in the metadata, they would be applied again.
     rgb.info.clear()
-    facts = ImageFacts((*assumptions, *more), size, rgb.size)
-    if facts.assumptions or is_reduced:
-        rgb.info[FACTS_KEY] = facts
+    ImageFacts((*assumptions, *more), size, rgb.size).keep(rgb)
     return rgb
 
 

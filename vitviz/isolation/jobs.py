@@ -60,7 +60,7 @@ class PictureJob:
         fit: str | None,
         longest_side: int,
     ) -> Answer:
-        """The shape of the model's input, and its geometry on the resized picture.
+        """The shape of the model's input, its geometry on the resized picture, and what was assumed of the picture.
 
         Writes the input, ``"channel height width"``, float32, and the resized picture, ``"height width channel"``,
         uint8.
@@ -68,7 +68,8 @@ class PictureJob:
         prepared = preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
         stream.write(prepared.pixels.float().contiguous().numpy().data)
         stream.write(np.ascontiguousarray(prepared.image).data)
-        return {"shape": list(prepared.pixels.shape), "geometry": asdict(prepared.geometry)}
+        shape, assumptions = list(prepared.pixels.shape), list(prepared.assumptions)
+        return {"shape": shape, "geometry": asdict(prepared.geometry), "assumptions": assumptions}
 
     def png(self, stream: BinaryIO) -> Answer:
         """Write the picture as a PNG file, fast rather than small."""

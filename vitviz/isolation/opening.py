@@ -21,6 +21,7 @@ from PIL import Image
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
 from vitviz.images.geometry import Geometry
 from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.opening import ImageFacts
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import JobConnection, Worker
@@ -37,6 +38,8 @@ UNLIMITED_SECONDS = 1e9
 PICTURE_LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)
 # Processor time for opening a text tower, and for each text.
 ANSWER_SECONDS = 120.0
+# About one picture.
+MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
 # Niceness of jobs that may take seconds, so that small ones run first.
 BACKGROUND_NICENESS = 10
 
@@ -86,7 +89,9 @@ class OpenPicture:
         try:
             fields = answer["geometry"]
             geometry = Geometry(**{**fields, "box": tuple(map(float, fields["box"]))})
-            return PreparedImage(Image.fromarray(levels), pixels, geometry)
+            image = Image.fromarray(levels)
+            ImageFacts(_sentences(answer["assumptions"])).keep(image)
+            return PreparedImage(image, pixels, geometry)
         except (KeyError, TypeError, ValueError, ConfigError):
             raise self._job.answer_error() from None
 
@@ -266,6 +271,15 @@ def _number(job: JobConnection, answer: dict[str, Any], name: str) -> float:
     if not _is_number(value):
         raise job.answer_error()
     return float(str(value))
+
+
+def _sentences(value: object) -> tuple[str, ...]:
+    """The sentences of a child, if they are few, short and in one line each."""
+    if not isinstance(value, list) or len(value) > MAX_SENTENCES:
+        raise ValueError
+    if not all(isinstance(each, str) and len(each) <= MAX_SENTENCE_CHARS and each.isprintable() for each in value):
+        raise ValueError
+    return tuple(value)
 
 
 def _is_number(value: object) -> bool:

@@ -129,6 +129,8 @@ class Source {
       Object.assign(find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
       this.sayStep(step);
     }
+    find("picture-assumptions").hidden = !facts.assumptions;
+    find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
     this.showCropped(facts);
     find("unlike").hidden = !facts.is_out_of_distribution;
     find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
