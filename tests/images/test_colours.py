@@ -197,10 +197,10 @@ def test_an_unknown_choice_is_refused() -> None:
 def test_an_analysis_says_what_was_assumed_and_keeps_stored_values(bundled: Model) -> None:
     data = encoded(picture(), "PNG", icc_profile=colours._gamma_profile(1 / 2.2, P3))
     analysis = vitviz.analyze(data, bundled)
-    (sentence,) = analysis.assumptions
+    (sentence,) = analysis.prepared.assumptions
     assert sentence in analysis._repr_html_() and analysis.prepared.resized(8).assumptions == (sentence,)
     stored = vitviz.analyze(data, bundled, color_profile="ignore")
-    assert stored.assumptions == ()
+    assert stored.prepared.assumptions == ()
     assert not stored.prepared.pixels.equal(analysis.prepared.pixels)
     [batched] = vitviz.analyze_batch([data], bundled)
     assert batched.prepared.pixels.equal(analysis.prepared.pixels)

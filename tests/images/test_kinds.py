@@ -171,7 +171,7 @@ def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monke
     reduced = vitviz.analyze(data, bundled)
     image, geometry = reduced.prepared.image, reduced.prepared.geometry
     assert image.size == (151, 100)
-    assert reduced.assumptions == ("it is reduced from 602×400 to 151×100 pixels while it is decoded",)
+    assert reduced.prepared.assumptions == ("it is reduced from 602×400 to 151×100 pixels while it is decoded",)
     assert (geometry.image_width, geometry.image_height) == (602, 400)
     assert np.abs(np.subtract(geometry.box, whole.prepared.geometry.box)).max() <= 4
     # The map is drawn on the smaller picture.
@@ -180,7 +180,7 @@ def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monke
     assert right <= 151 and bottom <= 100
     assert np.isfinite(heatmap.pixels()).mean() == pytest.approx((right - left) * (bottom - top) / 15_100, abs=0.03)
     again = vitviz.analyze(open_image(data), bundled)
-    assert again.prepared.geometry == geometry and again.assumptions == reduced.assumptions
+    assert again.prepared.geometry == geometry and again.prepared.assumptions == reduced.prepared.assumptions
     # A copy of another size has its own coordinates.
     assert ImageFacts.of(open_image(open_image(data).crop((0, 0, 40, 40)))).size == (40, 40)
 

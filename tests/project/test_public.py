@@ -28,6 +28,7 @@ TABLES = {
     ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "cluster.py": ("ray", "ray", {"ray", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
+    ROOT / "vitviz" / "images" / "decoding.py": ("heif", "pillow_heif", {"pillow-heif"}),
     ROOT / "vitviz" / "images" / "ffmpeg.py": ("video", "av", {"av"}),
 }
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]

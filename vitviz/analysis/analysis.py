@@ -104,11 +104,6 @@ class Analysis:
         return self.prepared.source
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What opening the image assumed, a sentence each; :attr:`vitviz.Model.assumptions` are those of the model."""
-        return self.prepared.assumptions
-
-    @property
     def nbytes(self) -> int:
         """The most bytes that the analysis can come to hold, without the model."""
         width, height = self.prepared.image.size

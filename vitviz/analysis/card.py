@@ -31,7 +31,7 @@ def card(analysis: Analysis) -> str:
         f'<td style="text-align:left">{escape(each.label)}</td></tr>'
         for each in predictions
     )
-    assumptions = "".join(f"<br>Assumed: {escape(each)}." for each in analysis.assumptions)
+    assumptions = "".join(f"<br>Assumed: {escape(each)}." for each in analysis.prepared.assumptions)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;font:14px/1.4 system-ui,sans-serif">'
         f'<figure style="margin:0;max-width:{SIDE_PX}px">{picture}<figcaption>{escape(caption)}</figcaption></figure>'

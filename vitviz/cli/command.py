@@ -211,7 +211,7 @@ def _run_method(
 def _analysis(image: str, model: Model, fit: str | None = None, **settings: Any) -> Analysis:
     """The analysis of an image; prints what opening it assumed."""
     analysis = analyze(image, model, fit, **settings)
-    for sentence in analysis.assumptions:
+    for sentence in analysis.prepared.assumptions:
         print(f"{Path(image).name}: assumed: {sentence}")
     return analysis
 

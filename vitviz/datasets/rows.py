@@ -181,7 +181,7 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
         "height": info.height,
         "rows": layout.grid_height,
         "columns": layout.grid_width,
-        "assumptions": list(analysis.assumptions),
+        "assumptions": list(analysis.prepared.assumptions),
     }
     if analysis.model.gives_probabilities:
         predictions = analysis.predictions(PREDICTION_COUNT)
