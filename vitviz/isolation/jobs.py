@@ -20,6 +20,7 @@ from vitviz.images.clips import frame_at, open_video
 from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.images.sources import ValueRange
 from vitviz.models.config import ViTConfig
 from vitviz.weights.load import load
 from vitviz.weights.model import Model, Origin
@@ -35,11 +36,11 @@ class PictureJob:
     """A picture, decoded on request, once.
 
     Args:
-        path, name: as for :func:`vitviz.open_image`.
+        path, name, value_range: as for :func:`vitviz.open_image`.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.unopened = UnopenedImage(path, name)
+    def __init__(self, path: Path, name: str, value_range: ValueRange | None = None) -> None:
+        self.unopened = UnopenedImage(path, name, value_range)
 
     def pixels(self, stream: BinaryIO) -> Answer:
         """The number of pixels that the header states."""

@@ -23,6 +23,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.limits import MAX_PIXELS
 from vitviz.images.opening import ImageFacts
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
+from vitviz.images.sources import ValueRange
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import JobConnection, Worker
 from vitviz.models.require import require_vit_config
@@ -136,13 +137,19 @@ class UnopenedPicture:
 
 
 @contextmanager
-def unopened_picture(worker: Worker, path: Path, name: str) -> Iterator[UnopenedPicture]:
+def unopened_picture(
+    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None
+) -> Iterator[UnopenedPicture]:
     """A picture whose header is read; the child runs until the context ends.
+
+    Args:
+        worker: that starts the child.
+        path, name, value_range: as for :func:`vitviz.open_image`.
 
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the job exceeds a limit.
     """
-    arguments = {"path": path.absolute(), "name": name}
+    arguments = {"path": path.absolute(), "name": name, "value_range": value_range}
     with worker.job("PictureJob", arguments, PICTURE_LIMITS, ImageError, name) as job:
         pixels = job.call("pixels").get("pixels")
         if not isinstance(pixels, int):

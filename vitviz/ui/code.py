@@ -82,7 +82,8 @@ def _opening(source: ViewSource) -> list[str]:
 def _analyze_arguments(source: ViewSource) -> str:
     """Model, fit and resolution; the resolution is the one that the picture's shape led to."""
     resolution = "" if source.origin.resolution is None else f", resolution={source.origin.resolution}"
-    return f"model, fit={_text(_fit(source))}{resolution}"
+    white = source.origin.upload.white
+    return f"model, fit={_text(_fit(source))}{resolution}" + f", value_range=(0, {white})" * (white is not None)
 
 
 def _picture(upload: Upload) -> str:

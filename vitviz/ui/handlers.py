@@ -35,7 +35,7 @@ from vitviz.weights.formats.names import is_weight_file
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The picture and input with which the page opens.
-FIRST_INPUT: dict[str, Any] = {"picture": View().picture, "frame": None, "fit": None, "resolution": None}
+FIRST_INPUT: dict[str, Any] = {"picture": View().picture, "frame": None, "white": None, "fit": None, "resolution": None}
 
 
 class Handlers:
@@ -119,7 +119,7 @@ class Handlers:
             notes += changes
         except VitvizError as error:
             notes.append(sentence(error))
-            view = replace(view, picture=FIRST_INPUT["picture"], frame=None)
+            view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None)
             upload = self.service.pictures.upload(view.picture)
         try:
             uid, analysis = self._analyzed(view, model, upload, report)
@@ -162,14 +162,14 @@ class Handlers:
     def _frame(self, view: View, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
         if not is_clip(upload.path):
-            return replace(view, frame=None), upload, []
+            return replace(view, frame=None), upload._replace(white=view.white), []
         report(ProgressReport("Reading the clip"))
         last = self.service.uploaded.clip(upload, report_queue(report)).frames - 1
         frame, notes = view.frame or 0, []
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last
-        return replace(view, frame=frame), upload._replace(frame=frame), notes
+        return replace(view, frame=frame, white=None), upload._replace(frame=frame), notes
 
     def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
         """A view of a new picture, whole if the model's own crop hides most of it; and notes of changes."""

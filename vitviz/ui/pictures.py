@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gradio.processing_utils import hash_file
 
 from vitviz.errors.kinds import ImageError
+from vitviz.images.sources import ValueRange
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
@@ -29,11 +30,18 @@ class Upload(NamedTuple):
         path: of the file.
         name: the visitor's name of it.
         frame: index in a clip; None for a picture.
+        white: the value of white in the file; None for that of its format.
     """
 
     path: Path
     name: str
     frame: int | None = None
+    white: int | None = None
+
+    @property
+    def value_range(self) -> ValueRange | None:
+        """As :func:`vitviz.open_image` takes it."""
+        return None if self.white is None else (0, self.white)
 
 
 class Pictures:
@@ -54,7 +62,7 @@ class Pictures:
         content_hash = hash_file(upload.path)
         with self._lock:
             key = self._ids.setdefault(content_hash, secrets.token_urlsafe(16))
-            self._uploads[key] = upload._replace(frame=None)
+            self._uploads[key] = upload._replace(frame=None, white=None)
             self._uploads.move_to_end(key)
             if len(self._uploads) > MAX_KEPT:
                 oldest, _ = self._uploads.popitem(last=False)

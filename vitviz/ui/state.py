@@ -27,7 +27,7 @@ PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
-MAX_STEP, MAX_RESOLUTION, MAX_FRAME = 10**12 - 1, 99_999, 10**6 - 1
+MAX_STEP, MAX_RESOLUTION, MAX_FRAME, MAX_WHITE = 10**12 - 1, 99_999, 10**6 - 1, 2**31 - 1
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
 TOKEN_METHOD = "attention"
@@ -37,7 +37,7 @@ OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
 ANYTHING = Bounds()
 # The fields of a view that its analysis depends on; the others are about the map.
-INPUT_FIELDS = ("model", "step", "picture", "frame", "fit", "resolution")
+INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "fit", "resolution")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class View:
         probe: a name in :data:`vitviz.evaluation.probes.PROBES`.
         probe_parameters: the probe's parameters, as the method's.
         frame: index in a clip, from 0; None for a picture.
+        white: the value of white in a picture of 16 bits, whose black is 0; None for that of its format.
 
     Raises:
         MethodError: a field is not legal for any model.
@@ -77,6 +78,7 @@ class View:
     probe: str = FIRST_PROBE
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
     frame: int | None = None
+    white: int | None = None
 
     def __post_init__(self) -> None:
         if not is_model(self.model):
@@ -88,6 +90,8 @@ class View:
             raise MethodError(f"picture = {quote(self.picture)}: {PICTURE}")
         if self.frame is not None:
             number("frame", self.frame, 0, MAX_FRAME, whole=True)
+        if self.white is not None:
+            number("white", self.white, 1, MAX_WHITE, whole=True)
         if self.fit is not None:
             word("fit", self.fit, FITS)
         if self.resolution not in (None, NATIVE):

@@ -132,7 +132,7 @@ class UploadedPictures:
         self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
     ) -> OpenPicture | ExamplePicture:
         if upload.path.parent == resources("assets"):
-            return ExamplePicture(open_image(upload.path, upload.name))
+            return ExamplePicture(open_image(upload.path, upload.name, value_range=upload.value_range))
         with self._reading.turn(waiting):
             unopened = stack.enter_context(self._unopened(upload))
         is_large = unopened.pixels > LARGE_PIXELS
@@ -141,7 +141,7 @@ class UploadedPictures:
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
-            return isolation.unopened_picture(self.worker, upload.path, upload.name)
+            return isolation.unopened_picture(self.worker, upload.path, upload.name, upload.value_range)
         return isolation.unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
@@ -149,7 +149,9 @@ class UploadedPictures:
         with self._lock:
             if upload.path.exists():
                 self._refused[upload] = str(error)
-                self._delete_soon(upload.path)
+                # Another value of white may be right.
+                if upload.white is None:
+                    self._delete_soon(upload.path)
             if len(self._refused) > MAX_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
             expired = f"{plain(upload.name)}: no longer kept on this server; drop the picture here again"

@@ -21,6 +21,7 @@ class Source {
     find("fit").onchange = () => chooseInput({ fit: find("fit").value });
     find("resolution").onchange = () => chooseInput({ resolution: resolutionOf(find("resolution").value) });
     find("pixels").onchange = () => find("pixels").value && chooseInput({ resolution: Number(find("pixels").value) });
+    find("white").onchange = () => store.patchView(active, { white: Number(find("white").value) || null });
     find("cropped").querySelector("button").onclick = () => chooseInput({ fit: UNCROPPED_FIT });
     find("clip-frame").oninput = () => store.patchView(active, { frame: Number(find("clip-frame").value) });
     find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
@@ -117,6 +118,7 @@ class Source {
     find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
     find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
     find("pixels").step = model.patch[0];
+    find("white").value = view.white ?? "";
     const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
     const { rows, columns } = facts, [high, wide] = model.patch;
     const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;
