@@ -57,7 +57,7 @@ def colours_of(image: Image.Image) -> np.ndarray:
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP", "AVIF"])
 @pytest.mark.parametrize("chromaticities", [P3, ADOBE], ids=["P3", "Adobe"])
 def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple[float, ...]) -> None:
-    profile = colours._gamma_profile(1 / 2.2, chromaticities)
+    profile = colours.gamma_profile(1 / 2.2, chromaticities)
     options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}, "AVIF": {"quality": 100}}
     data = encoded(picture(), format, icc_profile=profile, **options.get(format, {}))
     opened = open_image(data)
@@ -72,7 +72,7 @@ def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple
 def test_a_profile_of_srgb_changes_nothing_and_nothing_is_said() -> None:
     for profile in (
         ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes(),
-        colours._gamma_profile(1 / 2.2, SRGB),
+        colours.gamma_profile(1 / 2.2, SRGB),
     ):
         opened = open_image(encoded(picture(), "PNG", icc_profile=profile))
         assert np.array_equal(colours_of(opened), COLOURS)
@@ -87,7 +87,7 @@ def test_a_profile_that_cannot_be_read_is_said_and_not_applied(profile: bytes) -
 
 
 def test_a_pil_image_and_its_opened_copy_are_converted_once() -> None:
-    profile = colours._gamma_profile(1 / 2.2, P3)
+    profile = colours.gamma_profile(1 / 2.2, P3)
     source = Image.open(io.BytesIO(encoded(picture(), "PNG", icc_profile=profile)))
     opened = open_image(source)
     assert np.abs(colours_of(opened) - expected(COLOURS, P3, None)).max() <= 2
@@ -98,7 +98,7 @@ def test_a_pil_image_and_its_opened_copy_are_converted_once() -> None:
 
 def test_colours_are_converted_before_they_are_laid_on_white() -> None:
     source = row_image("RGBA", [(200, 60, 60, 255), (200, 60, 60, 0), (200, 60, 60, 128)])
-    opened = open_image(encoded(source, "PNG", icc_profile=colours._gamma_profile(1 / 2.2, P3)))
+    opened = open_image(encoded(source, "PNG", icc_profile=colours.gamma_profile(1 / 2.2, P3)))
     red = expected(np.array([(200, 60, 60)]), P3, None)[0]
     for x, colour in enumerate((red, (255, 255, 255), (red * 128 + 255 * 127) / 255)):
         assert np.abs(np.subtract(opened.getpixel((x, 0)), colour)).max() <= 2
@@ -108,7 +108,7 @@ def test_colours_are_converted_before_they_are_laid_on_white() -> None:
 def test_other_modes_are_converted(mode: str) -> None:
     source = picture().quantize(6) if mode == "P" else picture().convert(mode)
     # A gamma that differs from that of sRGB changes greys as well.
-    opened = open_image(encoded(source, "PNG", icc_profile=colours._gamma_profile(1.0, SRGB)))
+    opened = open_image(encoded(source, "PNG", icc_profile=colours.gamma_profile(1.0, SRGB)))
     levels = colours_of(source.convert("RGB"))
     assert np.abs(colours_of(opened) - expected(levels, SRGB, 1.0)).max() <= 2
 
@@ -195,7 +195,7 @@ def test_an_unknown_choice_is_refused() -> None:
 
 
 def test_an_analysis_says_what_was_assumed_and_keeps_stored_values(bundled: Model) -> None:
-    data = encoded(picture(), "PNG", icc_profile=colours._gamma_profile(1 / 2.2, P3))
+    data = encoded(picture(), "PNG", icc_profile=colours.gamma_profile(1 / 2.2, P3))
     analysis = vitviz.analyze(data, bundled)
     (sentence,) = analysis.prepared.assumptions
     assert sentence in analysis._repr_html_() and analysis.prepared.resized(8).assumptions == (sentence,)

@@ -20,7 +20,7 @@ from PIL import Image
 import vitviz
 from vitviz import Model, isolation, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError
-from vitviz.images.colours import _gamma_profile
+from vitviz.images.colours import gamma_profile
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.isolation import Limits, Worker, opening
 from vitviz.isolation.jobs import JOBS
@@ -70,7 +70,7 @@ def test_a_picture_is_prepared_as_the_library_does(
 def test_a_picture_with_a_profile_is_converted_as_the_library_does(
     worker: Worker, make_model: Make, photo: Path, tmp_path: Path, format: str
 ) -> None:
-    wide = _gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+    wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
     with Image.open(photo) as image:
         image.save(tmp_path / "wide", format, icc_profile=wide)
     preprocessing = make_model().preprocessing

@@ -178,6 +178,12 @@ def test_what_is_too_long_for_a_link_is_refused(link: str) -> None:
         read_link(link)
 
 
+def test_the_value_of_white_is_read_and_written() -> None:
+    state = read_link("?white=4095").state
+    assert state.views[0].white == 4095 and print_link(state, {}) == "?white=4095"
+    assert len(read_link("?white=0").notes) == len(read_link("?white=much").notes) == 1
+
+
 def test_an_empty_link_is_the_page_as_it_opens() -> None:
     assert read_link("") == read_link("?#") == read_link("?__theme=light&unknown=1")
     assert read_link("").state == PageState() and print_link(PageState(), {}) == ""

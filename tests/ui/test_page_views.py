@@ -208,6 +208,26 @@ def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> No
     assert first_view(page)["resolution"] is None and "resolution" not in page.url
 
 
+def test_the_value_of_white_is_a_field_and_what_was_assumed_is_said(page: Page, bundled: Model, tmp_path: Path) -> None:
+    ramp = np.linspace(0, 4095, 96 * 96).reshape(96, 96).astype(np.uint16)
+    Image.fromarray(ramp).save(tmp_path / "cells.tif")
+    upload(page, tmp_path / "cells.tif")
+    said = page.locator(".vx-picture-assumptions")
+    expect(said).to_contain_text("value_range=(0, 4095)")
+    expect_map(page, vitviz.analyze(tmp_path / "cells.tif", bundled).attention())
+    written = open_settings(page).locator(".vx-white")
+    # What cannot be is said, and the file is kept for a better number.
+    for white in ("99", "4095"):
+        written.fill(white)
+        written.press("Enter")
+        settle(page)
+    expect(said).not_to_be_visible()
+    assert first_view(page)["white"] == 4095
+    expect_map(page, vitviz.analyze(tmp_path / "cells.tif", bundled, value_range=(0, 4095)).attention())
+    choose_example(page, "rocket.jpg")
+    assert first_view(page)["white"] is None
+
+
 def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (42, 63, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "small.png")

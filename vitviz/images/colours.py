@@ -61,7 +61,7 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     origin = "its colour profile"
     if not profile and isinstance(gamma, float) and "srgb" not in image.info:
         origin = f"its PNG gamma {gamma:g}"
-        profile = _gamma_profile(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
+        profile = gamma_profile(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
     if not isinstance(profile, bytes) or not profile:
         return None, ""
     if len(profile) > MAX_PROFILE_BYTES:
@@ -100,7 +100,7 @@ def _is_srgb(conversion: Conversion) -> bool:
     return int(np.abs(converted.astype(int) - colours).max()) <= SRGB_LEVELS
 
 
-def _gamma_profile(gamma: float, chromaticities: object) -> bytes:
+def gamma_profile(gamma: float, chromaticities: object) -> bytes:
     """A profile for a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; empty if they are impossible."""
     if not 0.01 < gamma < 100 or not isinstance(chromaticities, tuple) or len(chromaticities) != 8:
         return b""
