@@ -172,9 +172,9 @@ def run(
     options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
-    sentence = left_out(found.left_out_count, found.left_out_names)
-    if sentence:
-        print(sentence)
+    # Workers of Ray read a streamed source themselves.
+    if found.left_out_count and not (found.reader.streams and engine == RAY.name):
+        print(left_out(found.left_out_count, found.left_out_names))
     if gallery:
         print(f"gallery: {write_gallery(output)}")
     return SOME_FAILED if summary.failed or summary.failed_before else 0
