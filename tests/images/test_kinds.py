@@ -147,11 +147,22 @@ def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
 NOISE = Image.fromarray(np.random.default_rng(4).integers(0, 256, (64, 96, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0, "quality": 95}])
+@pytest.mark.parametrize(
+    "options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0, "quality": 95}, {"progressive": True}]
+)
 @pytest.mark.parametrize("end", [b"", b"\0\0", b"\xff"])
 def test_a_jpeg_without_its_end_opens_whole(options: dict[str, int], end: bytes) -> None:
     data = encoded(NOISE, "JPEG", **options)
     assert np.array_equal(open_image(data[:-2] + end), open_image(data))
+
+
+def test_a_jpeg_without_some_of_its_scans_is_refused() -> None:
+    data = encoded(NOISE, "JPEG", progressive=True)
+    ends = [at for at in range(len(data)) if data.startswith(b"\xff\xda", at)][1:]
+    assert len(ends) > 4
+    for end in (*ends, ends[-1] + 8, ends[-1] + 20, len(data) - 40):
+        with pytest.raises(ImageError, match="damaged or cut short"):
+            open_image(data[:end])
 
 
 @pytest.mark.parametrize("missing", [5, 40, 1000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ from PIL import Image, JpegImagePlugin
 
 from vitviz.images.kinds import FORMATS, HEIC, HEIF, START_BYTES, kind_of
 from vitviz.images.levels import strips
-from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, BudgetedReader, check_memory
+from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, SCAN_HEAD, BudgetedReader, check_memory
 
 # JPEG decodes at these fractions of its size.
 REDUCTIONS = (2, 4, 8)
@@ -65,6 +66,21 @@ def reduce(image: Image.Image, stream: BudgetedReader) -> None:
         image.draft(None, (image.width // factor, image.height // factor))
 
 
+def _has_all_scans(image: Any, stream: BudgetedReader) -> bool:
+    """Whether the scans of a JPEG file have each coefficient of every component, in full precision."""
+    stream.end_with(b"")
+    stream.seek(stream.scan_start)
+    content, found = stream.read(), defaultdict[int, set[int]](set)
+    for match in SCAN_HEAD.finditer(content):
+        count = content[match.end() - 1]
+        head = content[match.end() : match.end() + 2 * count + 3]
+        *components, first, last, precision = head.ljust(3, b"\xff")
+        if len(head) == 2 * count + 3 and not precision % 16:
+            for component in components[::2]:
+                found[component] |= set(range(first, last + 1))
+    return len(found) == image.layers and all(coefficients >= set(range(64)) for coefficients in found.values())
+
+
 def load(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
     """Decode an image, also a JPEG file without its end marker if all of its pixels are there."""
     file: Any = image
@@ -72,7 +88,7 @@ def load(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
     try:
         image.load()
     except OSError:
-        if stream is None or image.format != "JPEG" or stream.scans > 1:
+        if stream is None or image.format != "JPEG" or not _has_all_scans(image, stream):
             raise
         check_memory(image, name, 2 * PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
         stream.seek(-1, io.SEEK_END)

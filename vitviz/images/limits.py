@@ -68,8 +68,8 @@ class BudgetedReader(io.BufferedReader):
     def __init__(self, raw: Any, name: str) -> None:
         super().__init__(raw)
         self.label = name
-        # How often a JPEG decoder visits all pixels.
-        self.scans = 1
+        # How often a JPEG decoder visits all pixels, and where its first scan begins.
+        self.scans, self.scan_start = 1, 0
         self._end = b""
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
@@ -220,7 +220,7 @@ def _check_jpeg(stream: BudgetedReader) -> None:
     """Check what Pillow unpacks at once (EXIF block, MPO index, Photoshop's entries, tables), and count the scans."""
     exif, index = [], b""
     components, is_progressive, numbers = 0, False, 0
-    for marker, body in _segments(stream.read(MAX_HEADER)):
+    for marker, body, start in _segments(stream.read(MAX_HEADER)):
         if marker in FRAMES or marker == QUANTISATION:
             numbers += len(body)
         elif marker == PHOTOSHOP:
@@ -231,6 +231,8 @@ def _check_jpeg(stream: BudgetedReader) -> None:
             index = body[4:]
         if marker in FRAMES and len(body) > 5:
             components, is_progressive = body[5], marker in PROGRESSIVE
+        if marker == SCAN:
+            stream.scan_start = start
         if marker == SCAN and (is_progressive or body[:1] != bytes([components])):
             stream.seek(0)
             # Scans of further pictures in the file count as well.
@@ -241,8 +243,8 @@ def _check_jpeg(stream: BudgetedReader) -> None:
     _check_tags(BudgetedReader(io.BytesIO(index), stream.label))
 
 
-def _segments(header: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and body of every segment that Pillow reads."""
+def _segments(header: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Marker, body and place of every segment that Pillow reads."""
     position = 2
     # Pillow reads each segment at least once, so the reader refuses files with more of them.
     for _ in range(MAX_HEADER_READS):
@@ -253,7 +255,7 @@ def _segments(header: bytes) -> Iterator[tuple[int, bytes]]:
         position = match.end()
         if marker not in BODILESS:
             length = int.from_bytes(header[position : position + 2], "big")
-            yield marker, header[position + 2 : position + length]
+            yield marker, header[position + 2 : position + length], position - 2
             position += max(2, length)
         if marker == SCAN:
             return
