@@ -92,6 +92,23 @@ def test_twelve_bits_a_pixel_use_their_own_range() -> None:
     assert greys(open_image(tiff(2, 2, 12, 1, 1, bytes([0xFF, 0xF8, 0x00]) * 2)))[0] == 255
 
 
+def test_compressed_big_endian_floats_are_refused() -> None:
+    data = bytearray(encoded(row_image("F", [0.0, 1.0]), "TIFF", compression="tiff_adobe_deflate"))
+    assert greys(open_image(bytes(data))) == [0, 255]
+    head = Image.open(io.BytesIO(data))
+    entries = sorted((tag, head.tag_v2.tagtype[tag], head.tag_v2[tag]) for tag in head.tag_v2)
+    content = bytes(data[head.tag_v2[273][0] :][: head.tag_v2[279][0]])
+    tags = [
+        (tag, kind, value[0] if isinstance(value, tuple) else value) for tag, kind, value in entries if kind in (3, 4)
+    ]
+    table = b"".join(
+        struct.pack(">HHI", tag, 4, 1) + struct.pack(">I", 400 if tag == 273 else value) for tag, kind, value in tags
+    )
+    swapped = (b"MM\0*\0\0\0\x08" + struct.pack(">H", len(tags)) + table + bytes(4)).ljust(400, b"\0") + content
+    with pytest.raises(ImageError, match="which Pillow misreads"):
+        open_image(swapped)
+
+
 def test_planes_of_sixteen_bits_are_refused() -> None:
     data = tiff(4, 4, 16, 3, 1, bytes(96))
     entry = struct.pack("<HHII", 339, 3, 1, 1)

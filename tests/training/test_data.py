@@ -18,6 +18,7 @@ from vitviz import (
     ImageError,
     Preprocessing,
 )
+from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
 from vitviz.training.config import Augmentation
 from vitviz.training.data import read_image_folder, training_batches
 
@@ -51,6 +52,15 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pyte
     data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
     assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
     assert "red: 1 file left out, not pictures: notes.txt" in capsys.readouterr().out
+
+
+def test_colours_follow_a_profile_unless_stored_values_are_kept(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=2)
+    plain = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
+    for path in (tmp_path / "train").rglob("*.png"):
+        Image.open(path).save(path, icc_profile=gamma_profile(1.0, SRGB_CHROMATICITIES))
+    assert read_image_folder(tmp_path, "train", PLAIN, 2, 2, "ignore").images.equal(plain.images)
+    assert not read_image_folder(tmp_path, "train", PLAIN, 2, 2).images.equal(plain.images)
 
 
 def test_an_image_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.options import add_checkpoint
+from vitviz.cli.options import add_checkpoint, add_color_profile
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
@@ -23,16 +23,20 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
     strangers = "folder of images of other things, to measure how well scores tell them from the test images"
     parser.add_argument("--strangers", type=Path, default=None, metavar="FOLDER", help=strangers)
+    add_color_profile(parser)
     parser.set_defaults(run=run_evaluate)
 
 
-def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None, **load_options: Any) -> None:
+def run_evaluate(
+    images: Path, labels: list[str] | None, strangers: Path | None, color_profile: str, **load_options: Any
+) -> None:
     """Print the accuracy of every class and of all, and how well scores separate the images of other things.
 
     Args:
         images: folder with ``test/CLASS/IMAGE``.
         labels: of classes whose joint accuracy is printed, too.
         strangers: a folder of images of other things.
+        color_profile: as :func:`vitviz.open_image` takes it.
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
     Raises:
@@ -48,14 +52,14 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
     network, preprocessing = require_vit(model.network, model.name), model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
-    data = read_image_folder(images, "test", preprocessing, *patch)
+    data = read_image_folder(images, "test", preprocessing, *patch, color_profile)
     unknown = [label for label in data.labels if label not in model.labels]
     if unknown:
         known_labels = several(model.labels, 10)
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
     data = data.with_labels(model.labels)
     labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
-    stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
+    stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch, color_profile)
 
     detector = None if stranger_data is None else model.ood_detector
     logits, scores = logits_and_scores(network, preprocessing, data.images, detector)

@@ -113,6 +113,10 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add how the values of pictures are read."""
     range_help = "values of black and white in pictures of 16 bits or floats, such as 0 4095 (default: of the format)"
     parser.add_argument("--value-range", type=float, nargs=2, default=None, metavar=("BLACK", "WHITE"), help=range_help)
+    add_color_profile(parser)
+
+
+def add_color_profile(parser: argparse.ArgumentParser) -> None:
     profile_help = "convert colours from a picture's profile to sRGB, or keep the stored values (default: %(default)s)"
     parser.add_argument("--color-profile", choices=COLOR_PROFILES, default=COLOR_PROFILES[0], help=profile_help)
 

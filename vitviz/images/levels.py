@@ -19,6 +19,7 @@ STRIP_PIXELS = 2**18
 # Tags of a TIFF file.
 BITS, PHOTOMETRIC, PLANAR = 258, 262, 284
 WHITE_IS_ZERO, IN_PLANES = 0, 2
+SWAPPED_RAWMODES = ("F;32BF", "I;16BS", "I;32B", "I;32BS")
 DEEP_TOP = 65535
 # Deep pictures whose brightest value has fewer bits are nearly black.
 DARK_BITS = 14
@@ -59,8 +60,10 @@ class Encoding:
             colour = None
         top = 4095 if tags.get(BITS) == (12,) else DEEP_TOP
         is_cut = ";16" in rawmode and not _is_deep(image)
-        is_misread = tags.get(PLANAR) == IN_PLANES and len(image.getbands()) > 1 and max(tags.get(BITS, (8,))) != 8
-        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_misread)
+        # libtiff gives the numbers of compressed pictures in the order of this machine.
+        is_swapped = bool(tiles) and tiles[0][0] == "libtiff" and rawmode in SWAPPED_RAWMODES
+        is_in_planes = tags.get(PLANAR) == IN_PLANES and len(image.getbands()) > 1 and max(tags.get(BITS, (8,))) != 8
+        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_swapped or is_in_planes)
 
 
 def to_rgb(
@@ -79,8 +82,8 @@ def to_rgb(
         ImageError: values lie outside of the range, or it cannot be applied.
     """
     if encoding.is_misread:
-        problem = "a TIFF file with a plane of 16 bits for each colour, which Pillow misreads"
-        raise ImageError(f"{name}: {problem}; expected interleaved colours, or 8 bits, or an array and value_range")
+        problem = "planes of 16 bits for each colour, or compressed big-endian numbers, which Pillow misreads"
+        raise ImageError(f"{name}: {problem}; expected 8 bits, or an array, as tifffile gives it, and value_range")
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
     assumptions = [sentence]
     is_opaque_rgb = image.mode == "RGB" and not image.has_transparency_data

@@ -60,7 +60,12 @@ class LabelledImages:
 
 
 def read_image_folder(
-    folder: Path, split: str, preprocessing: Preprocessing, patch_height: int, patch_width: int
+    folder: Path,
+    split: str,
+    preprocessing: Preprocessing,
+    patch_height: int,
+    patch_width: int,
+    color_profile: str = "apply",
 ) -> LabelledImages:
     """Read ``folder/split/class/*``, each image brought to the model's input size.
 
@@ -69,6 +74,7 @@ def read_image_folder(
         split: ``"train"`` or ``"test"``.
         preprocessing: how images become the model's input.
         patch_height, patch_width: size of the model's patches in pixels.
+        color_profile: as :func:`vitviz.open_image` takes it.
 
     Raises:
         DataError: the folder, its classes or their images are missing, or the images would not fit in memory.
@@ -103,7 +109,8 @@ def read_image_folder(
     def read_into(index: int) -> None:
         path, _ = files[index]
         # Messages name the whole path, since class folders often share file names.
-        image, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
+        opened = open_image(path, str(path), color_profile=color_profile)
+        image, _ = preprocessing.fit_image(opened, patch_height, patch_width, fit)
         values = torch.from_numpy(np.array(image)).view(height, width, channels)
         images[index] = rearrange(values, "height width channel -> channel height width")
 

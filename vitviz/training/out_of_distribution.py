@@ -132,7 +132,9 @@ def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
     return float(above / (len(known) * len(strangers)))
 
 
-def read_pictures(folder: Path, preprocessing: Preprocessing, patch_height: int, patch_width: int) -> torch.Tensor:
+def read_pictures(
+    folder: Path, preprocessing: Preprocessing, patch_height: int, patch_width: int, color_profile: str = "apply"
+) -> torch.Tensor:
     """Every picture below a folder, brought to the model's input size: ``"image channel height width"``, uint8.
 
     Raises:
@@ -142,7 +144,8 @@ def read_pictures(folder: Path, preprocessing: Preprocessing, patch_height: int,
     paths = image_paths(folder.rglob("*"), folder)
     if not paths:
         raise DataError(f"{folder}: no image in it; expected pictures")
-    return stack_pictures((open_image(path, str(path)) for path in paths), preprocessing, patch_height, patch_width)
+    opened = (open_image(path, str(path), color_profile=color_profile) for path in paths)
+    return stack_pictures(opened, preprocessing, patch_height, patch_width)
 
 
 def stack_pictures(
