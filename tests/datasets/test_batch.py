@@ -45,6 +45,20 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
+def test_a_range_of_values_is_applied_and_assumptions_are_kept(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    Image.fromarray(np.linspace(0, 4095, 900).reshape(30, 30).astype(np.uint16)).save(tmp_path / "scans" / "a.tif")
+    items = read_items(str(tmp_path / "scans"))
+    run_batch(BatchRequest(model), items, tmp_path / "dark")
+    run_batch(BatchRequest(model, value_range=(0, 4095)), items, tmp_path / "bright")
+    dark, bright = (rows(tmp_path / name)["a.tif"] for name in ("dark", "bright"))
+    assert "end at 4,095 of 65,535" in dark["assumptions"][0] and bright["assumptions"] == []
+    analysis = vitviz.analyze(tmp_path / "scans" / "a.tif", model, value_range=(0, 4095))
+    assert bright["energy_score"] == pytest.approx(analysis.energy_score, abs=1e-5) != dark["energy_score"]
+    with pytest.raises(ConfigError, match="value_range"):
+        BatchRequest(model, value_range=(1, 0))
+
+
 @pytest.mark.parametrize("fit", [None, "native"])
 def test_every_row_is_what_the_library_says_of_the_picture(
     model: Model, photos: Path, tmp_path: Path, fit: str | None
