@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.opening import FILE_SUFFIXES
+from vitviz.images.kinds import FILE_SUFFIXES
 from vitviz.system.atomic import atomic_write
 
 LINE_CHARS = 100

@@ -48,7 +48,8 @@ class Encoding:
     @classmethod
     def of(cls, image: Image.Image) -> Encoding:
         """The encoding of an image."""
-        tiles, tags = getattr(image, "tile", ()), getattr(image, "tag_v2", {})
+        tiles: Any = getattr(image, "tile", ())
+        tags = getattr(image, "tag_v2", {})
         arguments = tiles[0][3] if tiles else ""
         rawmode = arguments if isinstance(arguments, str) else str(arguments[0]) if arguments else ""
         colour: Any = image.info.get("transparency") if image.format == "PNG" else None
