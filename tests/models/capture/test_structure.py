@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -345,4 +346,39 @@ class Convolutions(OwnViT):
 def test_convolutions_hide_no_layer_whatever_the_weights_are(seed: int) -> None:
     model = load_own(Convolutions(seed), prefix=None)
     assert model.network.config.depth == DEPTH
-    assert not any("layer" in each for each in model.assumptions)
+    assert not any("not shown" in each for each in model.assumptions)
+
+
+class ByHand(nn.Module):
+    """A layer of attention in which some other function than a softmax makes the weights."""
+
+    def __init__(self, weigh: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.norm, self.weigh = nn.LayerNorm(WIDTH), weigh
+        self.qkv, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = self.qkv(self.norm(tokens)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        context = self.weigh(queries @ keys.mT / 3) @ values
+        return tokens + self.projection(context.transpose(1, 2).flatten(2))
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "exp": lambda scores: scores.exp() / scores.exp().sum(-1, keepdim=True),
+    "sigmoid": lambda scores: scores.sigmoid() / scores.shape[-1],
+    "over queries": lambda scores: scores.softmax(-2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_layer_that_is_no_softmax_is_refused_or_said_to_be_missing(name: str, place: int) -> None:
+    module = OwnViT()
+    module.layers[place] = ByHand(FUNCTIONS[name])
+    try:
+        model = load_own(randomised(module))
+    except ConfigError as error:
+        assert f"layer {place}: " in str(error) or "mix" in str(error)
+    else:
+        assert model.network.config.depth == DEPTH - 1
+        assert "not shown: " in " ".join(model.assumptions)

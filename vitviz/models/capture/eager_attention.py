@@ -195,9 +195,11 @@ class EagerAttentionTracer:
         self, source: torch.Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor
     ) -> None:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if dim not in (-1, result.ndim - 1) or min(result.shape[-2:]) < 2:
-            return
         scores = self._scores.get(source)
+        if dim not in (-1, result.ndim - 1) or min(result.shape[-2:]) < 2:
+            if scores is not None:
+                scores.origin.operation = "softmax over another axis"
+            return
         origin = scores.origin if scores is not None else self._lost.get(source)
         if origin is None and result.ndim > 2:
             origin = self._origin(result)

@@ -87,8 +87,11 @@ def verify_sequence(
     others: Sequence[int],
     places: Sequence[TokenPlaces],
     extra: int,
-) -> None:
+) -> int | None:
     """Verify that calls of attention are layers that follow one another, with the same tokens at the same places.
+
+    Returns the number of the first call whose tokens other operations than convolutions and means have mixed, such as
+    an attention that cannot be observed; None if there is none.
 
     Args:
         run: the module's forward pass.
@@ -117,7 +120,7 @@ def verify_sequence(
         with Interception(attention):
             return run(pixels), attention
 
-    reference = digests(None)
+    reference, mixed = digests(None), list[int]()
     unread: set[int] = set()
     for marks in _all_marks(depth, tokens):
         changes = _changes(reference, digests(marks))
@@ -133,14 +136,17 @@ def verify_sequence(
                     raise ConfigError(_beside(calls[layer], calls[layer + 1]))
         marks[list(unread)] = False
         for number, change in changes.items():
-            _check_change(number, layers[number], calls, change, marks, extra)
+            if _check_change(number, layers[number], calls, change, marks, extra):
+                mixed.append(number)
+    first_mixed = min(mixed, default=None)
     if not others:
-        return
+        return first_mixed
     everywhere = torch.ones(depth, tokens, dtype=torch.bool)
     before, after, noisy = (plain_pass(None)[1], plain_pass(everywhere)[1], plain_pass(None, True)[1])
     is_read = any(not torch.equal(before.digests[call], after.digests.get(call, everywhere)) for call in others)
     if not is_read and all(torch.equal(before.digests[call], noisy.digests[call]) for call in calls):
         raise ConfigError(_beside(*sorted((calls[0], others[0]))))
+    return first_mixed
 
 
 def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
@@ -171,7 +177,9 @@ def _changes(before: dict[int, torch.Tensor], after: dict[int, torch.Tensor]) ->
 
 def _check_change(
     number: int, layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int
-) -> None:
+) -> bool:
+    """Whether other tokens change, too."""
+    is_mixed = False
     for tokens in change:
         changed = tokens > 0
         if layer and bool(marks[layer - 1, extra:].any()) and not changed[marks[layer - 1]].any():
@@ -190,6 +198,7 @@ def _check_change(
                 f"between the calls of attention {calls[max(0, layer - 1)]} and {number}, tokens change places or mix "
                 f"({int(changed.sum())} change with {int(expected.sum())}); expected the same tokens in every layer"
             )
+    return is_mixed
 
 
 def _beside(first: int, second: int) -> str:

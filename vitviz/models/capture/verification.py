@@ -83,6 +83,8 @@ class VerifiedCapture:
         others: numbers of the calls that are neither layers, nor parts of them, nor the pooling.
         places: places of the tokens in every layer.
         stream: the residual stream; None if unknown.
+        mixed_from: number of the first call whose tokens other operations have mixed, too; None for no such call.
+        unfollowed: products of as many queries as keys that did not become a call, in words.
     """
 
     structure: AttentionStructure
@@ -95,6 +97,8 @@ class VerifiedCapture:
     others: tuple[int, ...]
     places: tuple[TokenPlaces, ...]
     stream: ResidualStream | None = None
+    mixed_from: int | None = None
+    unfollowed: tuple[str, ...] = ()
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -148,6 +152,14 @@ class VerifiedCapture:
         names = f"not shown: {count} of {len(all_calls)} calls of attention, counted from 0: {'; '.join(parts)}"
         return names if parts else ""
 
+    def describe_unseen(self) -> str:
+        """What mixes tokens beside the calls of attention, in words; empty for nothing."""
+        parts = [*self.unfollowed]
+        if self.mixed_from is not None:
+            before = "an attention that cannot be observed"
+            parts.append(f"before call {self.mixed_from}, other operations mix tokens, such as {before}")
+        return f"not shown: {'; '.join(parts)}" if parts else ""
+
 
 def verify_capture(
     run: Run, pixels: torch.Tensor, grid: tuple[int, int], extra: int, stated_depth: int | None = None
@@ -168,7 +180,8 @@ def verify_capture(
     with Interception(check) as interception:
         captured = run(pixels)
     tracer = interception.eager_attention
-    lost = "".join(f"; layer {each.layer}: {each.operation} of its scores or weights" for each in tracer.lost[:3])
+    unfollowed = tuple(f"layer {each.layer}: {each.operation} of its scores or weights" for each in tracer.lost[:3])
+    lost = "".join(f"; {each}" for each in unfollowed)
     if tracer.unused:
         reason = f"{len(tracer.unused)} softmaxes whose scores or weights it modifies with operations that vitviz does"
         raise ConfigError(f"attention of {interception.layers} layers was seen, and {reason} not support{lost}")
@@ -179,6 +192,7 @@ def verify_capture(
         verified = _verify_calls(run, pixels, grid, extra, stated_depth, check, tracer.calls > 0)
     except ConfigError as error:
         raise ConfigError(f"{error}{lost}") from None
+    verified = replace(verified, unfollowed=unfollowed)
     if not verified.is_global:
         return verified
     tokens, is_stated = verified.structure.tokens, stated_depth is not None
@@ -213,14 +227,13 @@ def _verify_calls(
             structure, order, has_bias, is_written_out, all_shapes, calls, pooling_call, (), places
         )
         parts = [check.all_parts(call) for call in calls]
-        verify_sequence(run, pixels, calls, parts, (), places, order.extra)
-        return verified
+        return replace(verified, mixed_from=verify_sequence(run, pixels, calls, parts, (), places, order.extra))
     except ConfigError as error:
         reason = str(error)
     verified = _decode(run, pixels, grid, extra, check, is_written_out, reason)
     calls, others, places, extra = verified.calls, verified.others, verified.places, verified.order.extra
-    verify_sequence(run, pixels, calls, [check.all_parts(call) for call in calls], others, places, extra)
-    return verified
+    parts = [check.all_parts(call) for call in calls]
+    return replace(verified, mixed_from=verify_sequence(run, pixels, calls, parts, others, places, extra))
 
 
 def _reading_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check, call: int) -> TokenOrder:

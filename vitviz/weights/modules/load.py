@@ -182,7 +182,7 @@ def load_module(
         card["grid"] = stages.describe_grid(patch, network.config.depth)
         assumptions += () if stated_patch else (card["grid"],)
     others = network.verified_at_own_size.describe_others(stages.tokens_beside(patch))
-    assumptions += (others,) if others else ()
+    assumptions += tuple(filter(None, (others, network.verified_at_own_size.describe_unseen())))
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
 
