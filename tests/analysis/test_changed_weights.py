@@ -37,6 +37,12 @@ def replace(module: OwnViT) -> None:
     module.eval()
 
 
+def prune(module: OwnViT) -> None:
+    """As a head is pruned."""
+    with torch.no_grad():
+        max(module.layers.parameters(), key=torch.Tensor.numel)[:8] = 0
+
+
 PASSES: dict[str, Callable[[Analysis], Any]] = {
     "relevance": lambda analysis: analysis.map("relevance", target=0),
     "occlusion": lambda analysis: analysis.map("occlusion", target=0),
@@ -59,7 +65,7 @@ def test_another_pass_through_changed_weights_is_refused(name: str) -> None:
         PASSES[name](analysis)
 
 
-@pytest.mark.parametrize("change", [step, average, replace])
+@pytest.mark.parametrize("change", [step, average, replace, prune])
 def test_every_change_is_noticed_and_a_new_analysis_is_of_it(change: Callable[[OwnViT], None]) -> None:
     module = OwnViT()
     model = load_own(module)
@@ -74,6 +80,15 @@ def test_every_change_is_noticed_and_a_new_analysis_is_of_it(change: Callable[[O
     assert torch.equal(frozen.map("relevance", target=0).values, expected)
     late = vitviz.analyze(picture(), model).map("relevance", target=0).values
     assert not torch.allclose(late, expected, rtol=1e-4)
+
+
+def test_running_statistics_are_weights_too() -> None:
+    module = OwnViT()
+    module.register_buffer("running_mean", torch.zeros(3))
+    analysis = vitviz.analyze(picture(), load_own(module))
+    module.get_buffer("running_mean").add_(1)
+    with pytest.raises(MethodError, match=CHANGED):
+        analysis.map("occlusion", target=0)
 
 
 def test_copies_know_their_weights_too() -> None:

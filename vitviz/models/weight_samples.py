@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import torch
@@ -13,15 +14,17 @@ CHANGED_WEIGHTS = "its weights have changed since this analysis was made"
 AFTER_TRAINING = "analyse the picture again, or load copy.deepcopy(module), which keeps its weights, before training"
 # Entries of each tensor at least, spread over all of it.
 SAMPLES = 8
+# So many that a head whose weights are set to zero is among them.
+NETWORK_SAMPLES = 1024
 
 
-def weight_samples(tensors: Iterable[torch.Tensor]) -> bytes:
-    """A few entries of each tensor, the same for a copy of it.
+def weight_samples(tensors: Iterable[torch.Tensor], count: int = SAMPLES) -> bytes:
+    """At least ``count`` entries of each tensor, or all, the same for a copy of it.
 
     torch's own count of changes leaves out those through ``.data``, and starts anew in a copy.
     """
     samples = [
-        tensor.detach().reshape(-1)[:: max(1, tensor.numel() // SAMPLES)].float()
+        tensor.detach().reshape(-1)[:: max(1, tensor.numel() // count)].float()
         for tensor in tensors
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.numel()
     ]
@@ -29,8 +32,10 @@ def weight_samples(tensors: Iterable[torch.Tensor]) -> bytes:
 
 
 def network_samples(network: Network) -> bytes:
-    """:func:`weight_samples` of a network; empty for frozen weights of vitviz's own network, which nobody trains."""
-    parameters = list(network.parameters())
-    if isinstance(network, VisionTransformer) and not any(parameter.requires_grad for parameter in parameters):
+    """A hash of :func:`weight_samples` of a network's parameters and persistent buffers.
+
+    Empty for frozen weights of vitviz's own network, which nobody trains.
+    """
+    if isinstance(network, VisionTransformer) and not any(each.requires_grad for each in network.parameters()):
         return b""
-    return weight_samples(parameters)
+    return hashlib.sha256(weight_samples(network.state_dict().values(), NETWORK_SAMPLES)).digest()
