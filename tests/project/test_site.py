@@ -160,8 +160,8 @@ def test_the_page_of_links_has_every_word() -> None:
     rows = re.findall(r"^\| (`.+?`) \|(.+?)\|", text, re.MULTILINE)
     words = {word for cell, _ in rows for word in re.findall(r"`([^`]+)`", cell)}
     expected = {*PAGE_FIELDS, *TARGET_KEYS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
-    expected |= {"model", "own", "step", "example", "picture", "frame", "fit", "resolution", "method", "probe", "pins"}
-    assert words == expected | {"heads-off", "patches-off", "p.target"}
+    expected |= {"model", "own", "step", "example", "picture", "frame", "white", "fit", "resolution", "method", "probe"}
+    assert words == expected | {"pins", "heads-off", "patches-off", "p.target"}
     values = {cell.strip("`"): set(re.findall(r"`([^`]+)`", value)) for cell, value in rows}
     assert values["layout"] == set(LAYOUTS) and values["panel"] == set(PANELS) - {""}
 

@@ -30,6 +30,7 @@ HEADS = "expected a number from 0 to 3, 'mean', 'max' or 'min'"
 TARGETS = "expected a label or a number to 4: 'cat', 'dog', 'crane', 'owl, night bird' or 'frog'"
 COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'"
 ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference', 'exclude' or 'query'"
+CV2 = "cv2.imread gives None for a file that it cannot read"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
 LISTED = "`vitviz models` lists the names, 'vitviz-photos' is bundled"
@@ -286,13 +287,13 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         ImageError,
         f"'': an empty path; {EXPECTED}",
     ),
-    ("vitviz.analyze(None, model)", ImageError, f"the image: None found; {KINDS}"),
+    ("vitviz.analyze(None, model)", ImageError, f"the image: None found; {KINDS}; {CV2}"),
     (
         "vitviz.analyze([photo], model)",
         ImageError,
         f"the image: ['photo.png'] found; {KINDS}; of several images, analyze_batch takes a list",
     ),
-    ("vitviz.analyze(io.BytesIO(), model)", ImageError, f"the image: a BytesIO found; {KINDS}"),
+    ("vitviz.analyze(io.BytesIO(), model)", ImageError, f"the image: an empty file; {EXPECTED}"),
     (
         "vitviz.analyze(torch.rand(3, 8, 8), model)",
         ImageError,
