@@ -58,7 +58,18 @@ class Failing(OwnViT):
         raise AssertionError("Input height (16)\n  does not match")
 
 
+class RelativeValues(OwnViT):
+    """Shaw et al. 2018, "Self-Attention with Relative Position Representations", equation 3: positions on values."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, None]
+        weights, (count, width) = (tokens @ tokens.mT).softmax(-1), tokens.shape[-2:]
+        positions = torch.linspace(-1, 1, count**2).view(count, count, 1).expand(-1, -1, width)
+        return self.classifier((weights @ tokens + torch.einsum("bhqk,qkd->bhqd", weights, positions))[:, 0, 0])
+
+
 REFUSALS = {
+    RelativeValues: "RelativeValues: layer 0: its attention weights make another product .*",
     TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes .*; layer 0: getitem of its .*",
     InPlaceKeys: r"InPlaceKeys: attention of layer 0: softmax.* differs from what .* computed by \S+; expected .*",
     DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",

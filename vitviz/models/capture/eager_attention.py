@@ -112,6 +112,9 @@ class EagerAttentionTracer:
     def __init__(self) -> None:
         self._scores: Any = WeakIdKeyDictionary()
         self._weights: Any = WeakIdKeyDictionary()
+        self._used: Any = WeakIdKeyDictionary()
+        self.reused: list[int] = []
+        """Layers whose attention weights make a product beside the one with their values."""
         self._lost: Any = WeakIdKeyDictionary()
         self._origins: dict[int, Origin] = {}
         self.calls = 0
@@ -161,8 +164,9 @@ class EagerAttentionTracer:
         return None
 
     def _product(self, first: torch.Tensor, second: torch.Tensor, result: torch.Tensor) -> AttentionCall | None:
+        self._note_reuse(first, second)
         if first in self._weights:
-            return self._call(self._weights.pop(first), second, result)
+            return self._call(self._take_weights(first), second, result)
         if first.ndim == second.ndim and first.is_floating_point():
             self._scores[result] = Scores(first, second.mT, self._origin(result))
         return None
@@ -173,17 +177,26 @@ class EagerAttentionTracer:
             operands = list(operands[0])
         if not isinstance(equation, str) or len(operands) != 2:
             return None
+        self._note_reuse(*operands)
         for weights, values, swapped in ((*operands, False), (*reversed(operands), True)):
             if weights in self._weights:
                 context = einsum_context(equation, weights, values, swapped)
                 if context is None:
                     self._follow(self._weights, torch.functional.einsum, weights, None, result)
                     return None
-                return self._call(self._weights.pop(weights), context[0], result, context[1])
+                return self._call(self._take_weights(weights), context[0], result, context[1])
         pair = einsum_scores(equation, *operands)
         if pair is not None:
             self._scores[result] = Scores(*pair, self._origin(result))
         return None
+
+    def _take_weights(self, weights: torch.Tensor) -> Scores:
+        self._used[weights] = self._layer
+        scores: Scores = self._weights.pop(weights)
+        return scores
+
+    def _note_reuse(self, *tensors: torch.Tensor) -> None:
+        self.reused += [self._used[tensor] for tensor in tensors if tensor in self._used]
 
     def _origin(self, scores: torch.Tensor) -> Origin:
         origin = Origin(self._layer)

@@ -185,6 +185,11 @@ def verify_capture(
     if tracer.unused:
         reason = f"{len(tracer.unused)} softmaxes whose scores or weights it modifies with operations that vitviz does"
         raise ConfigError(f"attention of {interception.layers} layers was seen, and {reason} not support{lost}")
+    if tracer.reused:
+        raise ConfigError(
+            f"layer {tracer.reused[0]}: its attention weights make another product beside the one with its values, "
+            "such as with positions or keys; expected one, which gradients and switched-off heads are about"
+        )
     if not check.shapes:
         raise ConfigError(f"no attention was seen: the module has none, or uses a kernel that cannot be observed{lost}")
     _check_output(plain, captured)
