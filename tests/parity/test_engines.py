@@ -129,6 +129,15 @@ def test_what_is_vitvizs_own_is_used_and_said() -> None:
     assert not any(parameter.requires_grad for parameter in model.network.parameters())
 
 
+def test_torchs_default_type_has_no_part_in_the_choice() -> None:
+    module = tiny()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert load_tiny(module).engine == "own"
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_family_that_vitviz_does_not_have_is_captured_and_the_card_says_why() -> None:
     options = {"img_size": 48, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
     model = load_tiny(randomised(timm.create_model("beit_base_patch16_224", **options)))

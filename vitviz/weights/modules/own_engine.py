@@ -94,7 +94,8 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
         )
     generator = torch.Generator().manual_seed(0)
     for height in (theirs.image_height, theirs.image_height + theirs.patch_height):
-        pixels = torch.randn(1, theirs.channels, height, theirs.image_width, generator=generator).to(network.device)
+        shape = (1, theirs.channels, height, theirs.image_width)
+        pixels = torch.randn(shape, generator=generator, dtype=torch.float32).to(network.device)
         try:
             with torch.no_grad():
                 _compare(network, captured.network, pixels, bool(captured.labels))
