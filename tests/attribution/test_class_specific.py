@@ -232,7 +232,7 @@ def test_a_class_is_found_by_number_and_label_and_else_the_most_probable() -> No
 
 NAMES = (
     *("dog, domestic dog", "hot dog, dog", "tench, Tinca tinca", "crane", "crane", "maillot"),
-    *("maillot, tank suit", "7"),
+    *("maillot, tank suit", "7", "cardigan", "Cardigan, Cardigan Welsh corgi"),
 )
 
 
@@ -246,6 +246,8 @@ NAMES = (
         # Some of its synonyms, as a shorter list of labels has them.
         ("dog, domestic dog", 0),
         ("maillot", 5),
+        ("Cardigan", 9),
+        ("CARDIGAN", 8),
         ("tank suit", 6),
         ("crane (4)", 4),
         # A name comes before a number.
@@ -256,23 +258,23 @@ NAMES = (
     ],
 )
 def test_a_class_is_found_by_any_of_its_names_before_its_number(text: int | str, index: int) -> None:
-    assert class_index(text, torch.zeros(8), NAMES) == index
+    assert class_index(text, torch.zeros(len(NAMES)), NAMES) == index
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("crane", "target 'crane': this model has 2 classes of this name, numbers 3, 4"),
-        ("domesticdog", r"no such class; .* number to 7: .*; did you mean 'domestic dog'\?"),
-        ("8", "target '8': this model has no such class"),
+        ("domesticdog", r"no such class; .* number to 9: .*; did you mean 'domestic dog'\?"),
+        ("10", "target '10': this model has no such class"),
         ("-1", "target '-1': this model has no such class"),
-        (3.0, "target 3.0: expected a label or a number to 7"),
-        (True, "target True: expected a label or a number to 7"),
+        (3.0, "target 3.0: expected a label or a number to 9"),
+        (True, "target True: expected a label or a number to 9"),
     ],
 )
 def test_what_no_class_is_called_is_refused(text: Any, message: str) -> None:
     with pytest.raises(MethodError, match=message):
-        class_index(text, torch.zeros(8), NAMES)
+        class_index(text, torch.zeros(len(NAMES)), NAMES)
 
 
 def test_a_class_that_the_model_lacks_is_refused() -> None:

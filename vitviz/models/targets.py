@@ -280,8 +280,8 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
 def class_of(text: str, labels: Sequence[str], subject: str = "target") -> int:
     """The index of a class by its name or, if none is named so, by its number.
 
-    A name is a whole label, ``"label (number)"`` of a label that several have, a label in any case, or the first or any
-    other of the synonyms that a label lists between commas, or several of them.
+    A name is a whole label, the first of the synonyms that a label lists between commas, ``"label (number)"`` of a
+    label that several have, or in any case a label, its first synonym, or any other or several of them.
 
     Args:
         text: the name or the number.
@@ -294,6 +294,7 @@ def class_of(text: str, labels: Sequence[str], subject: str = "target") -> int:
     folded = text.strip().casefold()
     tests: tuple[Callable[[int, str], bool], ...] = (
         lambda index, label: label == text,
+        lambda index, label: _names(label)[0] == text,
         lambda index, label: label.casefold() == folded,
         lambda index, label: f"{label} ({index})" == text,
         lambda index, label: _names(label)[0].casefold() == folded,
