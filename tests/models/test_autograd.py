@@ -57,6 +57,18 @@ def test_frozen_layers_are_refused(mode: Callable[[], Any], layers: int, method:
         map_of(analysis, method)
 
 
+class Cut(OwnViT):
+    """The pixels have a gradient, which is zero, although they decide the output."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(pixels.detach()) + 0 * pixels.mean()
+
+
+def test_a_gradient_of_zero_beside_an_effect_of_pixels_is_refused() -> None:
+    with pytest.raises(MethodError, match="computes without gradients"):
+        map_of(vitviz.analyze(picture(), load_own(Cut())), "integrated_gradients")
+
+
 @every_method
 def test_detached_features_are_refused(method: str) -> None:
     analysis = vitviz.analyze(picture(), load_own(Frozen(contextlib.nullcontext, 3, detaches=True)))

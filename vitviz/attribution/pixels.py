@@ -18,7 +18,7 @@ from vitviz.attribution.inputs import AttributionInput
 from vitviz.errors.arguments import integer
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import MethodError
-from vitviz.models.autograd import arriving_gradients
+from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.progress import Progress
 
 CAPTUM = "captum"
@@ -44,7 +44,7 @@ def integrated_gradients(
         Values from 0 up, unbounded: the contributions that speak for the target.
 
     Raises:
-        MethodError: the number of steps is not positive.
+        MethodError: the number of steps is not positive, or no gradient arrives at the pixels.
         ConfigError: Captum is not installed.
     """
     steps = integer("steps", steps, 1, MethodError)
@@ -62,6 +62,10 @@ def integrated_gradients(
 
         method.gradient_func = count_gradients
         attributions = method.attribute(pixels, n_steps=steps, internal_batch_size=BATCH_SIZE)
+        score = _scores(inputs)
+        # They sum to the difference of the scores, so all are zero only if that is.
+        if not attributions.any() and not torch.equal(score(pixels), score(torch.zeros_like(pixels))):
+            raise MethodError(NO_GRADIENTS)
     values = reduce(attributions[0], "channel (row height) (column width) -> row column", "sum", **_patch(inputs))
     return _map(values, "integrated gradient", f"Integrated gradients for {inputs.target.name}: {steps} steps")
 
