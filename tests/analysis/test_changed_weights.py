@@ -16,6 +16,8 @@ from vitviz import Analysis, MethodError, Model, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.evaluation.probes import probe
 
+pytestmark = pytest.mark.slow
+
 CHANGED = "weights have changed since this analysis was made; analyse the picture again, or load copy.deepcopy"
 
 

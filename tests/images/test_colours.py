@@ -16,6 +16,8 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.images import colours
 from vitviz.images.opening import ImageFacts, open_image
 
+pytestmark = pytest.mark.slow
+
 # White, red, green and blue of two spaces with the white of sRGB.
 P3 = (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06)
 ADOBE = (0.3127, 0.329, 0.64, 0.33, 0.21, 0.71, 0.15, 0.06)

@@ -20,6 +20,8 @@ from vitviz.images import decoding, limits, opening
 from vitviz.images.kinds import picture_files
 from vitviz.images.opening import ImageFacts, open_image
 
+pytestmark = pytest.mark.slow
+
 # Files of cameras.
 
 

@@ -15,6 +15,8 @@ from tests.support.modules import DEPTH, OwnViT, load_own, picture
 from vitviz import Analysis, MethodError
 from vitviz.evaluation.comparison import compare
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("relevance", "gradient_rollout", "grad_cam", "legrad", "integrated_gradients")
 every_method = pytest.mark.parametrize("method", METHODS)
 

@@ -17,6 +17,8 @@ from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.classes import read_probability
 from vitviz.weights.metadata.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 MakeModel = Callable[..., Model]
 FORMULAS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softmax": lambda logits: logits.exp() / logits.exp().sum(),

@@ -20,6 +20,8 @@ from vitviz.visualization.captioned import png
 from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.figures import _blank_sheet
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "image.origin": "lower",
     "image.cmap": "gray",

@@ -13,6 +13,8 @@ from tests.support.comparison import closeness
 from tests.support.modules import HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own
 from vitviz import ConfigError
 
+pytestmark = pytest.mark.slow
+
 close = closeness(tolerance=1e-5, any_type=True)
 SCALE = (WIDTH // HEADS) ** -0.5
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

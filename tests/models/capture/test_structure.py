@@ -14,6 +14,8 @@ from tests.support.comparison import closeness
 from tests.support.modules import DEPTH, HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own, picture
 from vitviz import ConfigError
 
+pytestmark = pytest.mark.slow
+
 close = closeness(tolerance=1e-5, any_type=True)
 
 
