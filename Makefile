@@ -18,7 +18,7 @@ INSTALLS := pyproject.toml requirements.txt
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests, in 12 minutes; installs a browser where there is none'
-	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 50 seconds'
+	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 75 seconds'
 	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
