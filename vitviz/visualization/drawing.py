@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import matplotlib.style
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, fontManager, get_font
+from matplotlib.font_manager import fontManager, get_font
 
 # matplotlib brings this family along.
 FAMILY = "DejaVu Sans"
@@ -42,12 +42,13 @@ def save_figure(figure: Figure, file: IO[bytes], **options: Any) -> None:
 @cache
 def _families(signs: frozenset[str]) -> tuple[str, ...]:
     """Installed families that have the signs that :data:`FAMILY` lacks, as few as a greedy choice finds."""
+    # The files that matplotlib chooses for upright text of normal weight.
+    files = {each.name: each.fname for each in fontManager.ttflist if (each.style, each.weight) == ("normal", 400)}
     drawn = {sign for sign in signs if unicodedata.category(sign)[0] not in "CZ"}
-    missing = drawn - _signs(FAMILY, drawn)
+    missing = drawn - _signs(files.pop(FAMILY), drawn)
     if not missing:
         return ()
-    names = {entry.name for entry in fontManager.ttflist if LAST_RESORT not in entry.name}
-    having = {name: _signs(name, missing) for name in sorted(names)}
+    having = {name: _signs(files[name], missing) for name in sorted(files) if LAST_RESORT not in name}
     families: list[str] = []
     while missing and (best := max(having, key=lambda name: len(having[name] & missing), default="")):
         if not having[best] & missing:
@@ -57,17 +58,17 @@ def _families(signs: frozenset[str]) -> tuple[str, ...]:
     return tuple(families)
 
 
-def _signs(family: str, signs: set[str]) -> set[str]:
-    """Those of the signs that matplotlib can draw with a family."""
+def _signs(file: str, signs: set[str]) -> set[str]:
+    """Those of the signs that matplotlib can draw with a font."""
     found = set()
     try:
-        font = get_font(fontManager.findfont(FontProperties(family=family), fallback_to_default=False))
+        font = get_font(file)
         font.set_size(10, 72)
         for sign in signs:
             if font.get_char_index(ord(sign)):
                 font.load_char(ord(sign))
                 found.add(sign)
-    # A font of coloured pictures, one without an upright style, or a damaged file.
-    except (RuntimeError, OSError, ValueError):
+    # A font of coloured pictures, or a damaged file.
+    except (RuntimeError, OSError):
         pass
     return found
