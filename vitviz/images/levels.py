@@ -169,7 +169,7 @@ def _deep_range(
     if value_range is None and top == DEEP_TOP and 0 < high < 2**DARK_BITS:
         sentence = f"its 16-bit values end at {high:,} of {top:,}, so that it is dark"
         bits = max(8, int(high).bit_length())
-        sentence += f": if it has {bits} bits, value_range=(0, {2**bits - 1}) makes it bright"
+        sentence += f": if it has {bits} bits, its value of white is {2**bits - 1}, value_range=(0, {2**bits - 1})"
     return (start, end), sentence
 
 
