@@ -213,6 +213,7 @@ SURPLUS: dict[str, list[str]] = {
     "in one layer": ["blocks.1.attn.gate"],
     "beside a needed key": ["head.scale", "norm.scale", "cls_token.scale"],
     "of signs that are patterns": ["extra[0]*", "what?"],
+    "of a part whose name is a pattern": ["head [v2].weight", "head [v2].bias"],
     "of the whole model": ["pos_bias", "net.tail.weight"],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Collection, Iterable
@@ -54,11 +55,11 @@ def ignore_argument(keys: Iterable[str], needed: Collection[str]) -> str:
     for key in keys:
         if any(fnmatchcase(key, pattern) for pattern in patterns):
             continue
-        literal = re.sub(r"[\[*?]", r"[\g<0>]", key)
+        literal = glob.escape(key)
         starts = [key[: match.end()] for match in islice(re.finditer(r"[./]", key), MAX_STARTS)]
         patterns.append(
             next(
-                (f"{start}*" for start in starts if not any(other.startswith(start) for other in needed)),
+                (f"{glob.escape(each)}*" for each in starts if not any(other.startswith(each) for other in needed)),
                 _in_all_layers(literal, needed) or literal,
             )
         )
