@@ -312,6 +312,15 @@ def test_a_base_is_of_an_adapter_alone(tmp_path: Path) -> None:
         vitviz.load(tmp_path / "adapter", verify=True)
 
 
+@pytest.mark.parametrize(
+    "key", ["blocks.0.adaptmlp.down_proj.weight", "blocks.0.adapter.0.weight", "prompt_embeddings"]
+)
+def test_layers_that_tuning_added_are_not_proposed_to_be_left_out(key: str, tmp_path: Path) -> None:
+    torch.save({**timm_state(), key: torch.ones(2, 192)}, tmp_path / "best.pth")
+    with pytest.raises(CheckpointError, match=r"layers or prompts that tuning added; .*vitviz\.load\(module\)$"):
+        vitviz.load(tmp_path / "best.pth", heads=3)
+
+
 @pytest.mark.parametrize("is_whole", [True, False], ids=["peft's model", "the model inside"])
 def test_a_state_dict_with_adapters_in_it_is_refused_with_the_line_that_merges(is_whole: bool, tmp_path: Path) -> None:
     base = transformers.ViTForImageClassification(transformers.ViTConfig(**SIZES)).eval()

@@ -21,10 +21,12 @@ from vitviz.weights.suggestions import ignore_argument
 
 LANGUAGE_MODEL = "a language model"
 SCOPE = "vitviz reads checkpoints of Vision Transformers with global attention"
-# Fragments of keys of models that are no vision networks.
+TUNED = "a network with layers or prompts that tuning added; a module of it in memory opens: vitviz.load(module)"
+# Fragments of keys of models that are no vision networks, or more than one.
 OTHER_MODELS = {
     "unet.": "a diffusion model",
     "lm_head.weight": LANGUAGE_MODEL,
+    **dict.fromkeys(("adaptmlp", ".adapter.", "adaptformer", "prompt_embeddings", "prompt_tokens"), TUNED),
     "lora_A": "a LoRA adapter, which vitviz.load opens by its folder, with its adapter_config.json and its base model",
 }
 # Parts of keys in a network with adapters: of peft, of parametrisations, or of loralib beside the weight itself.
