@@ -20,7 +20,7 @@ JPEG_END = b"\xff\xd9"
 ANYTHING = (bytes(64), b"\xa5\x5a" * 32, b"\xd3\x2c" * 32)
 
 
-def opened(stream: BudgetedReader) -> Image.Image:
+def open_undecoded(stream: BudgetedReader) -> Image.Image:
     """The image in a file, not decoded yet; a JPEG file with more pixels than Pillow's limit only if it can be reduced.
 
     Raises what Pillow raises.
@@ -59,7 +59,7 @@ def _reduction(image: Image.Image, stream: BudgetedReader) -> int | None:
     return next((factor for factor in REDUCTIONS if pixels <= factor**2 * MAX_PIXELS), None)
 
 
-def reduce(image: Image.Image, stream: BudgetedReader) -> None:
+def allow_reduction(image: Image.Image, stream: BudgetedReader) -> None:
     """Let a JPEG file with too many pixels be reduced while it is decoded."""
     factor = _reduction(image, stream)
     if factor not in (None, 1):
@@ -81,7 +81,7 @@ def _has_all_scans(image: Any, stream: BudgetedReader) -> bool:
     return len(found) == image.layers and all(coefficients >= set(range(64)) for coefficients in found.values())
 
 
-def load(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
+def decode(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
     """Decode an image, also a JPEG file without its end marker if all of its pixels are there."""
     file: Any = image
     tiles = list(getattr(image, "tile", ()))

@@ -111,6 +111,7 @@ def _is_deep(image: Image.Image) -> bool:
 
 
 def strips(image: Image.Image) -> Iterator[tuple[tuple[int, int, int, int], Image.Image]]:
+    """The box, left, top, right and bottom, and the pixels of each strip of an image, from top to bottom."""
     rows = max(1, STRIP_PIXELS // image.width)
     for top in range(0, image.height, rows):
         box = (0, top, image.width, min(top + rows, image.height))

@@ -19,7 +19,7 @@ from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.colours import COLOR_PROFILES
-from vitviz.images.decoding import heif_formats, load, opened, reduce
+from vitviz.images.decoding import allow_reduction, decode, heif_formats, open_undecoded
 from vitviz.images.kinds import EXPECTED, HEIC, RAW, START_BYTES, is_raw, kind_of
 from vitviz.images.levels import Encoding, to_rgb
 from vitviz.images.limits import (
@@ -239,9 +239,9 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
         if is_raw(stream, name):
             raise ImageError(f"{name}: {RAW}; {EXPECTED}")
         stream.seek(0)
-        image = opened(stream)
+        image = open_undecoded(stream)
         full_size = image.size
-        reduce(image, stream)
+        allow_reduction(image, stream)
         _check_size(image.size, name)
         check_pixels(image, stream, full_size)
         return image, full_size
@@ -326,7 +326,7 @@ def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tu
     A copy, or the same pixels if there is a stream.
     """
     transparency = Encoding.of(image).transparency
-    load(image, name, stream)
+    decode(image, name, stream)
     method = EXIF_TRANSPOSE.get(_orientation(image, name))
     if method is not None:
         if stream is not None:
@@ -345,7 +345,7 @@ def _has_frames(image: Image.Image, stream: BudgetedReader | None) -> bool:
     if stream is not None:
         stream.seek(0)
         check_header(stream)
-        image = opened(stream)
+        image = open_undecoded(stream)
     return bool(getattr(image, "is_animated", False)) and not image.tell()
 
 
