@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,6 +151,13 @@ def test_outputs_that_are_probabilities_are_noticed(end: str) -> None:
 def test_the_user_says_what_a_probability_is(stated: str) -> None:
     model = load_own(OwnViT(), probability=stated)
     assert model.network.config.probability == stated and model.assumptions == ()
+
+
+def test_what_wraps_a_network_for_several_labels_is_one() -> None:
+    module = Around(lambda logits: logits)
+    module.network.config = SimpleNamespace(model_type="vit", problem_type="multi_label_classification")
+    model = load_own(module)
+    assert model.network.config.probability == "sigmoid" and not model.assumptions
 
 
 def test_a_single_output_has_a_sigmoid_which_is_assumed() -> None:

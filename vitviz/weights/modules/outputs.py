@@ -96,8 +96,11 @@ def module_probability(
     noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     if all(_are_probabilities(call, pixels) for pixels in (zeros, noise)):
         return "identity", "the module returns probabilities", False
-    # transformers' modules, and those that are derived from them.
-    values = {name: getattr(getattr(module, "config", None), name, None) for name in ("problem_type", "model_type")}
+    # transformers' modules, those that are derived from them, and what wraps one.
+    configs = (getattr(each, "config", None) for each in module.modules())
+    stating = (each for each in configs if isinstance(getattr(each, "problem_type", None), str))
+    config = next(stating, getattr(module, "config", None))
+    values = {name: getattr(config, name, None) for name in ("problem_type", "model_type")}
     entries = {name: value for name, value in values.items() if isinstance(value, str)}
     function, source, is_assumed = read_probability(as_sidecars(config=entries).config, classes)
     if entries or is_assumed or package_of(module) in ONE_LABEL:
