@@ -13,39 +13,38 @@ from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from vitviz.analysis.analysis import Analysis, Prediction
-from vitviz.analysis.batches import FailedAnalysis, analyze_batch
-from vitviz.analysis.costs import Cost
-from vitviz.analysis.encoder import analyze, cost
-from vitviz.analysis.likeness import likeness
-from vitviz.attention.layout import TokenLayout
-from vitviz.attention.token_map import TokenMap
-from vitviz.attention.trace import AttentionTrace
-from vitviz.attribution import METHODS
-from vitviz.errors.kinds import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    ImageError,
-    LimitError,
-    MethodError,
-    QueryError,
-    UnknownFamilyError,
-    VitvizError,
-)
-from vitviz.images.geometry import Geometry
-from vitviz.images.opening import open_image
-from vitviz.images.preprocessing import Preprocessing
-from vitviz.models.config import ViTConfig
-from vitviz.models.targets import Target, contrast, margin
-from vitviz.models.vit import VisionTransformer
-from vitviz.visualization.heatmaps import Heatmap, Style
-from vitviz.weights import Model, load, open_snapshot, save_checkpoint
-
 if _TYPE_CHECKING:
     from vitviz import evaluation as evaluation
     from vitviz import ui as ui
+    from vitviz.analysis.analysis import Analysis, Prediction
+    from vitviz.analysis.batches import FailedAnalysis, analyze_batch
+    from vitviz.analysis.costs import Cost
+    from vitviz.analysis.encoder import analyze, cost
+    from vitviz.analysis.likeness import likeness
+    from vitviz.attention.layout import TokenLayout
+    from vitviz.attention.token_map import TokenMap
+    from vitviz.attention.trace import AttentionTrace
+    from vitviz.attribution import METHODS
+    from vitviz.errors.kinds import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        ImageError,
+        LimitError,
+        MethodError,
+        QueryError,
+        UnknownFamilyError,
+        VitvizError,
+    )
+    from vitviz.images.geometry import Geometry
+    from vitviz.images.opening import open_image
+    from vitviz.images.preprocessing import Preprocessing
+    from vitviz.models.config import ViTConfig
+    from vitviz.models.targets import Target, contrast, margin
+    from vitviz.models.vit import VisionTransformer
     from vitviz.ui.explorer.inline import explore
+    from vitviz.visualization.heatmaps import Heatmap, Style
+    from vitviz.weights import Model, load, open_snapshot, save_checkpoint
 
 __version__ = "0.1.0"
 
@@ -89,17 +88,57 @@ __all__ = [
 ]
 
 
-# Functions whose modules take long to import.
-_LAZY = {"explore": "vitviz.ui.explorer.inline"}
+# The module of each name, imported when the name is first used, so that `vitviz --help` need not import torch.
+_MODULES = {
+    "METHODS": "vitviz.attribution",
+    "Analysis": "vitviz.analysis.analysis",
+    "AttentionTrace": "vitviz.attention.trace",
+    "CheckpointError": "vitviz.errors.kinds",
+    "ConfigError": "vitviz.errors.kinds",
+    "Cost": "vitviz.analysis.costs",
+    "DataError": "vitviz.errors.kinds",
+    "FailedAnalysis": "vitviz.analysis.batches",
+    "Geometry": "vitviz.images.geometry",
+    "Heatmap": "vitviz.visualization.heatmaps",
+    "ImageError": "vitviz.errors.kinds",
+    "LimitError": "vitviz.errors.kinds",
+    "MethodError": "vitviz.errors.kinds",
+    "Model": "vitviz.weights",
+    "Prediction": "vitviz.analysis.analysis",
+    "Preprocessing": "vitviz.images.preprocessing",
+    "QueryError": "vitviz.errors.kinds",
+    "Style": "vitviz.visualization.heatmaps",
+    "Target": "vitviz.models.targets",
+    "TokenLayout": "vitviz.attention.layout",
+    "TokenMap": "vitviz.attention.token_map",
+    "UnknownFamilyError": "vitviz.errors.kinds",
+    "ViTConfig": "vitviz.models.config",
+    "VisionTransformer": "vitviz.models.vit",
+    "VitvizError": "vitviz.errors.kinds",
+    "analyze": "vitviz.analysis.encoder",
+    "analyze_batch": "vitviz.analysis.batches",
+    "contrast": "vitviz.models.targets",
+    "cost": "vitviz.analysis.encoder",
+    "explore": "vitviz.ui.explorer.inline",
+    "likeness": "vitviz.analysis.likeness",
+    "load": "vitviz.weights",
+    "margin": "vitviz.models.targets",
+    "open_image": "vitviz.images.opening",
+    "open_snapshot": "vitviz.weights",
+    "save_checkpoint": "vitviz.weights",
+}
 
 
 def __getattr__(name: str) -> _Any:
-    """A subpackage, such as ``vitviz.evaluation`` or ``vitviz.ui``, imported when it is first used.
-
-    Some take long to import, or need optional packages.
-    """
-    if name in _LAZY:
-        return getattr(_import_module(_LAZY[name]), name)
+    """A public name, or a subpackage such as ``vitviz.evaluation``, imported when it is first used."""
+    if name in _MODULES:
+        value = getattr(_import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
     if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))
     return _import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
