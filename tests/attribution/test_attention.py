@@ -191,6 +191,15 @@ def test_a_map_knows_its_range_and_its_strongest_patch() -> None:
     assert token_map.strongest == (1, 0)
 
 
+def test_a_map_without_differences_says_so_once() -> None:
+    flat = TokenMap(torch.full((2, 3), 0.25), {}, "weight", "a map")
+    assert flat.description == "a map. Every patch is 0.25"
+    # Frames of a video are made again from their values and descriptions.
+    assert replace(flat).description == flat.description
+    assert TokenMap(torch.tensor([[0.25, 0.5]]), {}, "weight", "a map").description == "a map"
+    assert TokenMap(torch.tensor([[0.25]]), {}, "weight", "a map").description == "a map"
+
+
 def test_a_map_of_a_network_that_still_learns_has_a_range(make_network: Callable[..., VisionTransformer]) -> None:
     network = make_network().requires_grad_(True)
     trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]

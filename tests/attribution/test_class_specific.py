@@ -170,6 +170,24 @@ def test_without_gradients_there_is_no_relevance(
         # Without residual no token receives anything, and its rollout is the identity.
         assert found.prefix["cls"] == pytest.approx(1)
     assert not found.values.any()
+    assert found.description.endswith(". Every patch is 0: by this method, nothing raises this score")
+
+
+@pytest.mark.parametrize("method", [relevance, gradient_rollout])
+def test_a_map_that_is_only_where_it_begins_is_reported(make_network: Make, method: Callable[..., TokenMap]) -> None:
+    subject = sharp(make_network, {})
+    found = replace(subject, target=Target("nothing", lambda logits: 0 * logits.sum())).gradients
+    # The mean over all patches begins with equal shares of each.
+    count = found.layout.patch_count
+    sentence = f". Every patch is {1 / count:.3g}: by this method, nothing raises this score"
+    assert method(found, query="patches", start_layer=1).description.endswith(sentence)
+    own = method(found, query=(1, 2))
+    assert own.values.count_nonzero() == 1
+    assert own.description.endswith(". By this method, nothing raises this score")
+    for query in ("cls", "patches", (1, 2)):
+        assert "nothing raises" not in method(subject.gradients, query=query).description
+    # With nothing but the residual, attention is not asked.
+    assert "nothing raises" not in gradient_rollout(found, residual_weight=1).description
 
 
 @every_method

@@ -21,9 +21,11 @@ class TokenMap:
         values: ``"grid_height grid_width"``; kept in the computer's main memory.
         prefix: value of each prefix token by name, such as the attention of the CLS token to itself.
         quantity: what a value is, such as ``"attention weight"``.
-        description: how the map was computed, as captions show it.
+        description: how the map was computed, as captions show it; if every patch has the same value, or nothing raises
+            the score, it gets a sentence that says so.
         domain: lowest and highest value that the method can produce.
         signed: whether values can be negative in a meaningful way.
+        raised: False if the map is about a score that, by its method, nothing raises.
 
     Raises:
         ConfigError: the values do not form a grid, or are not finite.
@@ -35,6 +37,7 @@ class TokenMap:
     description: str
     domain: tuple[float, float] = (0.0, 1.0)
     signed: bool = False
+    raised: bool = True
 
     def __post_init__(self) -> None:
         # A map is small and about to be read: all questions about it cost one wait for a graphics card.
@@ -43,6 +46,10 @@ class TokenMap:
             raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
         if not all(map(math.isfinite, self.range)):
             raise ConfigError(f"{self.description}: the values are not all finite")
+        emptiness = self._emptiness()
+        # A map that is made again from its values and description has the sentence already.
+        if not self.description.endswith(emptiness):
+            object.__setattr__(self, "description", f"{self.description}. {emptiness}")
 
     def __repr__(self) -> str:
         low, high = self.range
@@ -51,12 +58,18 @@ class TokenMap:
 
     @classmethod
     def of_tokens(
-        cls, tokens: torch.Tensor, layout: TokenLayout, quantity: str, description: str, domain: tuple[float, float]
+        cls,
+        tokens: torch.Tensor,
+        layout: TokenLayout,
+        quantity: str,
+        description: str,
+        domain: tuple[float, float],
+        raised: bool = True,
     ) -> TokenMap:
         """A map from one value per token, ``"token"``: patches as the grid, prefix tokens by name."""
         tokens = tokens.cpu()
         prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
-        return cls(layout.grid(tokens), prefix, quantity, description, domain)
+        return cls(layout.grid(tokens), prefix, quantity, description, domain, raised=raised)
 
     @cached_property
     def range(self) -> tuple[float, float]:
@@ -69,3 +82,10 @@ class TokenMap:
         """The patch ``(row, column)`` with the highest value."""
         row, column = divmod(int(self.values.argmax()), self.values.shape[1])
         return row, column
+
+    def _emptiness(self) -> str:
+        """What a reader must know about a map that shows no difference between patches, or only where it begins."""
+        (low, high), is_flat = self.range, self.values.numel() > 1
+        value = f"Every patch is {low:.3g}" if low == high and is_flat else ""
+        reason = "" if self.raised else "by this method, nothing raises this score"
+        return ": ".join(filter(None, [value, reason])).capitalize()

@@ -37,4 +37,5 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
     weights = gradient[layout.select(PATCHES)].mean(0)
     strength = (features @ weights).relu()
     description = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, inputs.network.config.depth)}"
-    return TokenMap(layout.grid(strength), {}, "activation times gradient", description, (0.0, math.inf))
+    domain, raised = (0.0, math.inf), bool(strength.any())
+    return TokenMap(layout.grid(strength), {}, "activation times gradient", description, domain, raised=raised)

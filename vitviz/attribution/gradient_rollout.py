@@ -19,6 +19,7 @@ from vitviz.attribution.propagation import (
     VIT_EXPLAIN,
     RolloutOptions,
     as_map,
+    has_left,
     normalising_step,
     propagate,
     start_row,
@@ -51,8 +52,8 @@ def gradient_rollout(
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
-        relative to the highest patch. All zero if the pooling query reads nothing that speaks for the class, as the
-        caption then says.
+        relative to the highest patch. If nothing raises the score, only the query keeps a share (a
+        pooling query none), as the caption then says.
 
     Raises:
         QueryError: the model has no such layer or token.
@@ -79,14 +80,14 @@ def gradient_rollout(
     row = start_row(layout, active_rows, precise(gradients.keys[0][:0]))
     query_name = layout.name(query)
     if pooled is not None:
-        row, active_rows = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS
+        row, active_rows, query_name = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS, POOLING_QUERY
         total = row.sum()
-        query_name = POOLING_QUERY if total > 0 else f"{POOLING_QUERY}, which reads nothing that speaks for it"
         row = row / total.where(total > 0, 1.0)
     tokens = propagate(row, active_rows, layers.stop, normalising_step(matrix, options), options)[0]
     description = f"Gradient rollout of {gradients.target.name} for {query_name}"
     heads = gradients.queries[0].shape[0]
-    return as_map(tokens, layout, layers.stop, options, description, f"mean of {heads} heads")
+    raised = options.residual_weight == 1 or has_left(tokens, active_rows)
+    return as_map(tokens, layout, layers.stop, options, description, f"mean of {heads} heads", raised=raised)
 
 
 def _steps(gradients: GradientTrace, layer: int, rows: slice = slice(None)) -> Chunks:

@@ -57,7 +57,8 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     assert total is not None, "there is a layer"
     total /= (depth - start_layer) * network.config.heads * layout.token_count
     description = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
-    return TokenMap.of_tokens(total, layout, "mean gradient of attention", description, (0.0, math.inf))
+    domain, raised = (0.0, math.inf), bool(total.any())
+    return TokenMap.of_tokens(total, layout, "mean gradient of attention", description, domain, raised)
 
 
 def _vit_gradients(

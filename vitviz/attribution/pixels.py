@@ -130,4 +130,5 @@ def _patch(inputs: AttributionInput) -> dict[str, int]:
 
 
 def _map(values: torch.Tensor, quantity: str, description: str) -> TokenMap:
-    return TokenMap(values.detach().float().relu(), {}, quantity, description, (0.0, math.inf))
+    values = values.detach().float().relu()
+    return TokenMap(values, {}, quantity, description, (0.0, math.inf), raised=bool(values.any()))

@@ -108,6 +108,13 @@ def start_row(layout: TokenLayout, selection: slice, like: torch.Tensor) -> torc
     return row
 
 
+def has_left(tokens: torch.Tensor, start: slice) -> bool:
+    """Whether a propagated row, ``"token"``, holds more than what it started with: equal values at these tokens."""
+    tokens = tokens.cpu()
+    stayed = tokens[start]
+    return bool((stayed != stayed[0]).any()) or bool(tokens.count_nonzero() > stayed.count_nonzero())
+
+
 def as_map(
     tokens: torch.Tensor,
     layout: TokenLayout,
@@ -116,8 +123,11 @@ def as_map(
     subject: str,
     settings: str,
     exclusion: str = "",
+    raised: bool = True,
 ) -> TokenMap:
     """The row of a token, ``"token"``, as a map whose caption names subject, settings and exclusion.
+
+    ``raised`` as in :class:`vitviz.attention.token_map.TokenMap`.
 
     Raises:
         MethodError: every patch was discarded.
@@ -130,12 +140,12 @@ def as_map(
     if options.reference is not None:
         subject, quantity = f"{subject}, as {options.reference} computes it", "share relative to the highest patch"
         highest = layout.grid(tokens).max()
-        if highest <= 0:
+        if highest <= 0 and raised:
             raise MethodError(
                 f"{subject}: no patch is left after discarding {100 * options.discard_ratio:g}% of every layer"
             )
-        tokens = tokens / highest
-    return TokenMap.of_tokens(tokens, layout, quantity, f"{subject}: {', '.join(details)}", (0.0, 1.0))
+        tokens = tokens / highest.where(highest > 0, 1.0)
+    return TokenMap.of_tokens(tokens, layout, quantity, f"{subject}: {', '.join(details)}", (0.0, 1.0), raised)
 
 
 def normalising_step(matrices: Matrices, options: RolloutOptions) -> Step:

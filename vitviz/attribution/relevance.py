@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query, layer_range
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.pooling import POOLING_QUERY
-from vitviz.attribution.propagation import ALL_ROWS
+from vitviz.attribution.propagation import ALL_ROWS, has_left
 from vitviz.models.gradients import GradientTrace
 
 
@@ -43,6 +43,7 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     tokens[:, active_rows] = 1 / (active_rows.stop - active_rows.start)
     if pooled is not None:
         tokens, active_rows = pooled.relu().mean(0, keepdim=True).to(tokens), ALL_ROWS
+    start = active_rows
     for layer in reversed(layers):
         per_head = tokens.new_zeros(heads, *tokens.shape)
         for rows, weights, gradient in gradients.in_chunks(layer, active_rows):
@@ -52,4 +53,5 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     layer_text = layer_range(layers.start, layers.stop)
     query_name = layout.name(query) if pooled is None else POOLING_QUERY
     description = f"Relevance for {gradients.target.name} as {query_name} sees it: {layer_text}"
-    return TokenMap.of_tokens(tokens[0], layout, "relevance", description, (0.0, math.inf))
+    domain, raised = (0.0, math.inf), has_left(tokens[0], start)
+    return TokenMap.of_tokens(tokens[0], layout, "relevance", description, domain, raised)

@@ -114,4 +114,9 @@ def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Anal
     expect(status).to_contain_text("Attention rollout")
     page.select_option(".vx-method", "relevance")
     expect(status).to_contain_text("Relevance for class")
+    # A map of zeros has no strongest patch.
+    link = "?method=rollout&p.residual_weight=1"
+    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
+    page.goto(file.as_uri())
+    expect(status).to_contain_text("layers 0 to 7. Every patch is 0. Where information")
     page.close()

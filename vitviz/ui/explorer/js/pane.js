@@ -302,13 +302,14 @@ class Pane {
   sentence(query, values) {
     const { title, interpretation } = METHODS[this.view.method];
     if (!values) return `${title}: being fetched …`;
-    const { description } = this.metadata(query), best = this.attention.strongest(this.withoutIdentity(query, values));
+    const { description } = this.metadata(query), coloured = this.withoutIdentity(query, values);
     const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
-    // A binary map has no strongest patch.
-    const strongest = patches.every((value) => value === 0 || value === 1)
-      ? `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`
-      : `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
-    return `${opening}. ${strongest}. ${interpretation}`;
+    const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
+    let strongest = `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
+    // A flat map has no strongest patch, which the server's description says; nor has a binary one.
+    if (others.length > 1 && others.every((value) => value === others[0])) strongest = description ? "" : `Every patch is ${digits(others[0])}`;
+    else if (patches.every((value) => value === 0 || value === 1)) strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
+    return [opening, strongest, interpretation].filter(Boolean).join(". ");
   }
 
   liveSentence(query) {
