@@ -215,12 +215,33 @@ def test_a_layer_that_the_model_lacks_is_refused(make_network: Make, method: Cal
 def test_only_layers_from_the_start_layer_count(make_network: Make) -> None:
     subject = sharp(make_network, {})
     above = trace_gradients(subject.network, subject.pixels, 1, 1)
-    assert [above.layers_from(start) for start in (0, 1, -1, 2)] == [range(1, 3)] * 2 + [range(2, 3)] * 2
+    assert [above.span(start) for start in (0, 1, -1, 2)] == [range(1, 3)] * 2 + [range(2, 3)] * 2
     for method in (gradient_rollout, relevance):
         assert torch.equal(method(above).values, method(subject.gradients, start_layer=1).values)
         for start in (3, -4):
             with pytest.raises(QueryError, match=f"layer {start}: this model has layers 0 to 2"):
                 method(above, start_layer=start)
+
+
+@pytest.mark.parametrize("method", [gradient_rollout, relevance])
+def test_only_layers_up_to_the_end_layer_count(make_network: Make, method: Callable[..., TokenMap]) -> None:
+    subject = sharp(make_network, {})
+    whole = subject.gradients
+    parts = ("queries", "keys", "values", "gradients", "log_sums")
+    lower = replace(whole, **{part: getattr(whole, part)[:2] for part in parts})
+    for end in (1, -2):
+        assert torch.equal(method(whole, end_layer=end).values, method(lower).values)
+    with pytest.raises(QueryError, match="end_layer 0: below the start layer, 1; expected a layer from 1 to 2"):
+        method(whole, start_layer=1, end_layer=0)
+    pooled = sharp(make_network, NETWORKS["attention pooling"]).gradients
+    with pytest.raises(MethodError, match=r"end_layer = 1: the pooling query, .* reads the last layer, 2"):
+        method(pooled, end_layer=1)
+
+
+def test_legrad_is_the_mean_over_its_layers(make_network: Make) -> None:
+    subject = sharp(make_network, {})
+    one, other = (legrad(subject, layer, end_layer=layer).values for layer in (1, 2))
+    torch.testing.assert_close(legrad(subject, 1).values, (one + other) / 2)
 
 
 def test_gradient_methods_take_target_and_start_layer(make_network: Make) -> None:

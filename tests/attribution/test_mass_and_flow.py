@@ -110,6 +110,8 @@ def test_flow_is_a_share_and_follows_from_the_start_layer(layout: TokenLayout) -
     assert flow.values.shape == (layout.grid_height, layout.grid_width)
     above = AttentionTrace(trace.queries[1:], trace.keys[1:], 1.0, layout)
     torch.testing.assert_close(attention_flow(trace, start_layer=1).values, attention_flow(above).values)
+    below = AttentionTrace(trace.queries[:2], trace.keys[:2], 1.0, layout)
+    torch.testing.assert_close(attention_flow(trace, end_layer=1).values, attention_flow(below).values)
     if layout.token_count > 2:
         assert (attention_flow(trace, start_layer=-1).values - flow.values).abs().max() > 1e-3
 

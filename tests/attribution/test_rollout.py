@@ -22,6 +22,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attribution import rollout, rollout_matrix
 from vitviz.attribution import threshold as discard
+from vitviz.attribution.batched_rollout import rollouts
 from vitviz.errors.kinds import MethodError, QueryError
 
 close = closeness(tolerance=1e-12)
@@ -104,6 +105,29 @@ def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: fl
         expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, residual, start))
         close(rollout_matrix(trace, **parameters), expected)
         close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
+
+
+@pytest.mark.parametrize("end", [0, 2, -2])
+def test_rollout_up_to_a_layer_is_that_of_the_layers_up_to_it(end: int) -> None:
+    layout = LAYOUTS["CLS"]
+    trace = trace_of(random_attention(layout), layout)
+    lower = AttentionTrace(trace.queries[: end + 1], trace.keys[: end + 1], 1.0, layout)
+    every: list[dict[str, Any]] = [{}, {"head_fusion": "max", "discard_ratio": 0.5}, {"exclude": [(0, 2)]}]
+    for parameters in every:
+        expected, found = rollout(lower, **parameters), rollout(trace, **parameters, end_layer=end)
+        assert torch.equal(found.values, expected.values)
+        assert torch.equal(rollout_matrix(trace, **parameters, end_layer=end), rollout_matrix(lower, **parameters))
+        close(rollouts([trace, trace], **parameters, end_layer=end)[1].values, expected.values)
+        assert found.description == expected.description
+
+
+def test_the_pooling_query_reads_the_last_layer_only() -> None:
+    layout = LAYOUTS["no CLS"]
+    trace = trace_of(random_attention(layout), layout)
+    trace = replace(trace, pooled=torch.full((2, layout.token_count), 1 / layout.token_count))
+    with pytest.raises(MethodError, match=r"end_layer = 1: the pooling query, .* reads the last layer, 3; .*'patches'"):
+        rollout(trace, end_layer=1)
+    assert rollout(trace, query="patches", end_layer=1).values.sum() == pytest.approx(1)
 
 
 def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5) -> torch.Tensor:
@@ -354,6 +378,12 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"residual_weight": math.nan}, MethodError, r"residual_weight = nan: expected a number in \[0, 1\]"),
     ({"start_layer": 4}, QueryError, r"layer 4: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
     ({"start_layer": -5}, QueryError, r"layer -5: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+    ({"end_layer": 4}, QueryError, r"layer 4: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+    (
+        {"start_layer": 2, "end_layer": -3},
+        QueryError,
+        "end_layer 1: below the start layer, 2; expected a layer from 2 to 3",
+    ),
 ]
 
 
@@ -382,6 +412,11 @@ def test_a_parameter_out_of_range_is_refused_with_the_range(
             {"reference": "vit-explain", "start_layer": -1},
             MethodError,
             "residual_weight = 0.5 and start_layer = 3: vit-explain knows only 0.5 and 0",
+        ),
+        (
+            {"reference": "vit-explain", "end_layer": 2},
+            MethodError,
+            "end_layer = 2: vit-explain knows only the last layer, -1",
         ),
     ],
 )

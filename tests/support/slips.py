@@ -29,7 +29,10 @@ LAYERS = "this model has layers 0 to 2 (or -3 to -1 from the end)"
 HEADS = "expected a number from 0 to 3, 'mean', 'max' or 'min'"
 TARGETS = "expected a label or a number to 4: 'cat', 'dog', 'crane', 'owl, night bird' or 'frog'"
 COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'"
-ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference', 'exclude' or 'query'"
+ROLLOUT = (
+    "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'end_layer', 'reference', 'exclude' or "
+    "'query'"
+)
 CV2 = "cv2.imread gives None for a file that it cannot read"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
@@ -49,7 +52,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'analysis.map("rollout", layer=1)',
         MethodError,
-        f"rollout has no parameter 'layer': {ROLLOUT}; did you mean 'start_layer'?",
+        f"rollout has no parameter 'layer': {ROLLOUT}; did you mean 'end_layer'?",
     ),
     (
         "analysis.attention(heads=1)",

@@ -295,5 +295,5 @@ def test_a_parameter_that_a_link_alone_knows_is_said() -> None:
     assert read.notes == (
         "Left out of this link: 'p.tarket' (did you mean 'p.target'?).",
         "Left out of this link: 'probe.speed'.",
-        "Left out of this link: 'p.layer' (did you mean 'p.start_layer'?).",
+        "Left out of this link: 'p.layer' (did you mean 'p.end_layer'?).",
     )

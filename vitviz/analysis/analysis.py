@@ -17,6 +17,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.attribution.exclusion import Exclude
+from vitviz.attribution.methods import record_and_arguments
 from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
@@ -176,6 +177,7 @@ class Analysis:
         discard_ratio: float | None = None,
         residual_weight: float | None = None,
         start_layer: int | None = None,
+        end_layer: int | None = None,
         reference: str | None = None,
         exclude: Exclude = None,
         most_patches: int | None = None,
@@ -194,8 +196,8 @@ class Analysis:
                 :func:`vitviz.likeness` to another picture.
             query: the token whose map it is: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"``
                 for the mean of all patches, or a token index.
-            layer, start_layer: the layer shown, and the lowest layer of a rollout; counted from 0, or from the end as
-                ``-1``.
+            layer, start_layer, end_layer: the layer shown, and the lowest and highest layer of a rollout; counted from
+                0, or from the end as ``-1``.
             head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
             direction: ``"row"`` for what the token attends to, ``"column"`` for what attends to it.
             mass: the share of the attention that the patches shown hold together.
@@ -223,6 +225,7 @@ class Analysis:
             "discard_ratio": discard_ratio,
             "residual_weight": residual_weight,
             "start_layer": start_layer,
+            "end_layer": end_layer,
             "reference": reference,
             "exclude": exclude,
             "most_patches": most_patches,
@@ -259,6 +262,7 @@ class Analysis:
         query: Query | None = None,
         reference: str | None = None,
         exclude: Exclude = None,
+        end_layer: int = -1,
     ) -> Heatmap:
         """Attention followed through the layers, as :func:`vitviz.attribution.rollout`."""
         return self.map(
@@ -270,6 +274,7 @@ class Analysis:
             query=query,
             reference=reference,
             exclude=exclude,
+            end_layer=end_layer,
         )
 
     @named_arguments(MethodError)
@@ -387,14 +392,3 @@ class Analysis:
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry)
-
-
-def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
-    """The record of a method, and the options that are not None."""
-    record = METHODS[word("method", method, METHODS)]
-    legal = [parameter.name for parameter in record.parameters]
-    arguments = {name: value for name, value in options.items() if value is not None}
-    for name in arguments:
-        if name not in legal:
-            raise MethodError(no_parameter(method, name, legal))
-    return record, arguments

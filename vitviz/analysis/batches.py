@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz.analysis.analysis import Analysis, record_and_arguments
+from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import without_autocast
+from vitviz.attribution.methods import record_and_arguments
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.preprocessing import PreparedImage

@@ -35,6 +35,25 @@ def index_from_end(kind: str, number: int, count: int) -> int:
     return index % count
 
 
+def layer_span(start_layer: int, end_layer: int, depth: int, lowest: int = 0) -> range:
+    """The layers from ``start_layer`` to ``end_layer``, both counted in; each counts from 0, or from the end as ``-1``.
+
+    Args:
+        start_layer, end_layer: numbers of layers.
+        depth: number of layers of the model.
+        lowest: the lowest layer there is, at which a lower start is raised.
+
+    Raises:
+        QueryError: the model has no such layer, or the end is below the start.
+    """
+    start = max(index_from_end("layer", start_layer, depth), lowest)
+    end = index_from_end("layer", end_layer, depth)
+    if end < start:
+        expected = f"expected a layer from {start} to {depth - 1}"
+        raise QueryError(f"end_layer {end}: below the start layer, {start}; {expected}")
+    return range(start, end + 1)
+
+
 def numbered(kind: str, index: int, count: int) -> str:
     """A layer or head as captions name it: ``"layer 5 of 0–5"``.
 

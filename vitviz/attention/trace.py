@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from einops import einsum
 
-from vitviz.attention.layout import Query, TokenLayout, index_from_end
+from vitviz.attention.layout import Query, TokenLayout, index_from_end, layer_span
 from vitviz.attention.memory import empty, to_device, without_neighbours
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.softmax import (
@@ -160,6 +160,14 @@ class AttentionTrace:
             QueryError: there is no such layer.
         """
         return index_from_end("layer", layer, self.layers)
+
+    def span(self, start_layer: int, end_layer: int) -> range:
+        """The layers from ``start_layer`` to ``end_layer``, as :func:`vitviz.attention.layout.layer_span`.
+
+        Raises:
+            QueryError: there is no such layer, or the end is below the start.
+        """
+        return layer_span(start_layer, end_layer, self.layers)
 
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """The attention of the query token, in every head: ``"head key"``, each row summing to 1."""

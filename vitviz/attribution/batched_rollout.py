@@ -35,12 +35,13 @@ def rollouts(
     query: Query | None = None,
     reference: str | None = None,
     exclude: Exclude = None,
+    end_layer: int = -1,
 ) -> list[TokenMap]:
     """:func:`vitviz.attribution.rollout` of every trace, in order.
 
     Parameters and errors as there. Images so large that one fills the processor's cache are processed one by one.
     """
-    parameters = (head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude)
+    parameters = (head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude, end_layer)
     setups = [RolloutSetup.of(trace, *parameters) for trace in traces]
     maps: list[TokenMap] = []
     for group in groups_of(setup.trace for setup in setups):
@@ -60,7 +61,7 @@ def _propagate_group(group: TraceGroup, setups: Sequence[RolloutSetup]) -> torch
         # The same for every image.
         rows = first.row.expand(len(setups), -1, -1)
     step = _mixing_step(group, first) if first.has_normalised_rows else _normalising_step(group, first)
-    return propagate(rows, first.active_rows, first.trace.layers, step, first.options)[:, 0]
+    return propagate(rows, first.active_rows, step, first.options)[:, 0]
 
 
 def _mixing_step(group: TraceGroup, setup: RolloutSetup) -> Step:

@@ -31,10 +31,11 @@ def attention_flow(
     most_patches: int = DEFAULT_MAX_CELLS,
     start_layer: int = 0,
     query: Query | None = None,
+    end_layer: int = -1,
     *,
     report: Callable[[Progress], None] | None = None,
 ) -> TokenMap:
-    """The largest flow that a token of the last layer can send to every token of the start layer's input.
+    """The largest flow that a token of the end layer can send to every token of the start layer's input.
 
     Tokens of all layers are the nodes of a network, and its edges have the capacities ``rownorm(mean_heads(A) + I)``.
     The maximum flow to each input token is computed separately, so that tokens do not compete; the flows are scaled to
@@ -46,17 +47,18 @@ def attention_flow(
         most_patches: the most cells; if it is at least the number of patches, nothing is pooled.
         start_layer: lowest layer of the network, counted from 0, or from the end as ``-1``.
         query: the token, as in :func:`vitviz.attribution.attention`; for ``"patches"``, each sends an equal share.
+        end_layer: highest layer of the network, counted as ``start_layer``.
         report: receives the number of finished tokens after each one; an exception from it ends the computation.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; the patches of a cell share its value equally.
 
     Raises:
-        QueryError: the model has no such layer or token.
+        QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: ``most_patches`` is less than 1.
     """
     most_patches = integer("most_patches", most_patches, 1, MethodError)
-    layout, layers = trace.layout, range(trace.layer_index(start_layer), trace.layers)
+    layout, layers = trace.layout, trace.span(start_layer, end_layer)
     query = layout.default_query if query is None else query
     cells, cell_grid = _cells(layout, most_patches)
     cell_sizes = np.bincount(cells)

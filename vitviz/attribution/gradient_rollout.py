@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import Chunks
-from vitviz.attribution.pooling import POOLING_QUERY
+from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
     ALL_ROWS,
     VIT_EXPLAIN,
@@ -36,17 +36,18 @@ def gradient_rollout(
     start_layer: int = 0,
     query: Query | None = None,
     reference: str | None = None,
+    end_layer: int = -1,
 ) -> TokenMap:
     """The share of each patch in a token, along the attention that speaks for a class.
 
     In every layer, ``Â = rownorm((1 - residual_weight) · discard(relu(mean_heads(A ⊙ ∂y/∂A))) + residual_weight ·
-    I)``; the map is the token's row of ``Â_last … Â_start``.
+    I)``; the map is the token's row of ``Â_end … Â_start``.
 
     Args:
         gradients: trace of one image and target, from :func:`vitviz.models.gradients.trace_gradients`.
-        discard_ratio, residual_weight, start_layer, query: as in :func:`vitviz.attribution.rollout`. In a model that
-            pools by attention, the default query is the learned one, which takes ``relu(mean_heads(A ⊙ ∂y/∂A))`` from
-            the tokens, scaled to sum to 1, with the pooling's ``A``.
+        discard_ratio, residual_weight, start_layer, end_layer, query: as in :func:`vitviz.attribution.rollout`. In a
+            model that pools by attention, the default query is the learned one, which takes
+            ``relu(mean_heads(A ⊙ ∂y/∂A))`` from the tokens, scaled to sum to 1, with the pooling's ``A``.
         reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain for attention and gradients of the
             same layers: it divides columns by row sums. That package's own hooks pair those of different layers.
 
@@ -56,11 +57,11 @@ def gradient_rollout(
         pooling query none), as the caption then says.
 
     Raises:
-        QueryError: the model has no such layer or token.
+        QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
-    layout, layers = gradients.layout, gradients.layers_from(start_layer)
-    options = RolloutOptions(discard_ratio, residual_weight, layers.start, reference)
+    layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
+    options = RolloutOptions(discard_ratio, residual_weight, layers, gradients.layers.stop, reference)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
         if not options.discards and options.reference is None:
@@ -74,7 +75,7 @@ def gradient_rollout(
         )
         return discard_in_chunks(fused, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
-    pooled = gradients.pooled if query is None else None
+    pooled = pooling_start(gradients.pooled, query, layers, options.depth)
     query = gradients.default_query if query is None else query
     active_rows = start_rows(layout, query, options)
     row = start_row(layout, active_rows, precise(gradients.keys[0][:0]))
@@ -83,11 +84,11 @@ def gradient_rollout(
         row, active_rows, query_name = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS, POOLING_QUERY
         total = row.sum()
         row = row / total.where(total > 0, 1.0)
-    tokens = propagate(row, active_rows, layers.stop, normalising_step(matrix, options), options)[0]
+    tokens = propagate(row, active_rows, normalising_step(matrix, options), options)[0]
     description = f"Gradient rollout of {gradients.target.name} for {query_name}"
     heads = gradients.queries[0].shape[0]
     raised = options.residual_weight == 1 or has_left(tokens, active_rows)
-    return as_map(tokens, layout, layers.stop, options, description, f"mean of {heads} heads", raised=raised)
+    return as_map(tokens, layout, options, description, f"mean of {heads} heads", raised=raised)
 
 
 def _steps(gradients: GradientTrace, layer: int, rows: slice = slice(None)) -> Chunks:

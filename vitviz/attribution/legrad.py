@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 
-from vitviz.attention.layout import TokenLayout, layer_range
+from vitviz.attention.layout import TokenLayout, layer_range, layer_span
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
@@ -24,7 +25,7 @@ from vitviz.models.targets import Target
 from vitviz.models.vit import VisionTransformer
 
 
-def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
+def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) -> TokenMap:
     """Where more attention in any layer would raise the score that the classifier computes from that layer's tokens.
 
     The score ``s_l`` of a layer is that of its output, normalised, pooled and classified like that of the last layer.
@@ -34,29 +35,30 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     Args:
         inputs: image, network and target.
         start_layer: lowest layer to include, from 0, or from the end as ``-1``. The paper takes all layers.
+        end_layer: highest layer to include, counted as ``start_layer``.
 
     Returns:
         Values from 0 up, unbounded; the paper scales them to [0, 1].
 
     Raises:
-        QueryError: the model has no such layer.
+        QueryError: the model has no such layer, or the end layer is below the start layer.
     """
-    network, target, start_layer = inputs.network, inputs.target, inputs.layer_index(start_layer)
-    depth, total = network.config.depth, None
+    network, target, total = inputs.network, inputs.target, None
+    layers = layer_span(start_layer, end_layer, network.config.depth)
     if isinstance(network, CapturedNetwork):
         layout = network.config.layout(*inputs.pixels.shape[-2:])
-        gradients = captured_layer_gradients(network, inputs.pixels, target, start_layer)
+        gradients = captured_layer_gradients(network, inputs.pixels, target, layers.start)
     else:
-        layout, gradients = _vit_gradients(require_vit(network, "legrad"), inputs.pixels, target, start_layer)
-    for gradient, values in gradients:
+        layout, gradients = _vit_gradients(require_vit(network, "legrad"), inputs.pixels, target, layers.start)
+    for gradient, values in islice(gradients, len(layers)):
         if total is None:
             total = precise(values).new_zeros(layout.token_count)
         # O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
         for _, chunk in scores_in_chunks(precise(gradient), precise(values), 1.0):
             total += chunk.relu_().sum((0, 1))
     assert total is not None, "there is a layer"
-    total /= (depth - start_layer) * network.config.heads * layout.token_count
-    description = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
+    total /= len(layers) * network.config.heads * layout.token_count
+    description = f"LeGrad for {target.name}: {layer_range(layers.start, layers.stop)}"
     domain, raised = (0.0, math.inf), bool(total.any())
     return TokenMap.of_tokens(total, layout, "mean gradient of attention", description, domain, raised)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
-from typing import Literal
+from typing import Any, Literal
 
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.token_map import TokenMap
@@ -24,6 +24,8 @@ from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
+from vitviz.errors.arguments import no_parameter, word
+from vitviz.errors.kinds import MethodError
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.network import NetworkConfig
@@ -65,12 +67,16 @@ class Number:
 
 @dataclass(frozen=True)
 class LayerNumber:
-    """A parameter that is a layer of the model, counted from 0, or from the end as ``-1``."""
+    """A parameter that is a layer of the model, counted from 0, or from the end as ``-1``.
+
+    ``on_page`` says whether the page has a control for it.
+    """
 
     name: str
     title: str
     default: int
     help: str
+    on_page: bool = True
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,7 @@ _TARGET = ClassTarget("target", "Class", "what the map is about")
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
 _HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
 _START = LayerNumber("start_layer", "Start layer", 0, "rollout begins at this layer")
+_END = LayerNumber("end_layer", "End layer", -1, "rollout ends at this layer, which counts", on_page=False)
 _DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "share of the lowest weights that is set to zero")
 _RESIDUAL = Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection")
 _EXCLUDE = Choice(
@@ -254,6 +261,7 @@ METHODS = {
                 _DISCARD,
                 _RESIDUAL,
                 _START,
+                _END,
                 _REFERENCE,
                 _EXCLUDE,
                 _QUERY,
@@ -271,6 +279,7 @@ METHODS = {
             (
                 Number("most_patches", "Cells", 1, 1024, 1, 64, "most cells that patches are pooled into", whole=True),
                 _START,
+                _END,
                 _QUERY,
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
@@ -281,7 +290,7 @@ METHODS = {
             "Gradient rollout",
             "gradients",
             gradient_rollout,
-            (_TARGET, _DISCARD, _RESIDUAL, _START, _REFERENCE, _QUERY),
+            (_TARGET, _DISCARD, _RESIDUAL, _START, _END, _REFERENCE, _QUERY),
             "Chefer, Gur & Wolf 2021, Transformer Interpretability Beyond Attention Visualization",
             "Rollout along the attention that would raise the score; the residual weight is a choice.",
             begins_with_identity=True,
@@ -291,7 +300,7 @@ METHODS = {
             "Relevance (TransMM)",
             "gradients",
             relevance,
-            (_TARGET, _START, _QUERY),
+            (_TARGET, _START, _END, _QUERY),
             "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
             "Encoder-Decoder Transformers",
             "What raises the score, followed through all layers; what lowers it is left out.",
@@ -302,7 +311,7 @@ METHODS = {
             "LeGrad",
             "inputs",
             legrad,
-            (_TARGET, _START),
+            (_TARGET, _START, _END),
             "Bousselham et al. 2025, LeGrad: An Explainability Method for Vision Transformers via Feature Formation "
             "Sensitivity",
             "Where more attention in any layer would raise the score, however much there is already.",
@@ -342,3 +351,14 @@ METHODS = {
         ),
     )
 }
+
+
+def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
+    """The record of a method, and the options that are not None."""
+    record = METHODS[word("method", method, METHODS)]
+    legal = [parameter.name for parameter in record.parameters]
+    arguments = {name: value for name, value in options.items() if value is not None}
+    for name in arguments:
+        if name not in legal:
+            raise MethodError(no_parameter(method, name, legal))
+    return record, arguments

@@ -33,7 +33,8 @@ class RolloutOptions:
     Args:
         discard_ratio: share of entries to set to zero, lowest first, in [0, 1).
         residual_weight: share of the residual connection, in [0, 1].
-        start_layer: lowest layer, from 0.
+        layers: the layers, from 0.
+        depth: number of layers of the model.
         reference: implementation whose numbers to reproduce; None for rows that sum to 1.
 
     Raises:
@@ -42,7 +43,8 @@ class RolloutOptions:
 
     discard_ratio: float
     residual_weight: float
-    start_layer: int
+    layers: range
+    depth: int
     reference: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,9 +55,11 @@ class RolloutOptions:
         if self.reference is None:
             return
         word("reference", self.reference, REFERENCES, also=", or None for the paper's rollout")
-        if self.residual_weight != 0.5 or self.start_layer != 0:
-            values = f"residual_weight = {self.residual_weight} and start_layer = {self.start_layer}"
+        if self.residual_weight != 0.5 or self.layers.start != 0:
+            values = f"residual_weight = {self.residual_weight} and start_layer = {self.layers.start}"
             raise MethodError(f"{values}: {self.reference} knows only 0.5 and 0")
+        if self.layers.stop != self.depth:
+            raise MethodError(f"end_layer = {self.layers[-1]}: {self.reference} knows only the last layer, -1")
 
     @property
     def discards(self) -> bool:
@@ -67,22 +71,19 @@ class RolloutOptions:
         return self.discards or self.reference is not None
 
 
-def propagate(
-    tokens: torch.Tensor, active_rows: slice, layers: int, step: Step, options: RolloutOptions
-) -> torch.Tensor:
-    """Propagate ``"start token"`` from the last layer's output down to the start layer's input.
+def propagate(tokens: torch.Tensor, active_rows: slice, step: Step, options: RolloutOptions) -> torch.Tensor:
+    """Propagate ``"start token"`` from the end layer's output down to the start layer's input.
 
     Args:
         tokens: rows to start from.
-        active_rows: slice of the non-zero tokens, the only rows of the last layer's matrix that matter.
-        layers: number of layers of the model.
+        active_rows: slice of the non-zero tokens, the only rows of the end layer's matrix that matter.
         step: propagates through one layer.
-        options: include the start layer.
+        options: include the layers.
     """
     if options.residual_weight == 1:
         # Every matrix is the identity.
         return tokens
-    for layer in reversed(range(options.start_layer, layers)):
+    for layer in reversed(options.layers):
         tokens = step(layer, tokens, active_rows)
         active_rows = ALL_ROWS
     return tokens
@@ -118,7 +119,6 @@ def has_left(tokens: torch.Tensor, start: slice) -> bool:
 def as_map(
     tokens: torch.Tensor,
     layout: TokenLayout,
-    layers: int,
     options: RolloutOptions,
     subject: str,
     settings: str,
@@ -135,7 +135,7 @@ def as_map(
     tokens = tokens.cpu()
     details = [settings, f"residual {options.residual_weight:g}"]
     details += [f"lowest {100 * options.discard_ratio:g}% discarded"] * options.discards
-    details += [layer_range(options.start_layer, layers), *([exclusion] if exclusion else [])]
+    details += [layer_range(options.layers.start, options.layers.stop), *([exclusion] if exclusion else [])]
     quantity = "share of the rollout"
     if options.reference is not None:
         subject, quantity = f"{subject}, as {options.reference} computes it", "share relative to the highest patch"

@@ -12,12 +12,14 @@ import math
 from vitviz.attention.layout import Query, layer_range
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
-from vitviz.attribution.pooling import POOLING_QUERY
+from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import ALL_ROWS, has_left
 from vitviz.models.gradients import GradientTrace
 
 
-def relevance(gradients: GradientTrace, query: Query | None = None, start_layer: int = 0) -> TokenMap:
+def relevance(
+    gradients: GradientTrace, query: Query | None = None, start_layer: int = 0, end_layer: int = -1
+) -> TokenMap:
     """The relevance of every patch for a class, from attention and its gradient.
 
     From the lowest layer up, ``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R``, starting with the identity. The map is the
@@ -28,15 +30,18 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
         query: the token, as in :func:`vitviz.attribution.attention`. In a model that pools by attention, the default
             is the learned query, whose row is ``mean_heads(relu(A ⊙ ∂y/∂A)) · R`` with the pooling's ``A``.
         start_layer: lowest layer to include, from 0, or from the end as ``-1``; none below those of ``gradients``.
+        end_layer: highest layer to include, counted as ``start_layer``: the token is one of this layer's output. The
+            gradients remain those of the whole model's score.
 
     Returns:
         Values from 0 up, unbounded.
 
     Raises:
-        QueryError: the model has no such layer or token.
+        QueryError: the model has no such layer or token, or the end layer is below the start layer.
+        MethodError: the pooling's learned query is to begin below the last layer.
     """
-    layout, layers = gradients.layout, gradients.layers_from(start_layer)
-    pooled = gradients.pooled if query is None else None
+    layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
+    pooled = pooling_start(gradients.pooled, query, layers, gradients.layers.stop)
     query = gradients.default_query if query is None else query
     active_rows, heads = layout.select(query), gradients.queries[0].shape[0]
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)

@@ -16,7 +16,7 @@ from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude, exclude_tokens
-from vitviz.attribution.pooling import POOLING_QUERY
+from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
     ALL_ROWS,
     VIT_EXPLAIN,
@@ -42,11 +42,12 @@ def rollout(
     query: Query | None = None,
     reference: str | None = None,
     exclude: Exclude = None,
+    end_layer: int = -1,
 ) -> TokenMap:
-    """The share of each patch in a token of the last layer, as attention passes it through the layers.
+    """The share of each patch in a token of the end layer, as attention passes it through the layers.
 
     In every layer, ``Â = rownorm((1 - residual_weight) · discard(fuse(A)) + residual_weight · I)``; the map is the
-    token's row of ``Â_last … Â_start``. It is computed as a chain of row-vector products from the top layer down.
+    token's row of ``Â_end … Â_start``. It is computed as a chain of row-vector products from the top layer down.
 
     Args:
         trace: trace of one image.
@@ -63,16 +64,19 @@ def rollout(
         exclude: tokens to which no token may attend, as in :func:`vitviz.attribution.attention`. In every layer and
             head, their weights are set to zero and each row is divided by its sum before the heads are fused. Only a
             query that is itself excluded keeps a share, by its residual connection.
+        end_layer: highest layer to include, counted as ``start_layer``: the token is one of this layer's output. The
+            learned query of an attention pooling reads the last layer only.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
         relative to the highest patch, as that code returns them.
 
     Raises:
-        QueryError: the model has no such layer or token.
+        QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: a parameter is out of range or unknown, the reference has no such parameter, or no patch is left.
     """
-    setup = RolloutSetup.of(trace, head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude)
+    parameters = (head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude, end_layer)
+    setup = RolloutSetup.of(trace, *parameters)
     return setup.as_map(setup.propagate())
 
 
@@ -83,15 +87,16 @@ def rollout_matrix(
     residual_weight: float = 0.5,
     start_layer: int = 0,
     exclude: Exclude = None,
+    end_layer: int = -1,
 ) -> torch.Tensor:
     """The rollout of every token at once: ``"query key"``, each row summing to 1.
 
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
-    options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer))
+    options = RolloutOptions(discard_ratio, residual_weight, trace.span(start_layer, end_layer), trace.layers)
     trace, _ = exclude_tokens(trace, exclude)
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
-    return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
+    return propagate(start, slice(None), _steps(trace, head_fusion, options), options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +130,15 @@ class RolloutSetup:
         query: Query | None,
         reference: str | None,
         exclude: Exclude,
+        end_layer: int,
     ) -> RolloutSetup:
         """The setup for the arguments of :func:`rollout`, with its errors."""
-        options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
+        layers = trace.span(start_layer, end_layer)
+        options = RolloutOptions(discard_ratio, residual_weight, layers, trace.layers, reference)
         if reference is not None and exclude is not None:
             raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
         trace, exclusion = exclude_tokens(trace, exclude)
-        pooled = trace.pooled if query is None else None
+        pooled = pooling_start(trace.pooled, query, layers, trace.layers)
         query = trace.layout.default_query if query is None else query
         active_rows = start_rows(trace.layout, query, options)
         if pooled is not None:
@@ -159,13 +166,13 @@ class RolloutSetup:
     def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
         steps = _steps(self.trace, self.head_fusion, self.options)
-        return propagate(self.row, self.active_rows, self.trace.layers, steps, self.options)[0]
+        return propagate(self.row, self.active_rows, steps, self.options)[0]
 
     def as_map(self, tokens: torch.Tensor) -> TokenMap:
         """The map of a propagated row."""
         trace, fused = self.trace, f"{self.head_fusion} of {self.trace.heads} heads"
         subject = f"Attention rollout for {self.name}"
-        return as_map(tokens, trace.layout, trace.layers, self.options, subject, fused, self.exclusion)
+        return as_map(tokens, trace.layout, self.options, subject, fused, self.exclusion)
 
 
 def working_bytes(tokens: int, heads: int, itemsize: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.attention.layout import PATCHES, Query, TokenLayout, index_from_end
+from vitviz.attention.layout import PATCHES, Query, TokenLayout, layer_span
 from vitviz.attention.memory import buffer_view, empty
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import weights_in_chunks
@@ -89,14 +89,13 @@ class GradientTrace:
         """The token from which the score is read: all patches, or the default of the layout."""
         return PATCHES if self.target.reads == "patches" else self.layout.default_query
 
-    def layers_from(self, start_layer: int) -> range:
-        """The layers of the trace from ``start_layer`` on, which counts from 0, or from the end as ``-1``.
+    def span(self, start_layer: int, end_layer: int = -1) -> range:
+        """The layers of the trace from ``start_layer`` to ``end_layer``, as :func:`vitviz.attention.layout.layer_span`.
 
         Raises:
-            QueryError: the model has no such layer.
+            QueryError: the model has no such layer, or the end is below the start.
         """
-        depth = self.layers.stop
-        return range(max(index_from_end("layer", start_layer, depth), self.start_layer), depth)
+        return layer_span(start_layer, end_layer, self.layers.stop, self.start_layer)
 
     def in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
         """Attention weights and the score's gradient with respect to them, in chunks of query tokens.

@@ -21,7 +21,7 @@ from vitviz.attention.sinks import (
 )
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, Number, Parameter
+from vitviz.attribution.methods import Choice, LayerNumber, Number, Parameter
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.ui.files import as_base64, as_webp
@@ -124,6 +124,8 @@ def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
         "default": parameter.default,
     }
     match parameter:
+        case LayerNumber():
+            facts["on_page"] = parameter.on_page
         case Choice():
             facts["options"] = [{"title": title, "value": value} for title, value in parameter.options]
         case Number():
