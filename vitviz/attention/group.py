@@ -107,6 +107,9 @@ def _kind(trace: AttentionTrace) -> tuple[object, ...]:
 
 
 def _max_traces(trace: AttentionTrace) -> int:
+    if trace.stored_weights:
+        # There is nothing to compute together.
+        return 1
     return max(1, _max_bytes(trace.keys) // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
 
 

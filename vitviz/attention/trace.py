@@ -11,17 +11,19 @@ from typing import Any
 import torch
 from einops import einsum
 
-from vitviz.attention.layout import Query, TokenLayout, index_from_end, layer_span
+from vitviz.attention.layout import Query, TokenLayout, index_from_end
 from vitviz.attention.memory import empty, to_device, without_neighbours
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
     attention_weights,
+    fuse_heads,
     fused_in_chunks,
     scores_in_chunks,
     weights_in_chunks,
 )
-from vitviz.errors.arguments import word
+from vitviz.attention.weights import Attentions, Grid, checked_weights, layout_of, without_keys
+from vitviz.errors.arguments import instance, word
 from vitviz.errors.kinds import ConfigError, MethodError
 
 Chunks = Iterable[tuple[slice, torch.Tensor]]
@@ -67,6 +69,8 @@ class AttentionTrace:
             bias makes a token's attention zero outside its window.
         keep_bytes: size of the cache of fused matrices. It holds all layers of a head fusion or none, and evicts the
             fusion that was used longest ago.
+        stored_weights: ``"head query key"`` of every layer, in place of queries and keys, which then have no features.
+            Made by :meth:`from_weights`; what is computed from them has a gradient if they have one.
 
     Raises:
         ConfigError: the shapes contradict each other or the layout.
@@ -82,6 +86,7 @@ class AttentionTrace:
     pooled: torch.Tensor | None = None
     norms: torch.Tensor | None = None
     windows: tuple[int, ...] = ()
+    stored_weights: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     _cached_fused: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +109,40 @@ class AttentionTrace:
             expected = f"expected 'step token', {(layers + 1, tokens)}"
             raise ConfigError(f"norms of shape {tuple(self.norms.shape)}: {expected}")
 
+    @classmethod
+    def from_weights(cls, attentions: Attentions, prefix: int = 1, grid: Grid | None = None) -> AttentionTrace:
+        """A trace of attention weights that exist already, such as ``outputs.attentions`` of transformers.
+
+        Every method that needs attention alone takes it, and :meth:`vitviz.Analysis.of` lays it on a picture. The
+        weights are not copied. :func:`vitviz.attribution.attention` and :func:`vitviz.attribution.rollout` of them are
+        differentiable, so that they can be part of a loss.
+
+        Args:
+            attentions: ``"layer head query key"`` of one image, or with its batch of one, ``"layer batch head query
+                key"``: a tensor, an array, or a list or tuple of the layers, nearest to the image first; of any
+                floating type.
+            prefix: number of tokens before the patches: the CLS token, then registers.
+            grid: rows and columns of patches; by default those of a square.
+
+        Raises:
+            ConfigError: these are no attention weights of one image (finite, not negative, rows that sum to 1 within
+                0.01), the layers differ in shape, or the patches do not fill the grid.
+        """
+        layers = checked_weights(attentions)
+        heads, tokens, _ = layers[0].shape
+        layout = layout_of(tokens, prefix, grid)
+        no_features = layers[0].detach().new_empty(len(layers), heads, tokens, 0)
+        return cls(no_features, no_features, 1.0, layout, stored_weights=layers)
+
+    @classmethod
+    def checked(cls, trace: object) -> AttentionTrace:
+        """The input of a method.
+
+        Raises:
+            ConfigError: it is of another kind, such as attention weights.
+        """
+        return instance("trace", trace, cls, "vitviz.AttentionTrace.from_weights(attentions)")
+
     def __repr__(self) -> str:
         layout = self.layout
         tokens = f"{layout.token_count} tokens ({layout.grid_height}×{layout.grid_width} patches)"
@@ -115,8 +154,9 @@ class AttentionTrace:
             for name, value in self.__dict__.items()
         }
         log_sums = {layer: without_neighbours(sums) for layer, sums in self.known_log_sums.items()}
+        stored = tuple(without_neighbours(weights.detach()) for weights in self.stored_weights)
         # Fused matrices would make a pickle many times as large, and can be recomputed.
-        return {**parts, "known_log_sums": log_sums, "_cached_fused": {}}
+        return {**parts, "known_log_sums": log_sums, "stored_weights": stored, "_cached_fused": {}}
 
     @property
     def layers(self) -> int:
@@ -133,7 +173,7 @@ class AttentionTrace:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that queries, keys, bias, norms, log-sums and cached matrices can take."""
+        """The most bytes that queries, keys, weights, bias, norms, log-sums and cached matrices can take."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._max_cached * self._fusion_bytes
         return (
@@ -141,7 +181,7 @@ class AttentionTrace:
             + self.keys.nbytes
             + logarithms
             + fused_bytes
-            + sum(tensor.nbytes for tensor in (self.bias, self.norms) if tensor is not None)
+            + sum(tensor.nbytes for tensor in (self.bias, self.norms, *self.stored_weights) if tensor is not None)
         )
 
     def is_windowed(self, layer: int) -> bool:
@@ -161,14 +201,6 @@ class AttentionTrace:
         """
         return index_from_end("layer", layer, self.layers)
 
-    def span(self, start_layer: int, end_layer: int) -> range:
-        """The layers from ``start_layer`` to ``end_layer``, as :func:`vitviz.attention.layout.layer_span`.
-
-        Raises:
-            QueryError: there is no such layer, or the end is below the start.
-        """
-        return layer_span(start_layer, end_layer, self.layers)
-
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """The attention of the query token, in every head: ``"head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
@@ -179,7 +211,7 @@ class AttentionTrace:
     def rows(self, query: Query) -> torch.Tensor:
         """The attention of the query token, in every layer and head: ``"layer head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
-        if tokens.stop - tokens.start > 1:
+        if tokens.stop - tokens.start > 1 or self.stored_weights:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
         # The same product as einsum's, whose path search would take a tenth of the time.
         queries, keys = (
@@ -197,7 +229,7 @@ class AttentionTrace:
         This takes the product of all queries with one key, and with all keys if :meth:`log_sums` is not cached yet.
         """
         layer, tokens = self.layer_index(layer), self.layout.select(key)
-        if tokens.stop - tokens.start > 1:
+        if tokens.stop - tokens.start > 1 or self.stored_weights:
             return torch.cat([weights[..., tokens].mean(-1) for _, weights in self.weights_in_chunks(layer)], -1)
         scaled_key, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
         scores = einsum(scaled_key, precise(self.queries[layer]), "head dim, head query dim -> head query")
@@ -212,6 +244,9 @@ class AttentionTrace:
     def log_sums(self, layer: int) -> torch.Tensor:
         """The logarithm of each row's sum of exponentials, by which the softmax divides: ``"head query"``; cached."""
         layer = self.layer_index(layer)
+        if self.stored_weights:
+            # Of the weights' logarithms, which take the place of scores.
+            return self.weights(layer).sum(-1).log()
         if layer not in self.known_log_sums:
             queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
             chunks = scores_in_chunks(queries, keys, self.scale, self._bias(layer))
@@ -221,10 +256,18 @@ class AttentionTrace:
     def weights(self, layer: int) -> torch.Tensor:
         """The attention weights of one layer: ``"head query key"``, each row summing to 1."""
         layer = self.layer_index(layer)
+        if self.stored_weights:
+            return precise(self.stored_weights[layer])
         return attention_weights(precise(self.queries[layer]), precise(self.keys[layer]), self.scale, self._bias(layer))
 
     def weights_in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
-        """As :meth:`weights`, in chunks: query tokens and their ``"head query key"``, which the next overwrites."""
+        """As :meth:`weights`, in chunks: query tokens and their ``"head query key"``, which the next overwrites.
+
+        Read-only.
+        """
+        if self.stored_weights:
+            start, end, _ = rows.indices(self.layout.token_count)
+            return iter([(slice(start, end), self.weights(layer)[:, start:end])])
         return weights_in_chunks(*self._softmax_inputs(self.layer_index(layer), rows))
 
     def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
@@ -243,6 +286,8 @@ class AttentionTrace:
             MethodError: the fusion is not mean, max or min.
         """
         layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
+        if matrices is None and self.stored_weights:
+            return ((block, fuse_heads(weights, fusion)) for block, weights in self.weights_in_chunks(layer, rows))
         if matrices is None:
             return fused_in_chunks(fusion, *self._softmax_inputs(layer, rows))
         start, end, _ = rows.indices(self.layout.token_count)
@@ -298,6 +343,9 @@ class AttentionTrace:
         if excluded.all():
             raise MethodError(f"all {len(excluded)} tokens left out: expected at least one that is attended to")
         excluded = to_device([excluded], self.keys.device)
+        if self.stored_weights:
+            layers = (without_keys(self.weights(layer), excluded, layer, self.layout) for layer in range(self.layers))
+            return replace(self, stored_weights=tuple(layers))
         mask = torch.zeros(len(excluded), dtype=self.dtype, device=self.keys.device).masked_fill(excluded, -math.inf)
         # One row, expanded over the queries without memory of its own.
         bias = mask.expand(1, 1, len(excluded), -1) if self.bias is None else self.bias + mask
@@ -320,6 +368,8 @@ class AttentionTrace:
         return list(torch.cat([fuse(part.unflatten(0, (-1, self.heads)), 1) for _, part in chunks], 1))
 
     def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
+        if self.stored_weights:
+            return fuse_heads(self.weights(layer), fusion)
         count = self.layout.token_count
         matrix = empty((count, count), precise(self.keys[:0]))
         for _ in fused_in_chunks(fusion, *self._softmax_inputs(layer), into=matrix):

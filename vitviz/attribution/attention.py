@@ -46,7 +46,7 @@ def attention(
         QueryError: the model has no such layer, head or token.
         MethodError: the fusion, direction or exclusion is unknown, or no patch is left.
     """
-    trace, exclusion = exclude_tokens(trace, exclude)
+    trace, exclusion = exclude_tokens(AttentionTrace.checked(trace), exclude)
     heads = _heads(trace, layer, query, direction)
     tokens, head_name = one_head(heads, head)
     return _map(tokens, trace, layer, head_name, query, direction, exclusion)
@@ -57,6 +57,7 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
 
     Parameters, values and errors as in :func:`attention`.
     """
+    trace = AttentionTrace.checked(trace)
     weights = torch.stack([_heads(trace, layer, query, direction) for layer in range(trace.layers)])
     return [
         [_map(tokens, trace, layer, f"head {head}", query, direction) for head, tokens in enumerate(heads)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from vitviz.attention.layout import Query, TokenLayout, layer_range
+from vitviz.attention.layout import Query, TokenLayout, layer_range, layer_span
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import integer
@@ -57,8 +57,9 @@ def attention_flow(
         QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: ``most_patches`` is less than 1.
     """
+    trace = AttentionTrace.checked(trace)
     most_patches = integer("most_patches", most_patches, 1, MethodError)
-    layout, layers = trace.layout, trace.span(start_layer, end_layer)
+    layout, layers = trace.layout, layer_span(start_layer, end_layer, trace.layers)
     query = layout.default_query if query is None else query
     cells, cell_grid = _cells(layout, most_patches)
     cell_sizes = np.bincount(cells)
@@ -101,7 +102,7 @@ def _capacities(trace: AttentionTrace, layer: int, cells: np.ndarray) -> np.ndar
     members[torch.arange(len(cells)), torch.from_numpy(cells)] = 1
     total = torch.zeros(count, count, dtype=trace.dtype)
     for rows, chunk in trace.fused_in_chunks(layer):
-        total += members[rows].T @ (chunk.cpu() @ members)
+        total += members[rows].T @ (chunk.detach().cpu() @ members)
     mean = total / members.sum(0)[:, None]
     return ((mean + torch.eye(count, dtype=trace.dtype)) / (mean.sum(-1, keepdim=True) + 1)).numpy()
 

@@ -32,7 +32,7 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
         QueryError: the model has no such layer.
         MethodError: the score is at its maximum.
     """
-    layer = inputs.layer_index(layer)
+    layer = AttributionInput.checked(inputs).layer_index(layer)
     features, gradient, layout = layer_features(inputs.network, inputs.pixels, inputs.target, layer)
     weights = gradient[layout.select(PATCHES)].mean(0)
     strength = (features @ weights).relu()

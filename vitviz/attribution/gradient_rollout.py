@@ -26,6 +26,7 @@ from vitviz.attribution.propagation import (
     start_rows,
 )
 from vitviz.attribution.threshold import FusedMatrix, discard_in_chunks
+from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
 
@@ -60,6 +61,7 @@ def gradient_rollout(
         QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
+    instance("gradients", gradients, GradientTrace, "vitviz.models.gradients.trace_gradients(network, pixels, target)")
     layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
     options = RolloutOptions(discard_ratio, residual_weight, layers, gradients.layers.stop, reference)
 

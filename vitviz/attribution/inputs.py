@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 
 from vitviz.attention.layout import index_from_end
+from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace, trace_gradients
 from vitviz.models.network import Network
 from vitviz.models.targets import Target
@@ -34,6 +35,15 @@ class AttributionInput:
             QueryError: the model has no such layer.
         """
         return index_from_end("layer", layer, self.network.config.depth)
+
+    @classmethod
+    def checked(cls, inputs: object) -> AttributionInput:
+        """The input of a method.
+
+        Raises:
+            ConfigError: it is of another kind, such as a trace of attention.
+        """
+        return instance("inputs", inputs, cls, "vitviz.attribution.AttributionInput(network, pixels, target)")
 
     @cached_property
     def gradients(self) -> GradientTrace:

@@ -43,6 +43,7 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
     Raises:
         QueryError: the model has no such layer, or the end layer is below the start layer.
     """
+    inputs = AttributionInput.checked(inputs)
     network, target, total = inputs.network, inputs.target, None
     layers = layer_span(start_layer, end_layer, network.config.depth)
     if isinstance(network, CapturedNetwork):

@@ -47,6 +47,7 @@ def integrated_gradients(
         MethodError: the number of steps is not positive, or no gradient arrives at the pixels.
         ConfigError: Captum is not installed.
     """
+    inputs = AttributionInput.checked(inputs)
     steps = integer("steps", steps, 1, MethodError)
     with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False), arriving_gradients(inputs.network):
         from captum.attr import IntegratedGradients
@@ -84,7 +85,7 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
     Raises:
         ConfigError: Captum is not installed.
     """
-    patch = _patch(inputs)
+    patch = _patch(AttributionInput.checked(inputs))
     window = (inputs.pixels.shape[1], patch["height"], patch["width"])
     with extra(CAPTUM, package=CAPTUM), torch.inference_mode():
         from captum.attr import Occlusion

@@ -47,6 +47,7 @@ def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenM
         MethodError: the model pools otherwise, or there is no such fusion.
         QueryError: the model has no such head.
     """
+    trace = AttentionTrace.checked(trace)
     if trace.pooled is None:
         raise MethodError(f"pooling_attention: {NO_ATTENTION_POOLING}")
     tokens, head_name = one_head(trace.pooled, head)

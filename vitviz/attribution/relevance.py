@@ -14,6 +14,7 @@ from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import ALL_ROWS, has_left
+from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
 
@@ -40,6 +41,7 @@ def relevance(
         QueryError: the model has no such layer or token, or the end layer is below the start layer.
         MethodError: the pooling's learned query is to begin below the last layer.
     """
+    instance("gradients", gradients, GradientTrace, "vitviz.models.gradients.trace_gradients(network, pixels, target)")
     layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
     pooled = pooling_start(gradients.pooled, query, layers, gradients.layers.stop)
     query = gradients.default_query if query is None else query

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import torch
 
-from vitviz.attention.layout import Query
+from vitviz.attention.layout import Query, layer_span
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
@@ -93,7 +93,8 @@ def rollout_matrix(
 
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
-    options = RolloutOptions(discard_ratio, residual_weight, trace.span(start_layer, end_layer), trace.layers)
+    depth = AttentionTrace.checked(trace).layers
+    options = RolloutOptions(discard_ratio, residual_weight, layer_span(start_layer, end_layer, depth), depth)
     trace, _ = exclude_tokens(trace, exclude)
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     return propagate(start, slice(None), _steps(trace, head_fusion, options), options)
@@ -133,7 +134,7 @@ class RolloutSetup:
         end_layer: int,
     ) -> RolloutSetup:
         """The setup for the arguments of :func:`rollout`, with its errors."""
-        layers = trace.span(start_layer, end_layer)
+        layers = layer_span(start_layer, end_layer, AttentionTrace.checked(trace).layers)
         options = RolloutOptions(discard_ratio, residual_weight, layers, trace.layers, reference)
         if reference is not None and exclude is not None:
             raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
@@ -161,7 +162,7 @@ class RolloutSetup:
     @property
     def has_normalised_rows(self) -> bool:
         """Whether the rows of every layer's matrix already sum to 1, so that steps need not divide by their sums."""
-        return self.head_fusion == "mean" and not self.options.needs_all_rows
+        return has_normalised_rows(self.trace, self.head_fusion, self.options)
 
     def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
@@ -186,8 +187,13 @@ def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
     return 2 * chunk + discard_bytes(tokens, itemsize)
 
 
+def has_normalised_rows(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> bool:
+    """Whether the rows of every layer's matrix sum to 1; those of stored weights may be rounded."""
+    return head_fusion == "mean" and not options.needs_all_rows and not trace.stored_weights
+
+
 def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
-    if head_fusion == "mean" and not options.needs_all_rows:
+    if has_normalised_rows(trace, head_fusion, options):
         return _mixing_step(trace, options.residual_weight)
 
     is_vit_explain = options.reference == VIT_EXPLAIN

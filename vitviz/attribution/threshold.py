@@ -61,7 +61,8 @@ class Threshold:
         if not equal.any():
             return ties
         places = equal.flatten().nonzero().squeeze(-1)
-        remaining.view(-1)[places[ties:]] = self.value
+        kept = places[ties:]
+        remaining.view(-1)[kept] = chunk.flatten()[kept]
         return max(0, ties - len(places))
 
 
@@ -214,7 +215,7 @@ def _array_threshold(entries: np.ndarray, count: int) -> Threshold:
 
 
 def _entries(chunk: torch.Tensor) -> np.ndarray:
-    return chunk.flatten().numpy()
+    return chunk.detach().flatten().numpy()
 
 
 def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:

@@ -69,6 +69,8 @@ def describe(value: object) -> str:
         if math.prod(shape) <= MAX_ARRAY_VALUES:
             return f"{name} of {quote(value.tolist())}"
         return f"{name} of shape {tuple(shape)}"
+    if isinstance(value, tuple | list) and value and hasattr(value[0], "shape"):
+        return f"{name} of {len(value)}, the first a {describe(value[0])}"
     if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
         # The repr of a list's items may span several lines.
         return " ".join(quote(value).split())

@@ -1,0 +1,219 @@
+"""Attention weights that exist already become a trace: the same maps, with gradients, and nothing else is taken."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.attention import LAYOUTS, random_attention
+from tests.support.comparison import closeness
+from tests.support.traces import trace_of
+from vitviz import METHODS, AttentionTrace, TokenMap
+from vitviz.attention.layout import Query
+from vitviz.attribution import attention, attention_flow, attention_sheet, rollout, rollout_matrix
+from vitviz.attribution.batched_rollout import rollouts
+from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
+
+close = closeness(tolerance=1e-12)
+LAYOUT = LAYOUTS["CLS"]
+
+
+def given(layers: int = 4, **options: Any) -> tuple[torch.Tensor, AttentionTrace]:
+    weights = random_attention(LAYOUT, layers)
+    return weights, AttentionTrace.from_weights(weights, **options)
+
+
+FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tensor": lambda weights: weights,
+    "tensor with a batch": lambda weights: weights[:, None],
+    "tuple with a batch": lambda weights: tuple(weights[:, None]),
+    "list": list,
+    "array": lambda weights: weights.numpy(),
+    "arrays": lambda weights: [layer.numpy() for layer in weights],
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_form_of_the_same_weights_is_the_same_trace(form: Callable[[torch.Tensor], Any]) -> None:
+    weights = random_attention(LAYOUT)
+    trace = AttentionTrace.from_weights(form(weights))
+    assert (trace.layers, trace.heads, trace.layout) == (4, 3, LAYOUT)
+    assert all(torch.equal(trace.weights(layer), weights[layer]) for layer in range(4))
+    assert trace.nbytes >= weights.nbytes
+
+
+PARAMETERS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name, method in METHODS.items() if method.requires == "trace" and method.pooling is None),
+    ("attention", {"layer": 1, "head": 2, "query": (1, 2), "direction": "column"}),
+    ("attention", {"head": "max", "query": "patches", "exclude": [(0, 1), "cls"]}),
+    ("attention_mass", {"head": "min", "mass": 0.3}),
+    ("rollout", {"head_fusion": "min", "discard_ratio": 0.6, "residual_weight": 0.2, "end_layer": 2}),
+    ("rollout", {"head_fusion": "max", "query": "patches", "exclude": "sinks", "start_layer": 1}),
+    ("rollout", {"discard_ratio": 0.5, "reference": "vit-explain"}),
+    ("attention_flow", {"most_patches": 4, "start_layer": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters"), PARAMETERS)
+def test_the_maps_are_those_of_queries_and_keys(name: str, parameters: dict[str, Any]) -> None:
+    weights, trace = given()
+    expected = METHODS[name].compute(trace_of(weights, LAYOUT), **parameters)
+    found = METHODS[name].compute(trace, **parameters)
+    close(found.values, expected.values)
+    assert found.description == expected.description
+
+
+def test_sheets_matrices_and_batches_are_those_of_queries_and_keys() -> None:
+    weights, trace = given()
+    computed = trace_of(weights, LAYOUT)
+    for found, expected in zip(attention_sheet(trace), attention_sheet(computed), strict=True):
+        close(found[2].values, expected[2].values)
+    close(rollout_matrix(trace), rollout_matrix(computed))
+    for each in rollouts([trace, computed, trace]):
+        close(each.values, rollout(computed).values)
+    close(trace.rows("cls"), computed.rows("cls"))
+    close(trace.columns("cls"), computed.columns("cls"))
+    close(trace.log_sums(1), torch.zeros(3, LAYOUT.token_count, dtype=torch.float64))
+    close(rollout(pickle.loads(pickle.dumps(trace))).values, rollout(computed).values)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_taken_as_it_is_and_rollouts_still_sum_to_1(dtype: torch.dtype) -> None:
+    weights = random_attention(LAYOUT).to(dtype)
+    found = rollout(AttentionTrace.from_weights(weights))
+    close_enough = pytest.approx(1, abs=1e-6)
+    assert float(found.values.sum()) + found.prefix["cls"] == close_enough and found.values.dtype == torch.float32
+    torch.testing.assert_close(AttentionTrace.from_weights(weights).weights(0), weights[0].float(), rtol=0, atol=0)
+
+
+def by_hand(weights: torch.Tensor) -> torch.Tensor:
+    """Abnar & Zuidema 2020: the rollout of the first token to the patches."""
+    product = torch.eye(weights.shape[-1], dtype=weights.dtype)
+    for layer in weights:
+        mixed = 0.5 * layer.mean(0) + 0.5 * torch.eye(len(product), dtype=weights.dtype)
+        product = mixed / mixed.sum(-1, keepdim=True) @ product
+    return product[0, 1:]
+
+
+def test_the_gradient_of_a_rollout_is_that_of_its_formula() -> None:
+    weights = random_attention(LAYOUT).requires_grad_()
+    score = torch.randn(9, dtype=torch.float64)
+    expected = torch.autograd.grad(by_hand(weights) @ score, weights)[0]
+    found = torch.autograd.grad(rollout(AttentionTrace.from_weights(weights)).values.flatten() @ score, weights)[0]
+    close(found, expected)
+
+
+def maps_with(**parameters: Any) -> Callable[[AttentionTrace], TokenMap]:
+    return lambda trace: rollout(trace, **parameters)
+
+
+def rows_of(query: Query, direction: str, head: int | str) -> Callable[[AttentionTrace], TokenMap]:
+    return lambda trace: attention(trace, 0, head, query, direction)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        maps_with(head_fusion="max", discard_ratio=0.5),
+        maps_with(head_fusion="min", residual_weight=0.0, query="patches"),
+        maps_with(discard_ratio=0.5, reference="vit-explain"),
+        maps_with(exclude=[(0, 1)]),
+        rows_of("patches", "row", "mean"),
+        rows_of((0, 1), "column", "max"),
+    ],
+)
+def test_maps_have_the_gradient_of_their_values(method: Callable[[AttentionTrace], TokenMap]) -> None:
+    weights = (2 * torch.randn(2, 2, 5, 5, dtype=torch.float64)).softmax(-1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda given: method(AttentionTrace.from_weights(given)).values, (weights,))
+
+
+def test_entries_that_tie_with_the_lowest_keep_their_gradient() -> None:
+    weights = torch.full((1, 1, 5, 5), 0.2, dtype=torch.float64).requires_grad_()
+    values = rollout(AttentionTrace.from_weights(weights), discard_ratio=0.1, residual_weight=0.0).values
+    (gradient,) = torch.autograd.grad(values.flatten() @ torch.arange(4.0, dtype=torch.float64), weights)
+    # The first two of 25 equal entries are discarded; the rest of the first row is divided by its sum.
+    close(values.flatten()[1:], torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert gradient[0, 0, 0, :2].tolist() == [0, 0] and gradient[0, 0, 0, 2:].any()
+
+
+def test_weights_without_a_gradient_give_maps_without_one() -> None:
+    weights, trace = given()
+    assert not rollout(trace).values.requires_grad and not attention(trace).values.requires_grad
+    with torch.no_grad():
+        assert not rollout(AttentionTrace.from_weights(weights.requires_grad_())).values.requires_grad
+    assert not attention_flow(AttentionTrace.from_weights(weights)).values.requires_grad
+
+
+def test_prefix_and_grid_give_the_layout() -> None:
+    oblong = torch.full((1, 2, 14, 14), 1 / 14)
+    layout = AttentionTrace.from_weights(oblong, prefix=2, grid=(3, 4)).layout
+    assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 3, 4)
+    assert AttentionTrace.from_weights(torch.full((1, 2, 9, 9), 1 / 9), prefix=0).layout.default_query == "patches"
+
+
+EVEN = torch.full((2, 3, 10, 10), 0.1)
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (torch.full((1, 2, 14, 14), 1 / 14), {"prefix": 2}, r"14 tokens, 2 of them .*: 12 patches .* grid=\(3, 4\)"),
+    (torch.full((1, 2, 14, 14), 1 / 14), {"prefix": 2}, "another number of prefix tokens, such as prefix=5"),
+    (EVEN, {"grid": (2, 4)}, r"grid = \(2, 4\): 10 tokens, 1 of them .*, leave 9 patches; .* such as grid=\(3, 3\)"),
+    (EVEN, {"grid": 3}, r"grid = 3: expected \(rows, columns\)"),
+    (EVEN, {"prefix": 10}, "10 tokens, 10 of them prefix tokens: 0 patches form no square; .* prefix=1"),
+    (EVEN, {"prefix": -1}, "prefix = -1: expected a whole number of at least 0"),
+    (EVEN[..., :9], {}, r"attentions\[0\] of shape \(3, 10, 9\): .* as many queries as keys"),
+    (EVEN[0], {}, r"attentions of shape \(3, 10, 10\): expected 'layer head query key'"),
+    (EVEN[:, None].expand(2, 4, 3, 10, 10), {}, r"attentions\[0\] of shape .*: 4 images; .* \[layer\[index\] for"),
+    ([EVEN[0], EVEN[1, :2]], {}, r"attentions\[0\] of shape \(3, 10, 10\), attentions\[1\] of \(2, 10, 10\)"),
+    ((), {}, "attentions: no layer found"),
+    ((None, None), {}, r"attentions\[0\]: None found; .*set_attn_implementation\('eager'\)"),
+    (None, {}, "attentions: None found; expected a tensor of each layer"),
+    ([EVEN[0].int()], {}, r"attentions\[0\]: a tensor of torch.int32 found; expected a tensor of floats"),
+    (EVEN * 0.9, {}, r"attentions\[0\]: the rows sum to 0.9 up to 0.9; .* after the softmax, before any dropout"),
+    (EVEN - 0.2 * torch.eye(10), {}, r"attentions\[0\]: the lowest value is -0.1"),
+    ([EVEN[0], EVEN[1] * torch.nan], {}, r"attentions\[1\]: the values are not all finite"),
+    (np.zeros((2, 3)), {}, r"attentions of shape \(2, 3\)"),
+]
+
+
+@pytest.mark.parametrize(("attentions", "options", "message"), WRONG)
+def test_what_is_no_attention_of_one_image_is_refused(attentions: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^.*{message}"):
+        AttentionTrace.from_weights(attentions, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("rollout", {"exclude": "outliers"}, "norms: this trace has no token norms"),
+        ("pooling_attention", {}, "does not pool by attention"),
+        ("relevance", {}, "gradients: an AttentionTrace found; expected a GradientTrace"),
+        ("gradient_rollout", {}, "gradients: an AttentionTrace found; expected a GradientTrace"),
+        ("legrad", {}, "inputs: an AttentionTrace found; expected an AttributionInput"),
+        ("grad_cam", {}, "inputs: an AttentionTrace found; expected an AttributionInput"),
+        ("occlusion", {}, "inputs: an AttentionTrace found; expected an AttributionInput"),
+        ("integrated_gradients", {}, "inputs: an AttentionTrace found; expected an AttributionInput"),
+    ],
+)
+def test_what_the_trace_lacks_is_refused_by_name(name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(VitvizError, match=message):
+        METHODS[name].compute(given()[1], **parameters)
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_mass", "rollout", "attention_flow", "pooling_attention"])
+def test_weights_in_place_of_a_trace_are_told_the_way(name: str) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"trace: tuple of 2, the first a Tensor of shape \(3, 10, 10\) found; .*\.from_weights\(attentions\)",
+    ):
+        METHODS[name].compute(tuple(EVEN))
+
+
+def test_a_row_that_sees_only_what_is_left_out_is_refused() -> None:
+    weights = torch.full((1, 1, 5, 5), 0.2, dtype=torch.float64)
+    weights[0, 0, 2] = torch.tensor([1.0, 0, 0, 0, 0])
+    with pytest.raises(MethodError, match=r"layer 0, head 0: patch \(0, 1\) attends to none but"):
+        rollout(AttentionTrace.from_weights(weights), exclude=["cls"])
