@@ -13,7 +13,7 @@ import vitviz
 from tests.support.image_files import chunk, encoded, png, row_image
 from vitviz import Model
 from vitviz.errors.kinds import ConfigError
-from vitviz.images import colours
+from vitviz.images import code_points, colours
 from vitviz.images.opening import ImageFacts, open_image
 
 pytestmark = pytest.mark.slow
@@ -183,6 +183,80 @@ def test_the_gamma_of_a_png_is_applied_unless_it_is_that_of_srgb() -> None:
     for plain in (gamma_png(1 / 2.2), gamma_png(1.0, chunk(b"sRGB", b"\0")), gamma_png(0.0)):
         opened = open_image(plain)
         assert opened.getpixel((2, 2)) == (64, 128, 192) and opened.info == {}
+
+
+# Code points (CICP) in place of a profile.
+
+
+def with_code_points(format: str, primaries: int, transfer: int, **options: object) -> bytes:
+    if format == "PNG":
+        row = np.repeat(COLOURS, 4, 0).tobytes()
+        gamma = chunk(b"gAMA", struct.pack(">I", 100_000))
+        return png(24, 4, 8, 2, row, gamma, chunk(b"cICP", bytes([primaries, transfer, 0, options.get("full", 1)])))
+    data = encoded(picture(), "AVIF", quality=100, subsampling="4:4:4", **options)
+    start = data.index(b"colrnclx") + 8
+    return data[:start] + struct.pack(">HH", primaries, transfer) + data[start + 4 :]
+
+
+# What Chromium 156 shows: primaries and transfer of H.273, and the shown colours.
+IN_CHROMIUM = {
+    (12, 13): [(73, 142, 46), (209, 147, 121), (247, 112, 0), (67, 152, 226), (217, 42, 52), (128, 128, 128)],
+    (9, 16): [(0, 172, 0), (255, 68, 52), (255, 0, 0), (0, 80, 255), (255, 0, 0), (132, 132, 132)],
+    (12, 16): [(0, 166, 0), (255, 111, 60), (255, 0, 0), (0, 81, 255), (255, 0, 0), (132, 132, 132)],
+    (9, 18): [(28, 113, 32), (227, 114, 98), (255, 31, 0), (0, 117, 221), (230, 0, 39), (99, 99, 99)],
+    (1, 18): [(71, 109, 46), (194, 126, 103), (248, 96, 21), (70, 117, 218), (183, 46, 46), (99, 99, 99)],
+}
+
+
+@pytest.mark.parametrize("points", IN_CHROMIUM)
+@pytest.mark.parametrize("format", ["PNG", "AVIF"])
+def test_code_points_are_shown_as_in_a_browser(format: str, points: tuple[int, int]) -> None:
+    data = with_code_points(format, *points)
+    source = Image.open(io.BytesIO(data))
+    # The second time, the image is decoded already.
+    for opened in (open_image(data), open_image(source), open_image(source)):
+        assert np.abs(colours_of(opened) - IN_CHROMIUM[points]).max() <= (1 if format == "PNG" else 8)
+        assert f"(CICP {points[0]}, {points[1]}" in ImageFacts.of(opened).assumptions[0]
+    stored = open_image(data, color_profile="ignore")
+    assert np.abs(colours_of(stored) - COLOURS).max() <= 2 and stored.info == {}
+
+
+@pytest.mark.parametrize("transfer", [1, 2, 6, 13, 14])
+def test_code_points_of_srgb_and_of_cameras_change_nothing(transfer: int) -> None:
+    opened = open_image(with_code_points("PNG", 1, transfer))
+    assert np.array_equal(colours_of(opened), COLOURS) and opened.info == {}
+
+
+@pytest.mark.parametrize("points", [(12, 9), (77, 13)])
+def test_code_points_that_are_not_known_are_said(points: tuple[int, int]) -> None:
+    opened = open_image(with_code_points("PNG", *points))
+    assert np.array_equal(colours_of(opened), COLOURS)
+    assert ImageFacts.of(opened).assumptions[0].endswith("are not converted: they are taken for sRGB")
+
+
+def test_code_points_of_limited_range_are_ignored_as_in_a_browser() -> None:
+    assert "PNG gamma 1" in ImageFacts.of(open_image(with_code_points("PNG", 12, 13, full=0))).assumptions[0]
+
+
+def test_a_profile_counts_before_code_points_but_in_png() -> None:
+    profile = colours.gamma_profile(1 / 2.2, ADOBE)
+    plain = encoded(picture(), "PNG", icc_profile=profile)
+    stated = plain[:33] + chunk(b"cICP", bytes([12, 13, 0, 1])) + plain[33:]
+    assert np.abs(colours_of(open_image(stated)) - IN_CHROMIUM[12, 13]).max() <= 1
+    assert np.abs(colours_of(open_image(plain)) - expected(COLOURS, ADOBE, None)).max() <= 2
+    profiled = encoded(picture(), "AVIF", quality=100, subsampling="4:4:4", icc_profile=profile)
+    assert np.abs(colours_of(open_image(profiled)) - expected(COLOURS, ADOBE, None)).max() <= 6
+
+
+def test_damaged_boxes_state_no_code_points() -> None:
+    data = with_code_points("AVIF", 12, 13)
+    stated = data.index(b"nclx")
+    image = Image.open(io.BytesIO(data))
+    for end in {*range(len(data))} - {*range(stated - 4, stated + 8)}:
+        for damaged in (data[:end], data[:end] + b"\xff" * 4 + data[end + 4 :]):
+            image.info.pop(code_points.KEY, None)
+            code_points.read_code_points(image, io.BytesIO(damaged))
+            assert image.info.get(code_points.KEY) in (None, code_points.CodePoints(12, 13))
 
 
 @pytest.mark.parametrize("numbers", [[0] * 8, [2**32 - 1] * 8, [1, 2, 3], [33_333] * 8])

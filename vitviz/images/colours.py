@@ -1,9 +1,10 @@
-"""Colours of a picture's profile, or of the gamma in a PNG file, as sRGB, as browsers show it."""
+"""Colours of a picture's profile, its code points or the gamma of a PNG file as sRGB, as browsers show it."""
 
 from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageCms
 
 from vitviz.errors.messages import quote
+from vitviz.images.code_points import BT2020, HDR, KEY, PRIMARIES, CodePoints, srgb_light, to_standard_range
 
 COLOR_PROFILES = ("apply", "ignore")
 # Larger profiles are not read; those of printers, the largest, have about 3 MB.
@@ -40,11 +42,11 @@ class Conversion:
     """
 
     mode: str
-    transform: ImageCms.ImageCmsTransform
+    transform: Callable[[Image.Image], Image.Image]
 
     def apply(self, image: Image.Image) -> Image.Image:
         """A new RGB image."""
-        return self.transform.apply(image.convert(self.mode))
+        return self.transform(image.convert(self.mode))
 
     def of_grey(self) -> np.ndarray:
         """The colours of the 256 levels of grey: ``"level channel"``, uint8."""
@@ -57,6 +59,9 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     A profile that is damaged, larger than :data:`MAX_PROFILE_BYTES` or for pictures of another kind is not applied,
     as in browsers.
     """
+    points = image.info.get(KEY)
+    if isinstance(points, CodePoints):
+        return _conversion_of_points(points)
     profile, gamma = image.info.get("icc_profile"), image.info.get("gamma")
     origin = "its colour profile"
     if not profile and isinstance(gamma, float) and "srgb" not in image.info:
@@ -84,11 +89,32 @@ def _conversion(profile: bytes, mode: str, origin: str) -> tuple[Conversion | No
     # A damaged profile raises several kinds of error, and a Pillow that was built without LittleCMS an ImportError.
     except Exception as error:
         return None, f"{origin} cannot be read ({quote(str(error))}): its colours are taken for sRGB"
-    conversion = Conversion(mode, transform)
+    conversion = Conversion(mode, transform.apply)
     if mode != "CMYK" and _is_srgb(conversion):
         return None, ""
     name = (source.profile.profile_description or "").strip()
     return conversion, f"its colours are converted to sRGB from {origin}{f' {quote(name)}' * bool(name)}"
+
+
+@lru_cache(maxsize=8)
+def _conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
+    if points.curve is None or points.chromaticities is None:
+        return None, f"its colours, {points}, are not converted: they are taken for sRGB"
+    light = points.curve(np.arange(256) / 255).astype(np.float32)
+    is_hdr = points.transfer in HDR
+    middle = PRIMARIES[BT2020][1] if is_hdr else SRGB_CHROMATICITIES
+    to_middle, to_srgb = _between(points.chromaticities, middle), _between(middle, SRGB_CHROMATICITIES)
+    # The level for each of 65,536 amounts of light: finer than levels where sRGB is steepest.
+    levels = np.searchsorted(srgb_light((np.arange(255) + 0.5) / 255), np.linspace(0, 1, 65536)).astype(np.uint8)
+
+    def transform(image: Image.Image) -> Image.Image:
+        colours = light[np.asarray(image)] @ to_middle
+        if is_hdr:
+            colours = to_standard_range(colours.clip(0), points.transfer) @ to_srgb
+        return Image.fromarray(levels[np.rint(colours.clip(0, 1) * 65535).astype(np.uint16)])
+
+    conversion = Conversion("RGB", transform)
+    return (None, "") if _is_srgb(conversion) else (conversion, f"its colours are converted to sRGB from {points}")
 
 
 def _is_srgb(conversion: Conversion) -> bool:
@@ -104,12 +130,8 @@ def gamma_profile(gamma: float, chromaticities: object) -> bytes:
     """A profile for a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; empty if they are impossible."""
     if not 0.01 < gamma < 100 or not isinstance(chromaticities, tuple) or len(chromaticities) != 8:
         return b""
-    x, y = np.array(chromaticities).reshape(4, 2).clip(1e-5).T
-    white, primaries = np.split(np.stack([x / y, np.ones(4), (1 - x - y) / y]), [1], 1)
     try:
-        columns = primaries * np.linalg.solve(primaries, white[:, 0])
-        adaptation = np.diag(BRADFORD @ D50 / (BRADFORD @ white[:, 0]))
-        matrix = np.linalg.inv(BRADFORD) @ adaptation @ BRADFORD @ columns
+        matrix = _to_d50(chromaticities)
     except np.linalg.LinAlgError:
         return b""
     if not np.abs(matrix).max() < 100:
@@ -130,6 +152,20 @@ def gamma_profile(gamma: float, chromaticities: object) -> bytes:
     size = struct.pack(">I", 128 + len(table) + len(body))
     head = size + bytes(4) + b"\x04\x20\0\0mntrRGB XYZ " + bytes(12) + b"acsp" + bytes(28) + _fixed(*D50)
     return head.ljust(128, b"\0") + table + body
+
+
+def _to_d50(chromaticities: tuple[float, ...]) -> np.ndarray:
+    """Linear red, green and blue to XYZ, adapted to D50, by the chromaticities of white and the three primaries."""
+    x, y = np.array(chromaticities).reshape(4, 2).clip(1e-5).T
+    white, primaries = np.split(np.stack([x / y, np.ones(4), (1 - x - y) / y]), [1], 1)
+    columns = primaries * np.linalg.solve(primaries, white[:, 0])
+    adaptation = np.diag(BRADFORD @ D50 / (BRADFORD @ white[:, 0]))
+    return np.linalg.inv(BRADFORD) @ adaptation @ BRADFORD @ columns
+
+
+def _between(source: tuple[float, ...], target: tuple[float, ...]) -> np.ndarray:
+    """Linear colours of one space to those of another, float32, to multiply rows by."""
+    return np.linalg.solve(_to_d50(target), _to_d50(source)).T.astype(np.float32)
 
 
 def _fixed(*numbers: float) -> bytes:

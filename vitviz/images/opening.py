@@ -18,6 +18,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
+from vitviz.images.code_points import read_code_points
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.decoding import allow_reduction, decode, heif_formats, open_undecoded
 from vitviz.images.kinds import EXPECTED, HEIC, RAW, START_BYTES, is_raw, kind_of
@@ -326,6 +327,7 @@ def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tu
     A copy, or the same pixels if there is a stream.
     """
     transparency = Encoding.of(image).transparency
+    read_code_points(image, getattr(image, "fp", None) if stream is None else stream)
     decode(image, name, stream)
     method = EXIF_TRANSPOSE.get(_orientation(image, name))
     if method is not None:
