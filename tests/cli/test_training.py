@@ -191,7 +191,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         **{"muon_rate": 0.1, "adam_rate": 0.2, "weight_decay": 0.3, "warmup": 0.4, "label_smoothing": 0.5},
         **{"soft_label_weight": 0.9, "feature_weight": 1.5, "low_resolution": 0.6, "seen_patches": 5},
         **{"low_scale": 0.5, "smallest_scale": 0.25, "largest_scale": 1.25, "average_decay": 0.7, "cooldown": 0.5},
-        **{"images_per_epoch": 16, "class_balance": 0.75, "evaluate_every": 3, "seed": 9},
+        **{"images_per_epoch": 16, "class_balance": 0.75, "evaluate_every": 3, "seed": 9, "color_profile": "ignore"},
         augmentation=Augmentation(
             **{"smallest_crop": 0.8, "aspect": 1.5, "flip": False, "plain_ground": 0.2, "jitter": 0.9, "mix": 0.25},
             **{"detail": 0.4, "colour_detail": 0.3, "sharpest": 1.5, "greyscale": 0.45, "solarize": 0.35},

@@ -71,6 +71,14 @@ def test_workers_that_open_pictures(model: Model, tmp_path: Path, pictures: list
     assert found[0][0] is pairs[0] and len(found[0][1]) == COUNT
 
 
+def test_pictures_are_read_as_their_options_say(model: Model) -> None:
+    values = np.random.default_rng(0).integers(0, 4096, (40, 40)).astype(np.uint16)
+    [(_, [analysis])] = analyze_loader([[Image.fromarray(values)]], model, value_range=(0, 4095))
+    assert analysis.prepared.pixels.equal(vitviz.analyze(values, model, value_range=(0, 4095)).prepared.pixels)
+    with pytest.raises(ConfigError, match="color_profile"):
+        analyze_loader([], model, color_profile="keep")
+
+
 def test_a_batch_that_is_too_large_is_divided(model: Model, pictures: list[Image.Image]) -> None:
     pixels = inputs(pictures, model)
     encoder, sides = Encoder(model), pixels.shape[2:]

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
+import vitviz
 from tests.support.training import (
     PLAIN,
     SMALL,
@@ -24,12 +25,15 @@ from tests.support.training import (
     interrupt_step,
     same_weights,
     steps_of,
+    write_folder,
 )
 from vitviz import (
     ConfigError,
     VisionTransformer,
     load,
 )
+from vitviz.datasets import BatchRequest
+from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
 from vitviz.training import loop
 from vitviz.training.attention_log import SIDE
 from vitviz.training.config import Augmentation, TrainingConfig
@@ -261,6 +265,24 @@ def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Pat
     limit = colour_limit(config.patch_size, 1, model.preprocessing.std)
     torch.testing.assert_close(weight @ limit, weight)
     assert weight.norm() > 0.1
+
+
+def test_a_run_on_stored_colours_leaves_a_model_that_reads_them(tmp_path: Path) -> None:
+    folder, profile = tmp_path / "photos", gamma_profile(1.0, SRGB_CHROMATICITIES)
+    write_folder(folder)
+    paths = sorted(folder.rglob("*.png"))
+    for path in paths:
+        with Image.open(path) as image:
+            image.save(path, icc_profile=profile)
+    config = replace(SMALL, epochs=1, color_profile="ignore")
+    model, accuracy = loop.train(folder, tmp_path / "run", config)
+    stored, converted = (vitviz.analyze(paths[0], model, color_profile=choice) for choice in ("ignore", "apply"))
+    assert vitviz.analyze(paths[0], model).prepared.pixels.equal(stored.prepared.pixels)
+    assert not converted.prepared.pixels.equal(stored.prepared.pixels)
+    assert next(vitviz.analyze_batch([paths[0]], model)).prepared.pixels.equal(stored.prepared.pixels)
+    assert BatchRequest(model).to_json()["color_profile"] == "ignore"
+    test = read_image_folder(folder, "test", model.preprocessing, SMALL.patch_size, SMALL.patch_size)
+    assert evaluate(model.network, model.preprocessing, test).top1 == accuracy.top1
 
 
 def test_a_run_of_little_detail_leaves_a_model_that_reduces_every_picture(folder: Path, tmp_path: Path) -> None:

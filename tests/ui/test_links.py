@@ -184,6 +184,12 @@ def test_the_value_of_white_is_read_and_written() -> None:
     assert len(read_link("?white=0").notes) == len(read_link("?white=much").notes) == 1
 
 
+def test_stored_colours_are_read_and_written() -> None:
+    state = read_link("?color_profile=ignore").state
+    assert state.views[0].color_profile == "ignore" and print_link(state, {}) == "?color_profile=ignore"
+    assert read_link("?color_profile=own").state == PageState() and len(read_link("?color_profile=keep").notes) == 1
+
+
 def test_an_empty_link_is_the_page_as_it_opens() -> None:
     assert read_link("") == read_link("?#") == read_link("?__theme=light&unknown=1")
     assert read_link("").state == PageState() and print_link(PageState(), {}) == ""

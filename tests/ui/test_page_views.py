@@ -31,9 +31,11 @@ from tests.driver import (
     state,
     upload,
 )
-from tests.support.example import FINER, ROOT
+from tests.support.example import EXAMPLE, FINER, ROOT
 from tests.ui.answers import Library, check_page
 from vitviz import Analysis, Model
+from vitviz.images.code_points import PRIMARIES
+from vitviz.images.colours import gamma_profile
 from vitviz.weights import BUNDLED
 
 pytestmark = pytest.mark.browser
@@ -226,6 +228,24 @@ def test_the_value_of_white_is_a_field_and_what_was_assumed_is_said(page: Page, 
     expect_map(page, vitviz.analyze(tmp_path / "cells.tif", bundled, value_range=(0, 4095)).attention())
     choose_example(page, "rocket.jpg")
     assert first_view(page)["white"] is None
+
+
+def test_stored_colours_can_be_kept_where_there_is_a_profile(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "phone.png"
+    with Image.open(EXAMPLE) as example:
+        example.resize((96, 64)).save(photo, icc_profile=gamma_profile(1 / 2.2, PRIMARIES[12][1]))
+    kept = open_settings(page).locator(".vx-stored-colours")
+    expect(kept).not_to_be_visible()
+    upload(page, photo)
+    expect(page.locator(".vx-picture-assumptions")).to_contain_text("converted to sRGB")
+    expect_map(page, vitviz.analyze(photo, bundled).attention())
+    kept.check()
+    settle(page)
+    expect(page.locator(".vx-picture-assumptions")).not_to_be_visible()
+    expect_map(page, vitviz.analyze(photo, bundled, color_profile="ignore").attention())
+    kept.uncheck()
+    settle(page)
+    assert first_view(page)["color_profile"] is None
 
 
 def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Encoder:
     forward: Callable[..., Encoding] | None = None
     value_range: ValueRange | None = None
     column: str = COLUMN
-    color_profile: str = "apply"
+    color_profile: str | None = None
 
     def __post_init__(self) -> None:
         _check_model(self.model)
@@ -61,7 +61,8 @@ class Encoder:
         if self.storage is not None:
             type_of(self.storage, "storage")
         object.__setattr__(self, "value_range", checked_range(self.value_range))
-        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
+        if self.color_profile is not None:
+            word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         # Raise now rather than at the first image.
         _ = self.preprocessing
 
@@ -114,7 +115,8 @@ class Encoder:
 
     def open(self, source: ImageSource | Row) -> Image.Image:
         """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""
-        options: dict[str, Any] = {"value_range": self.value_range, "color_profile": self.color_profile}
+        options: dict[str, Any] = {"value_range": self.value_range}
+        options["color_profile"] = self.color_profile or self.preprocessing.color_profile
         return open_image(image_of(source, self.column), **options)
 
     @without_autocast()
@@ -174,7 +176,7 @@ def analyze(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str = "apply",
+    color_profile: str | None = None,
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -192,7 +194,8 @@ def analyze(
         resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one by default.
         value_range: the values of black and white in an array, a tensor or a picture of 16 bits, such as ``(0, 1)``;
             required for a tensor of floats.
-        color_profile: ``"apply"`` or ``"ignore"``, as :func:`vitviz.open_image` takes it.
+        color_profile: ``"apply"`` or ``"ignore"``, as :func:`vitviz.open_image` takes it; None for how the model's
+            training pictures were opened.
         column: the column with the image, if ``image`` is a row.
         storage: precision in which queries and keys are stored: ``"float32"``, ``"bfloat16"`` or ``"float16"``; the
             precision of the model by default.
@@ -225,7 +228,7 @@ def cost(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str = "apply",
+    color_profile: str | None = None,
     column: str = COLUMN,
     storage: str | None = None,
 ) -> Cost:

@@ -146,7 +146,7 @@ def run(
     fit: str | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str,
+    color_profile: str | None,
     engine: str,
     ray_address: str | None,
     actors: int | None,

@@ -171,7 +171,7 @@ def _run_method(
     fit: str | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str,
+    color_profile: str | None,
     max_bytes: int,
     colormap: str,
     opacity: float,
@@ -223,7 +223,7 @@ def _run_explore(
     fit: str | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str,
+    color_profile: str | None,
     max_bytes: int,
     **load_options: Any,
 ) -> None:
@@ -248,7 +248,7 @@ def _run_probe(
     fit: str | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str,
+    color_profile: str | None,
     max_bytes: int,
     **options: Any,
 ) -> None:

@@ -28,7 +28,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluate(
-    images: Path, labels: list[str] | None, strangers: Path | None, color_profile: str, **load_options: Any
+    images: Path, labels: list[str] | None, strangers: Path | None, color_profile: str | None, **load_options: Any
 ) -> None:
     """Print the accuracy of every class and of all, and how well scores separate the images of other things.
 

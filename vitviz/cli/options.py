@@ -117,8 +117,10 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def add_color_profile(parser: argparse.ArgumentParser) -> None:
-    profile_help = "convert colours from a picture's profile to sRGB, or keep the stored values (default: %(default)s)"
-    parser.add_argument("--color-profile", choices=COLOR_PROFILES, default=COLOR_PROFILES[0], help=profile_help)
+    profile_help = (
+        "convert colours from a picture's profile to sRGB, or keep the stored values (default: as in training)"
+    )
+    parser.add_argument("--color-profile", choices=COLOR_PROFILES, default=None, help=profile_help)
 
 
 def add_image(parser: argparse.ArgumentParser) -> None:

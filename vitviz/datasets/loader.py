@@ -22,7 +22,7 @@ from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import PreparedImage
-from vitviz.images.sources import COLUMN
+from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.weights import Model
 
 # Cubic interpolation without rounding exceeds black and white by less than this.
@@ -36,6 +36,8 @@ def analyze_loader(
     *,
     images: Callable[[Any], Any] | None = None,
     resolution: int | None = None,
+    value_range: ValueRange | None = None,
+    color_profile: str | None = None,
     column: str = COLUMN,
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
@@ -52,8 +54,9 @@ def analyze_loader(
               standardisation that stays within this range cannot be detected.
             - A list of pictures, each as :func:`vitviz.analyze` takes it or a :class:`vitviz.PreparedImage`, is
               prepared as :func:`vitviz.analyze` does it. ``collate_fn=list`` gives such batches.
-        model, fit, resolution, storage, keep_bytes: as :func:`vitviz.analyze` takes them; the fit and the resolution
-            apply to pictures, not to tensors of the model's input.
+        model, fit, resolution, value_range, color_profile, storage, keep_bytes: as :func:`vitviz.analyze` takes them;
+            the fit, the resolution, the range and the choice of the profile apply to pictures, not to tensors of the
+            model's input.
         images: returns the tensor or list of a batch. By default it is the batch itself, its first element if that is
             a tensor, as in ``(pixels, labels)``, or the value of a dictionary under ``column``.
         max_bytes: most that is encoded at once, by :func:`vitviz.cost`; larger batches are split.
@@ -67,7 +70,8 @@ def analyze_loader(
         LimitError: one picture alone needs more than ``max_bytes``.
     """
     check_order("analyze_loader", loader, model)
-    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, column=column)
+    opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}
+    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, **opening)
     return _analyses(loader, encoder, images or (lambda batch: _pictures(batch, column)))
 
 

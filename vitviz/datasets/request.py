@@ -85,11 +85,12 @@ class BatchRequest:
     fit: str | None = None
     resolution: int | None = None
     value_range: ValueRange | None = None
-    color_profile: str = "apply"
+    color_profile: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
-        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
+        if self.color_profile is not None:
+            word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         config = instance("model", self.model, Model, "vitviz.load()").network.config
         if self.resolution is not None:
             integer("resolution", self.resolution, 1)
@@ -118,7 +119,7 @@ class BatchRequest:
             "fit": self.fit,
             "resolution": self.resolution,
             "value_range": self.value_range,
-            "color_profile": self.color_profile,
+            "color_profile": self.color_profile or self.model.preprocessing.color_profile,
             "maps": [each.to_json() for each in self.maps],
             "probes": list(self.probes),
         }

@@ -15,6 +15,8 @@ from vitviz.errors.messages import quote
 from vitviz.images.code_points import BT2020, HDR, KEY, PRIMARIES, CodePoints, srgb_light, to_standard_range
 
 COLOR_PROFILES = ("apply", "ignore")
+# How the sentence on a conversion begins.
+CONVERTED = "its colours are converted to sRGB"
 # Larger profiles are not read; those of printers, the largest, have about 3 MB.
 MAX_PROFILE_BYTES = 2**22
 # Profiles that change no level by more are those of sRGB, written by another program.
@@ -93,7 +95,7 @@ def _conversion(profile: bytes, mode: str, origin: str) -> tuple[Conversion | No
     if mode != "CMYK" and _is_srgb(conversion):
         return None, ""
     name = (source.profile.profile_description or "").strip()
-    return conversion, f"its colours are converted to sRGB from {origin}{f' {quote(name)}' * bool(name)}"
+    return conversion, f"{CONVERTED} from {origin}{f' {quote(name)}' * bool(name)}"
 
 
 @lru_cache(maxsize=8)
@@ -114,7 +116,7 @@ def _conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
         return Image.fromarray(levels[np.rint(colours.clip(0, 1) * 65535).astype(np.uint16)])
 
     conversion = Conversion("RGB", transform)
-    return (None, "") if _is_srgb(conversion) else (conversion, f"its colours are converted to sRGB from {points}")
+    return (None, "") if _is_srgb(conversion) else (conversion, f"{CONVERTED} from {points}")
 
 
 def _is_srgb(conversion: Conversion) -> bool:

@@ -14,6 +14,7 @@ from PIL import Image
 from vitviz.errors.arguments import integer_or_none, named_fields, number_or_none, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
+from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.geometry import Geometry
 from vitviz.images.limits import MAX_PIXELS
 from vitviz.images.opening import ImageFacts
@@ -113,6 +114,7 @@ class Preprocessing:
             with tensors that are not rounded. torch has no box and no hamming, and older versions have no lanczos.
         detail: the limit of an input's sharpness, as the side of a square. A larger input is reduced to as many pixels
             and enlarged again, so that sharpness does not reveal where a picture comes from. None for no limit.
+        color_profile: how the training pictures were opened, as :func:`vitviz.open_image` takes it.
 
     Raises:
         ConfigError: a value is out of range.
@@ -129,6 +131,7 @@ class Preprocessing:
     rounding: str = "torchvision"
     backend: str = "pillow"
     detail: int | None = None
+    color_profile: str = "apply"
 
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
@@ -154,6 +157,7 @@ class Preprocessing:
         if self.interpolation not in BACKENDS[self.backend]:
             combination = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
             raise ConfigError(f"{combination}: expected {choices(BACKENDS[self.backend])}")
+        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         if self.detail is not None and (type(self.detail) is not int or self.detail < 1):
             raise ConfigError(f"detail = {describe(self.detail)}: expected None or a whole number of at least 1")
 

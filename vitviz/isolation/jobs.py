@@ -36,11 +36,13 @@ class PictureJob:
     """A picture, decoded on request, once.
 
     Args:
-        path, name, value_range: as for :func:`vitviz.open_image`.
+        path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
     """
 
-    def __init__(self, path: Path, name: str, value_range: ValueRange | None = None) -> None:
-        self.unopened = UnopenedImage(path, name, value_range)
+    def __init__(
+        self, path: Path, name: str, value_range: ValueRange | None = None, color_profile: str = "apply"
+    ) -> None:
+        self.unopened = UnopenedImage(path, name, value_range, color_profile)
 
     def pixels(self, stream: BinaryIO) -> Answer:
         """The number of pixels that the header states."""

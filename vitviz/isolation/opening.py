@@ -138,18 +138,19 @@ class UnopenedPicture:
 
 @contextmanager
 def unopened_picture(
-    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None
+    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None, color_profile: str = "apply"
 ) -> Iterator[UnopenedPicture]:
     """A picture whose header is read; the child runs until the context ends.
 
     Args:
         worker: that starts the child.
-        path, name, value_range: as for :func:`vitviz.open_image`.
+        path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
 
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the job exceeds a limit.
     """
-    arguments = {"path": path.absolute(), "name": name, "value_range": value_range}
+    reading = {"value_range": value_range, "color_profile": color_profile}
+    arguments = {"path": path.absolute(), "name": name, **reading}
     with worker.job("PictureJob", arguments, PICTURE_LIMITS, ImageError, name) as job:
         pixels = job.call("pixels").get("pixels")
         if not isinstance(pixels, int):

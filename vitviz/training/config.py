@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
+from vitviz.images.colours import COLOR_PROFILES
 from vitviz.models.config import ViTConfig
 
 
@@ -72,6 +74,7 @@ class TrainingConfig:
     picture_detail: int = setting(
         0, "side in pixels to which every picture is reduced before it is enlarged; 0 reduces none"
     )
+    color_profile: str = setting("apply", "apply converts colours from a picture's profile to sRGB, ignore keeps them")
     epochs: int = setting(32, "number of epochs")
     images_per_epoch: int = setting(0, "images of an epoch, 0 for all; the next epoch continues where it ends")
     class_balance: float = setting(0.0, "0 draws every image equally often, 1 every class; values between interpolate")
@@ -98,6 +101,7 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "evaluate_every", "heads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at least 1")
+        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
         for name in ("picture_detail", "seen_patches"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")

@@ -65,7 +65,7 @@ def read_image_folder(
     preprocessing: Preprocessing,
     patch_height: int,
     patch_width: int,
-    color_profile: str = "apply",
+    color_profile: str | None = None,
 ) -> LabelledImages:
     """Read ``folder/split/class/*``, each image brought to the model's input size.
 
@@ -74,7 +74,7 @@ def read_image_folder(
         split: ``"train"`` or ``"test"``.
         preprocessing: how images become the model's input.
         patch_height, patch_width: size of the model's patches in pixels.
-        color_profile: as :func:`vitviz.open_image` takes it.
+        color_profile: as :func:`vitviz.open_image` takes it; None for that of the preprocessing.
 
     Raises:
         DataError: the folder, its classes or their images are missing, or the images would not fit in memory.
@@ -103,6 +103,7 @@ def read_image_folder(
     # All images of a folder share one input size, so that they can be stacked.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
 
+    color_profile = color_profile or preprocessing.color_profile
     # The array is filled image by image, since a list of images would double the memory.
     images = torch.empty(len(files), channels, height, width, dtype=torch.uint8)
 

@@ -71,7 +71,7 @@ def train(
             snapshots without their run; or the compact state is missing, damaged or of another network.
     """
     side, patch = config.image_size, config.patch_size
-    plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
+    plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash", color_profile=config.color_profile)
     # The smaller set first, so that a missing folder is reported sooner.
     test = read_image_folder(images, "test", plain, patch, patch)
     data = read_image_folder(images, "train", plain, patch, patch)

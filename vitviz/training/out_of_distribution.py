@@ -133,7 +133,7 @@ def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
 
 
 def read_pictures(
-    folder: Path, preprocessing: Preprocessing, patch_height: int, patch_width: int, color_profile: str = "apply"
+    folder: Path, preprocessing: Preprocessing, patch_height: int, patch_width: int, color_profile: str | None = None
 ) -> torch.Tensor:
     """Every picture below a folder, brought to the model's input size: ``"image channel height width"``, uint8.
 
@@ -144,6 +144,7 @@ def read_pictures(
     paths = image_paths(folder.rglob("*"), folder)
     if not paths:
         raise DataError(f"{folder}: no image in it; expected pictures")
+    color_profile = color_profile or preprocessing.color_profile
     opened = (open_image(path, str(path), color_profile=color_profile) for path in paths)
     return stack_pictures(opened, preprocessing, patch_height, patch_width)
 

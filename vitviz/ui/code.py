@@ -80,10 +80,12 @@ def _opening(source: ViewSource) -> list[str]:
 
 
 def _analyze_arguments(source: ViewSource) -> str:
-    """Model, fit and resolution; the resolution is the one that the picture's shape led to."""
+    """Model, fit and resolution, the one that the picture's shape led to, and how the picture is read."""
     resolution = "" if source.origin.resolution is None else f", resolution={source.origin.resolution}"
-    white = source.origin.upload.white
-    return f"model, fit={_text(_fit(source))}{resolution}" + f", value_range=(0, {white})" * (white is not None)
+    upload, profile = source.origin.upload, source.analysis.model.preprocessing.color_profile
+    reading = f", value_range=(0, {upload.white})" * (upload.white is not None)
+    reading += f", color_profile={_text(upload.color_profile)}" * (upload.color_profile != profile)
+    return f"model, fit={_text(_fit(source))}{resolution}{reading}"
 
 
 def _picture(upload: Upload) -> str:

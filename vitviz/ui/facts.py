@@ -24,6 +24,7 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, LayerNumber, Number, Parameter
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
+from vitviz.images.colours import CONVERTED
 from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
@@ -161,6 +162,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         },
         "card": [[visible(name), visible(str(value))] for name, value in card.items()],
         "assumptions": _assumptions(model),
+        "color_profile": model.preprocessing.color_profile,
         "steps": None if model.snapshots is None else list(model.snapshots.steps),
         "patch": [config.patch_height, config.patch_width],
         "default_query": None if pools_by_attention(model) else layout.default_query,
@@ -237,6 +239,7 @@ def analysis_facts(
         "pixels": list(pixels or prepared.image.size),
         "box": [float(edge) for edge in prepared.geometry.resized(*prepared.image.size).box],
         "assumptions": visible("; ".join(prepared.assumptions)),
+        "is_converted": any(sentence.startswith(CONVERTED) for sentence in prepared.assumptions),
         "rows": layout.grid_height,
         "columns": layout.grid_width,
         "prefix": list(layout.prefix),

@@ -35,7 +35,14 @@ from vitviz.weights.formats.names import is_weight_file
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The picture and input with which the page opens.
-FIRST_INPUT: dict[str, Any] = {"picture": View().picture, "frame": None, "white": None, "fit": None, "resolution": None}
+FIRST_INPUT: dict[str, Any] = {
+    "picture": View().picture,
+    "frame": None,
+    "white": None,
+    "color_profile": None,
+    "fit": None,
+    "resolution": None,
+}
 
 
 class Handlers:
@@ -115,11 +122,11 @@ class Handlers:
         view, changes = normalize_input(view, model)
         notes += changes
         try:
-            view, upload, changes = self._frame(view, self.service.pictures.upload(view.picture), report)
+            view, upload, changes = self._frame(view, model, self.service.pictures.upload(view.picture), report)
             notes += changes
         except VitvizError as error:
             notes.append(sentence(error))
-            view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None)
+            view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None, color_profile=None)
             upload = self.service.pictures.upload(view.picture)
         try:
             uid, analysis = self._analyzed(view, model, upload, report)
@@ -141,7 +148,7 @@ class Handlers:
         upload = upload_of(request["upload"], "upload") if is_new else None
         model = self._model(view, report)
         view, notes = normalize_input(view, model)
-        view, upload, changes = self._frame(view, upload or self.service.pictures.upload(view.picture), report)
+        view, upload, changes = self._frame(view, model, upload or self.service.pictures.upload(view.picture), report)
         notes += changes
         if is_new:
             view, changes = self._uncropped(view, model, upload, report)
@@ -159,17 +166,18 @@ class Handlers:
             "notes": [*notes, *changes],
         }
 
-    def _frame(self, view: View, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
+    def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
         if not is_clip(upload.path):
-            return replace(view, frame=None), upload._replace(white=view.white), []
+            color_profile = view.color_profile or model.preprocessing.color_profile
+            return replace(view, frame=None), upload._replace(white=view.white, color_profile=color_profile), []
         report(ProgressReport("Reading the clip"))
         last = self.service.uploaded.clip(upload, report_queue(report)).frames - 1
         frame, notes = view.frame or 0, []
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last
-        return replace(view, frame=frame, white=None), upload._replace(frame=frame), notes
+        return replace(view, frame=frame, white=None, color_profile=None), upload._replace(frame=frame), notes
 
     def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
         """A view of a new picture, whole if the model's own crop hides most of it; and notes of changes."""

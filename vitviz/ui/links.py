@@ -23,7 +23,9 @@ from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOK
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_ENTRIES = 2**16, 200
 # The values that stand for None, by field, and for the default model.
-DEFAULT_WORDS = {"step": "last", "frame": "none", "white": "format", "fit": "own", "resolution": "trained"}
+DEFAULT_WORDS = {
+    "step": "last", "frame": "none", "white": "format", "color_profile": "own", "fit": "own", "resolution": "trained",
+}  # fmt: skip
 START = "start"
 # The keys of the fields of a page beside its views, with the fields' types.
 PAGE_FIELDS = {
@@ -360,6 +362,7 @@ _INPUT_READERS: dict[str, Callable[[str], Any]] = {
     "picture": lambda text: f"picture:{text}",
     "frame": lambda text: None if text == DEFAULT_WORDS["frame"] else _integer(text),
     "white": lambda text: None if text == DEFAULT_WORDS["white"] else _integer(text),
+    "color_profile": lambda text: None if text == DEFAULT_WORDS["color_profile"] else text,
     "fit": lambda text: None if text == DEFAULT_WORDS["fit"] else text,
     "resolution": lambda text: OLD_RESOLUTIONS.get(
         text, None if text == DEFAULT_WORDS["resolution"] else _integer_or_word(text)

@@ -8,12 +8,11 @@ import secrets
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradio.processing_utils import hash_file
 
 from vitviz.errors.kinds import ImageError
-from vitviz.images.sources import ValueRange
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
@@ -31,17 +30,20 @@ class Upload(NamedTuple):
         name: the visitor's name of it.
         frame: index in a clip; None for a picture.
         white: the value of white in the file; None for that of its format.
+        color_profile: as :func:`vitviz.open_image` takes it.
     """
 
     path: Path
     name: str
     frame: int | None = None
     white: int | None = None
+    color_profile: str = "apply"
 
     @property
-    def value_range(self) -> ValueRange | None:
-        """As :func:`vitviz.open_image` takes it."""
-        return None if self.white is None else (0, self.white)
+    def reading(self) -> dict[str, Any]:
+        """Options of :func:`vitviz.open_image`."""
+        value_range = None if self.white is None else (0, self.white)
+        return {"value_range": value_range, "color_profile": self.color_profile}
 
 
 class Pictures:
@@ -62,7 +64,7 @@ class Pictures:
         content_hash = hash_file(upload.path)
         with self._lock:
             key = self._ids.setdefault(content_hash, secrets.token_urlsafe(16))
-            self._uploads[key] = upload._replace(frame=None, white=None)
+            self._uploads[key] = Upload(upload.path, upload.name)
             self._uploads.move_to_end(key)
             if len(self._uploads) > MAX_KEPT:
                 oldest, _ = self._uploads.popitem(last=False)

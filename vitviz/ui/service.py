@@ -159,7 +159,7 @@ class AnalysisService:
             LimitError: the analysis would need too much memory.
         """
         settings, example = settings or InputSettings(), example_of(upload)
-        shared_key = None if example is None else (choice, example, upload.white, settings)
+        shared_key = None if example is None else (choice, example, upload.white, upload.color_profile, settings)
         cached = self.cache.find(shared_key)
         if cached is not None and cached[1].model is model:
             return cached

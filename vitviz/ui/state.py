@@ -14,6 +14,7 @@ from vitviz.attribution.methods import ClassTarget, Parameter
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
+from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
 from vitviz.ui.arguments import fields as object_fields
@@ -37,7 +38,7 @@ OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
 ANYTHING = Bounds()
 # The fields of a view that its analysis depends on; the others are about the map.
-INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "fit", "resolution")
+INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class View:
         probe_parameters: the probe's parameters, as the method's.
         frame: index in a clip, from 0; None for a picture.
         white: the value of white in a picture of 16 bits, whose black is 0; None for that of its format.
+        color_profile: as :func:`vitviz.analyze` takes it.
 
     Raises:
         MethodError: a field is not legal for any model.
@@ -79,6 +81,7 @@ class View:
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
     frame: int | None = None
     white: int | None = None
+    color_profile: str | None = None
 
     def __post_init__(self) -> None:
         if not is_model(self.model):
@@ -92,6 +95,8 @@ class View:
             number("frame", self.frame, 0, MAX_FRAME, whole=True)
         if self.white is not None:
             number("white", self.white, 1, MAX_WHITE, whole=True)
+        if self.color_profile is not None:
+            word("color_profile", self.color_profile, COLOR_PROFILES)
         if self.fit is not None:
             word("fit", self.fit, FITS)
         if self.resolution not in (None, NATIVE):

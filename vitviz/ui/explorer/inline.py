@@ -73,7 +73,7 @@ def explore(
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str = "apply",
+    color_profile: str | None = None,
     column: str = COLUMN,
     storage: str | None = None,
     max_bytes: int = MAX_BYTES,

@@ -132,7 +132,7 @@ class UploadedPictures:
         self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
     ) -> OpenPicture | ExamplePicture:
         if upload.path.parent == resources("assets"):
-            return ExamplePicture(open_image(upload.path, upload.name, value_range=upload.value_range))
+            return ExamplePicture(open_image(upload.path, upload.name, **upload.reading))
         with self._reading.turn(waiting):
             unopened = stack.enter_context(self._unopened(upload))
         is_large = unopened.pixels > LARGE_PIXELS
@@ -141,7 +141,7 @@ class UploadedPictures:
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
-            return isolation.unopened_picture(self.worker, upload.path, upload.name, upload.value_range)
+            return isolation.unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
         return isolation.unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:

@@ -15,7 +15,7 @@ function onAnotherGrid() {
 function choosePicture(picture) {
   const { target } = activeView().parameters;
   // The target may keep a patch of another picture.
-  store.patchView(active, { picture, frame: null, white: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
+  store.patchView(active, { picture, frame: null, white: null, color_profile: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
 }
 
 /** Another fit or resolution. */

@@ -22,6 +22,10 @@ class Source {
     find("resolution").onchange = () => chooseInput({ resolution: resolutionOf(find("resolution").value) });
     find("pixels").onchange = () => find("pixels").value && chooseInput({ resolution: Number(find("pixels").value) });
     find("white").onchange = () => store.patchView(active, { white: Number(find("white").value) || null });
+    find("stored-colours").onchange = () => {
+      const choice = find("stored-colours").checked ? "ignore" : "apply";
+      store.patchView(active, { color_profile: choice === this.model.color_profile ? null : choice });
+    };
     find("cropped").querySelector("button").onclick = () => chooseInput({ fit: UNCROPPED_FIT });
     find("clip-frame").oninput = () => store.patchView(active, { frame: Number(find("clip-frame").value) });
     find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
@@ -119,6 +123,8 @@ class Source {
     find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
     find("pixels").step = model.patch[0];
     find("white").value = view.white ?? "";
+    find("stored-colours").checked = (view.color_profile ?? model.color_profile) === "ignore";
+    find("stored").hidden = !facts.is_converted && !find("stored-colours").checked;
     const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
     const { rows, columns } = facts, [high, wide] = model.patch;
     const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;

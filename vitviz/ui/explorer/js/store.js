@@ -1,7 +1,7 @@
 // The state of the page, from which everything is drawn, and the requests to the server that it leads to.
 
 // The fields of a view that its analysis depends on; the others are about the map.
-const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "fit", "resolution"];
+const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution"];
 const MAX_PINS = 6;
 // Analyses that the page can show again without a request.
 const MAX_ANALYSES = 8;
