@@ -20,7 +20,16 @@ from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.links import PAGE_FIELDS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_KEYS, print_link, read_link
+from vitviz.ui.links import (
+    DEFAULT_WORDS,
+    PAGE_FIELDS,
+    PARAMETER,
+    PROBE_PARAMETER,
+    SECOND,
+    TARGET_KEYS,
+    print_link,
+    read_link,
+)
 from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
@@ -160,7 +169,7 @@ def test_the_page_of_links_has_every_word() -> None:
     rows = re.findall(r"^\| (`.+?`) \|(.+?)\|", text, re.MULTILINE)
     words = {word for cell, _ in rows for word in re.findall(r"`([^`]+)`", cell)}
     expected = {*PAGE_FIELDS, *TARGET_KEYS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
-    expected |= {"model", "own", "step", "example", "picture", "frame", "white", "fit", "resolution", "method", "probe"}
+    expected |= {"model", "own", "example", "picture", *DEFAULT_WORDS, "method", "probe"}
     assert words == expected | {"pins", "heads-off", "patches-off", "p.target"}
     values = {cell.strip("`"): set(re.findall(r"`([^`]+)`", value)) for cell, value in rows}
     assert values["layout"] == set(LAYOUTS) and values["panel"] == set(PANELS) - {""}
