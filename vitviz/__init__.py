@@ -8,14 +8,23 @@ analysis.predictions(5)
 analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.png")
 """
 
+import typing as _typing
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from vitviz import attention as attention
+    from vitviz import attribution as attribution
+    from vitviz import datasets as datasets
+    from vitviz import errors as errors
     from vitviz import evaluation as evaluation
+    from vitviz import images as images
+    from vitviz import metrics as metrics
+    from vitviz import models as models
+    from vitviz import training as training
     from vitviz import ui as ui
+    from vitviz import visualization as visualization
+    from vitviz import weights as weights
     from vitviz.analysis.analysis import Analysis, Prediction
     from vitviz.analysis.batches import FailedAnalysis, analyze_batch
     from vitviz.analysis.costs import Cost
@@ -129,15 +138,19 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> _Any:
-    """A public name, or a subpackage such as ``vitviz.evaluation``, imported when it is first used."""
-    if name in _MODULES:
-        value = getattr(_import_module(_MODULES[name]), name)
-        globals()[name] = value
-        return value
-    if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))
-    return _import_module(f"{__name__}.{name}")
+# Hidden from type checkers, to which every name would exist.
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """A public name, or a subpackage such as ``vitviz.evaluation``, imported when it is first used."""
+        if name in _MODULES:
+            value = getattr(_import_module(_MODULES[name]), name)
+            globals()[name] = value
+            return value
+        if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
+            attributes = _import_module("vitviz.errors.attributes")
+            raise attributes.unknown_attribute(_import_module(__name__), __name__, name)
+        return _import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -15,16 +15,8 @@ from vitviz import METHODS, AttentionTrace, TokenLayout, TokenMap, VisionTransfo
 from vitviz.attention.layout import Query
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
-from vitviz.attribution.methods import (
-    Choice,
-    ClassTarget,
-    HeadNumber,
-    LayerNumber,
-    Method,
-    Number,
-    Parameter,
-    TokenQuery,
-)
+from vitviz.attribution.methods import Method
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.models.targets import class_target
 

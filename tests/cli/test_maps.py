@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.support.commands import Capture, command_of, same_pixels, write_transformers
 from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import logits_of

@@ -143,7 +143,7 @@ def check_value(name: str, value: object) -> object:
 
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
-    from vitviz.attribution.methods import ClassTarget
+    from vitviz.attribution.parameters import ClassTarget
     from vitviz.ui import arguments, links, state
     from vitviz.weights import parse_overrides
 

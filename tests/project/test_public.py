@@ -44,7 +44,7 @@ def test_all_is_sorted_without_doubles() -> None:
 
 
 def test_type_checkers_see_what_is_imported_on_first_use() -> None:
-    [block] = [node for node in parsed(Path(vitviz.__file__)).body if isinstance(node, ast.If)]
+    block = next(node for node in parsed(Path(vitviz.__file__)).body if isinstance(node, ast.If))
     statements = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.module != "vitviz"]
     stated = {alias.name: node.module for node in statements for alias in node.names}
     assert stated == vitviz._MODULES and stated.keys() == set(vitviz.__all__) <= set(dir(vitviz))
@@ -200,9 +200,8 @@ def test_every_function_that_the_documents_call_exists(imports: Imports) -> None
 
 
 def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> None:
-    with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'") as caught:
+    with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'; did you mean 'load'"):
         vitviz.laod  # noqa: B018
-    assert (caught.value.name, caught.value.obj) == ("laod", vitviz)
     assert not hasattr(vitviz, "_secret") and not hasattr(vitviz, "gone")
 
 

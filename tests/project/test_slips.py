@@ -94,6 +94,56 @@ def test_every_sentence_says_what_was_found_and_what_is_expected() -> None:
         assert any(word in sentence for word in says), code
 
 
+# Names that something lacks, and how the answer ends.
+ATTRIBUTES = [
+    ("analysis.gradcam()", "; did you mean 'grad_cam'?"),
+    ("analysis.predict()", "; did you mean 'predictions'?"),
+    ("analysis.overlay()", ": expected analysis.rollout().overlay(…)"),
+    ("analysis.labels", ": expected analysis.model.labels"),
+    ("analysis.weights(0)", ": expected analysis.trace.weights(…)"),
+    ("analysis.predictions()[0].score", "; did you mean 'probability'?"),
+    ("model.eval()", ": its network is in evaluation mode already; vitviz.analyze(image, model) runs it"),
+    ("model.cuda()", ": expected model.to('cuda')"),
+    ("model.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
+    ("model.device", ": expected model.network.device"),
+    ("model.named_parameters()", ": expected model.network.named_parameters(…)"),
+    ("model.num_heads", "; did you mean model.network.config.heads?"),
+    ("heatmap.cpu()", ": expected heatmap.values.cpu(…)"),
+    ("heatmap.resize(90)", "; did you mean 'resized'?"),
+    ("analysis.attention_sheet().overlay()", ": expected sheet[layer][head].overlay(…)"),
+    ("analysis.trace.rollout()", ": expected vitviz.attribution.rollout(…)"),
+    ("vitviz.rollout(photo)", ": expected vitviz.analyze(image, model).rollout(…)"),
+    ("vitviz.probe(analysis)", ": expected vitviz.evaluation.probes.probe(…)"),
+    ("vitviz.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
+    ("vitviz.analyse(photo, model)", "; did you mean 'analyze'?"),
+    ("vitviz.METHODS.gradcam", "; did you mean METHODS['grad_cam']?"),
+    ("analysis.layer_index(0)", ": expected analysis.trace.layer_index(…)"),
+    ("analysis.zzz", "'Analysis' object has no attribute 'zzz'"),
+    ("model._repr_markdown_()", "'Model' object has no attribute '_repr_markdown_'"),
+]
+
+
+@pytest.mark.parametrize(("code", "answer"), ATTRIBUTES, ids=[code for code, _ in ATTRIBUTES])
+def test_an_unknown_attribute_is_an_error_that_says_where_the_name_is(
+    names: dict[str, Any], code: str, answer: str
+) -> None:
+    with pytest.raises(AttributeError) as caught:
+        eval(code, names)
+    assert str(caught.value).endswith(answer)
+
+
+def test_a_property_that_fails_says_so_itself(names: dict[str, Any]) -> None:
+    broken = replace(names["model"])
+    object.__setattr__(broken, "network", None)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'parameters'"):
+        broken.nbytes  # noqa: B018
+
+
+def test_a_model_is_not_called_and_says_what_to_do(names: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"vitviz\.analyze\(image, model\) runs it"):
+        names["model"](names["analysis"].prepared.pixels)
+
+
 @pytest.mark.parametrize(("code", "meant"), ACCEPTED, ids=[code for code, _ in ACCEPTED])
 def test_an_unambiguous_variant_is_accepted(names: dict[str, Any], code: str, meant: str) -> None:
     found, expected = eval(code, names), eval(meant, names)

@@ -325,6 +325,23 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     ),
     # What is no checkpoint or device.
     ('vitviz.load("")', CheckpointError, f"'': {NO_CHECKPOINT}{LISTED}"),
+    (
+        "vitviz.load(model.network.state_dict())",
+        CheckpointError,
+        "a dictionary, such as a state dict: it names no architecture; expected its module, vitviz.load(module) after "
+        "module.load_state_dict(…), or its file, after torch.save(…, 'model.pth')",
+    ),
+    (
+        "vitviz.load(type(model.network))",
+        CheckpointError,
+        "the class VisionTransformer: expected a module made of it, with weights, in evaluation mode",
+    ),
+    (
+        "analysis.relevance(class_idx=3)",
+        MethodError,
+        "relevance has no parameter 'class_idx': expected 'target', 'query', 'start_layer' or 'end_layer'; "
+        "did you mean 'target'?",
+    ),
     ("vitviz.load(None)", CheckpointError, f"None: {NO_CHECKPOINT}{LISTED}"),
     (
         'vitviz.load("hf-hub:google/owl-eye")',

@@ -24,7 +24,7 @@ import vitviz
 from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
-from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
+from vitviz.attribution.parameters import ClassTarget, LayerNumber, TokenQuery
 from vitviz.images.clips import read_frame
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link

@@ -13,7 +13,7 @@ from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
 from vitviz import METHODS
 from vitviz.attention.layout import PATCHES, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link

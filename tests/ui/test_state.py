@@ -14,7 +14,7 @@ from tests.support.page_states import FAST, STEPS, is_legal
 from tests.support.visits import Make
 from vitviz import METHODS
 from vitviz.attention.layout import PATCHES
-from vitviz.attribution.methods import Choice, Number
+from vitviz.attribution.parameters import Choice, Number
 from vitviz.errors.kinds import MethodError
 from vitviz.ui.facts import method_facts, model_facts
 from vitviz.ui.links import print_link, read_link

@@ -10,20 +10,25 @@ from typing import Any
 import torch
 
 from vitviz.analysis.card import card
+from vitviz.analysis.methods import MethodMaps
 from vitviz.attention.layout import Query
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import without_autocast
+from vitviz.attention.softmax import HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
+from vitviz.attribution.attention import Direction
 from vitviz.attribution.exclusion import Exclude
-from vitviz.attribution.methods import record_and_arguments
+from vitviz.attribution.methods import MethodName, record_and_arguments
+from vitviz.attribution.propagation import Reference
 from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
-from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
+from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfulness
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
@@ -36,7 +41,7 @@ from vitviz.weights.detector import energy, features_of
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(AttributeAdvice):
     """A class and its probability, in [0, 1]."""
 
     label: str
@@ -50,7 +55,7 @@ def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, un
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(MethodMaps, AttributeAdvice):
     """One image encoded by one model, made by :func:`vitviz.analyze`.
 
     It can be pickled and copied; its cached gradients are left out.
@@ -165,20 +170,20 @@ class Analysis:
     @named_arguments(MethodError, _unknown_parameter_message)
     def map(
         self,
-        method: str,
+        method: MethodName,
         *,
         target: TargetChoice = None,
         query: Query | None = None,
         layer: int | None = None,
-        head: int | str | None = None,
-        direction: str | None = None,
+        head: int | HeadFusion | None = None,
+        direction: Direction | None = None,
         mass: float | None = None,
-        head_fusion: str | None = None,
+        head_fusion: HeadFusion | None = None,
         discard_ratio: float | None = None,
         residual_weight: float | None = None,
         start_layer: int | None = None,
         end_layer: int | None = None,
-        reference: str | None = None,
+        reference: Reference | None = None,
         exclude: Exclude = None,
         most_patches: int | None = None,
         steps: int | None = None,
@@ -241,44 +246,7 @@ class Analysis:
             return self._heatmap(record.compute(self._required(record, choice), **parameters, **reporting))
 
     @named_arguments(MethodError)
-    def attention(
-        self,
-        layer: int = -1,
-        head: int | str = "mean",
-        query: Query | None = None,
-        direction: str = "row",
-        exclude: Exclude = None,
-    ) -> Heatmap:
-        """One token's attention in one layer, as :func:`vitviz.attribution.attention`."""
-        return self.map("attention", layer=layer, head=head, query=query, direction=direction, exclude=exclude)
-
-    @named_arguments(MethodError)
-    def rollout(
-        self,
-        head_fusion: str = "mean",
-        discard_ratio: float = 0.0,
-        residual_weight: float = 0.5,
-        start_layer: int = 0,
-        query: Query | None = None,
-        reference: str | None = None,
-        exclude: Exclude = None,
-        end_layer: int = -1,
-    ) -> Heatmap:
-        """Attention followed through the layers, as :func:`vitviz.attribution.rollout`."""
-        return self.map(
-            "rollout",
-            head_fusion=head_fusion,
-            discard_ratio=discard_ratio,
-            residual_weight=residual_weight,
-            start_layer=start_layer,
-            query=query,
-            reference=reference,
-            exclude=exclude,
-            end_layer=end_layer,
-        )
-
-    @named_arguments(MethodError)
-    def attention_sheet(self, query: Query | None = None, direction: str = "row") -> Sheet:
+    def attention_sheet(self, query: Query | None = None, direction: Direction = "row") -> Sheet:
         """One token's attention in every layer (outer list) and head (inner list)."""
         return Sheet(
             [self._heatmap(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
@@ -290,7 +258,7 @@ class Analysis:
         maps: Mapping[str, Heatmap],
         target: TargetChoice = None,
         *,
-        metrics: Iterable[str] = tuple(METRICS),
+        metrics: Iterable[MetricName] = METRIC_NAMES,
         seed: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> dict[str, dict[str, Curve]]:

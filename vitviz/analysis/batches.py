@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import torch
@@ -19,18 +19,20 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.memory import enough_memory
-from vitviz.attention.precision import without_autocast
-from vitviz.attribution.methods import record_and_arguments
+from vitviz.attention.precision import Precision, without_autocast
+from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
-from vitviz.images.preprocessing import PreparedImage
+from vitviz.images.colours import ColorProfile
+from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, origin
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
 # Batches of images that are opened and prepared before they are encoded.
 BATCHES_AHEAD = 2
-ON_ERROR = ("raise", "skip", "keep")
+OnError = Literal["raise", "skip", "keep"]
+ON_ERROR: tuple[OnError, ...] = get_args(OnError)
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,15 @@ class FailedAnalysis:
 def analyze_batch(
     images: Iterable[ImageSource | Row],
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     batch_size: int = 8,
     on_error: Literal["raise", "skip"] = "raise",
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     workers: int = 2,
@@ -69,15 +71,15 @@ def analyze_batch(
 def analyze_batch(
     images: Iterable[ImageSource | Row],
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     batch_size: int = 8,
     on_error: Literal["keep"],
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     workers: int = 2,
@@ -88,15 +90,15 @@ def analyze_batch(
 def analyze_batch(
     images: Iterable[ImageSource | Row],
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     batch_size: int = 8,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     workers: int = 2,
@@ -247,7 +249,7 @@ class BatchQueue:
 
 
 @without_autocast()
-def map_batch(analyses: Sequence[Analysis], method: str, **parameters: Any) -> list[Heatmap]:
+def map_batch(analyses: Sequence[Analysis], method: MethodName, **parameters: Any) -> list[Heatmap]:
     """The same map of several analyses by one model, computed together if the method can do that.
 
     Args:

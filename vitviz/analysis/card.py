@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import VitvizError
 
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
 
 # The card shows the first of these maps that the model can have.
-CARD_METHODS = ("rollout", "attention")
+CARD_METHODS: tuple[MethodName, ...] = ("rollout", "attention")
 SIDE_PX, JPEG_QUALITY, PREDICTION_COUNT = 420, 88, 5
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.precision import type_of
+from vitviz.attention.precision import Precision, type_of
 from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import integer
 from vitviz.models.capture import ModuleConfig
@@ -46,7 +46,7 @@ class Cost:
         return self.trace_bytes + self.working_bytes
 
 
-def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage: str | None = None) -> Cost:
+def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage: Precision | None = None) -> Cost:
     """The cost of analysing a batch of images; an estimate for a captured module, whose layers are not known.
 
     Args:
@@ -75,7 +75,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
     return Cost(layout.token_count, batch * trace, working, batch * _image_flops(config, layout))
 
 
-def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, storage: str | None) -> Cost:
+def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, storage: Precision | None) -> Cost:
     """The cost for a captured module, which encodes one image after the other.
 
     The trace is counted exactly; the forward pass is taken for that of a usual Vision Transformer.

@@ -13,13 +13,13 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory, to_device
-from vitviz.attention.precision import type_of, without_autocast
+from vitviz.attention.precision import Precision, type_of, without_autocast
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe
-from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.opening import open_image
-from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
+from vitviz.images.preprocessing import FITS, Fit, PreparedImage, Preprocessing, Sized
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
 from vitviz.models.network import Encoding
 from vitviz.progress import Progress
@@ -42,15 +42,15 @@ class Encoder:
     """
 
     model: Model
-    fit: str | None = None
+    fit: Fit | None = None
     resolution: int | None = None
-    storage: str | None = None
+    storage: Precision | None = None
     keep_bytes: int = KEEP_BYTES
     max_bytes: int = MAX_BYTES
     forward: Callable[..., Encoding] | None = None
     value_range: ValueRange | None = None
     column: str = COLUMN
-    color_profile: str | None = None
+    color_profile: ColorProfile | None = None
 
     def __post_init__(self) -> None:
         _check_model(self.model)
@@ -172,13 +172,13 @@ def check_order(function: str, first: object, second: object) -> None:
 def analyze(
     image: ImageSource | Row,
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     report: Callable[[Progress], None] | None = None,
@@ -224,13 +224,13 @@ def analyze(
 def cost(
     image: ImageSource | Row,
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
 ) -> Cost:
     """The memory and computation that :func:`analyze` needs, by formula; the model does not run.
 

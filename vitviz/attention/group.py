@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES, DEVICE_CHUNK_BYTES, HEAD_FUSIONS, weights_in_chunks
+from vitviz.attention.softmax import CHUNK_BYTES, DEVICE_CHUNK_BYTES, HEAD_FUSIONS, HeadFusion, weights_in_chunks
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.errors.arguments import word
 
@@ -46,7 +46,7 @@ class TraceGroup:
             queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums, _max_bytes(keys)
         )
 
-    def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
+    def fused_in_chunks(self, layer: int, fusion: HeadFusion = "mean", rows: slice = slice(None)) -> Chunks:
         """As :meth:`weights_in_chunks`, with the heads fused: ``"image query key"``.
 
         Raises:
@@ -54,7 +54,7 @@ class TraceGroup:
         """
         return self._fused(layer, HEAD_FUSIONS[word("head fusion", fusion, HEAD_FUSIONS)], rows)
 
-    def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
+    def fused(self, layer: int, fusion: HeadFusion = "mean") -> torch.Tensor:
         """The fused attention weights of all query tokens, ``"image query key"``.
 
         Raises:

@@ -167,6 +167,11 @@ class TokenLayout:
             return "the CLS token" if name == "cls" else f"the {name} token" if name == "distillation" else name
         return "patch ({}, {})".format(*self.cell(index))
 
+    def query_name(self, query: Query) -> str:
+        """The name in captions, which says of a patch's bare number what it counts: ``"patch (2, 3) = token 16"``."""
+        number = integer_or_none(query)
+        return self.name(query) + (f" = token {number}" if number is not None and number >= self.prefix_count else "")
+
     def cell(self, index: int) -> tuple[int, int]:
         """The ``(row, column)`` of a patch's token index.
 

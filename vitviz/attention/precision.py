@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Literal
 
 import torch
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+Precision = Literal["float32", "bfloat16", "float16"]
+PRECISIONS: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 

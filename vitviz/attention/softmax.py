@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,8 @@ from vitviz.errors.arguments import integer_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 
-HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+HeadFusion = Literal["mean", "max", "min"]
+HEAD_FUSIONS: dict[HeadFusion, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 # Fusions that select one head's number, so that they commute with the logarithm.
 ORDER_FUSIONS = ("max", "min")
 # Two buffers of this size and the keys of a layer fit into the second-level caches of two CPU cores.
@@ -122,7 +124,7 @@ def weights_in_chunks(
 
 
 def fused_in_chunks(
-    fusion: str,
+    fusion: HeadFusion,
     queries: torch.Tensor,
     keys: torch.Tensor,
     scale: float,
@@ -231,7 +233,7 @@ cuDNN's kernel is left out: it takes twice the time to start where it returns su
 """
 
 
-def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = None) -> torch.Tensor:
+def fuse_heads(weights: torch.Tensor, fusion: HeadFusion, into: torch.Tensor | None = None) -> torch.Tensor:
     """Fuse heads, ``"head ..."`` to ``"..."``, by mean, max or min; the result goes into ``into`` if it is given.
 
     Raises:
@@ -241,7 +243,7 @@ def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = N
     return HEAD_FUSIONS[fusion](weights, 0, out=into)
 
 
-def one_head(weights: torch.Tensor, head: int | str) -> tuple[torch.Tensor, str]:
+def one_head(weights: torch.Tensor, head: int | HeadFusion) -> tuple[torch.Tensor, str]:
     """One head, ``"head ..."`` to ``"..."``, or the fusion of all; and its name in captions.
 
     Args:

@@ -16,6 +16,7 @@ from vitviz.attention.memory import empty, to_device, without_neighbours
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
+    HeadFusion,
     attention_weights,
     fuse_heads,
     fused_in_chunks,
@@ -24,6 +25,7 @@ from vitviz.attention.softmax import (
 )
 from vitviz.attention.weights import Attentions, Grid, checked_weights, layout_of, without_keys
 from vitviz.errors.arguments import instance, word
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
 
 Chunks = Iterable[tuple[slice, torch.Tensor]]
@@ -31,7 +33,7 @@ _SoftmaxInputs = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, s
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionTrace:
+class AttentionTrace(AttributeAdvice):
     """Queries and keys of every encoder layer for one image.
 
     Memory grows with the number of tokens, not with its square. Any attention row, column or matrix is recomputed
@@ -270,7 +272,7 @@ class AttentionTrace:
             return iter([(slice(start, end), self.weights(layer)[:, start:end])])
         return weights_in_chunks(*self._softmax_inputs(self.layer_index(layer), rows))
 
-    def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
+    def fused(self, layer: int, fusion: HeadFusion = "mean") -> torch.Tensor:
         """The attention weights of one layer with its heads fused: ``"query key"``. Read-only.
 
         Raises:
@@ -279,7 +281,7 @@ class AttentionTrace:
         layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
         return self._fuse(layer, fusion) if matrices is None else matrices[layer]
 
-    def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
+    def fused_in_chunks(self, layer: int, fusion: HeadFusion = "mean", rows: slice = slice(None)) -> Chunks:
         """As :meth:`fused`, in chunks: a slice of query tokens and their ``"query key"``. Read-only.
 
         Raises:
@@ -293,7 +295,7 @@ class AttentionTrace:
         start, end, _ = rows.indices(self.layout.token_count)
         return [(slice(start, end), matrices[layer][start:end])]
 
-    def cached_fused(self, fusion: str = "mean") -> Sequence[torch.Tensor] | None:
+    def cached_fused(self, fusion: HeadFusion = "mean") -> Sequence[torch.Tensor] | None:
         """:meth:`fused` of every layer, computed once; None if they do not fit into ``keep_bytes``.
 
         Raises:
@@ -357,7 +359,7 @@ class AttentionTrace:
             pooled = pooled / pooled.sum(-1, keepdim=True)
         return replace(self, bias=bias, pooled=pooled, known_log_sums={}, keep_bytes=0)
 
-    def _fuse_all(self, fusion: str) -> list[torch.Tensor]:
+    def _fuse_all(self, fusion: HeadFusion) -> list[torch.Tensor]:
         if self.keys.is_cpu:
             return [self._fuse(layer, fusion) for layer in range(self.layers)]
         # Few large kernels: the heads of all layers side by side.
@@ -367,7 +369,7 @@ class AttentionTrace:
         fuse = HEAD_FUSIONS[fusion]
         return list(torch.cat([fuse(part.unflatten(0, (-1, self.heads)), 1) for _, part in chunks], 1))
 
-    def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
+    def _fuse(self, layer: int, fusion: HeadFusion) -> torch.Tensor:
         if self.stored_weights:
             return fuse_heads(self.weights(layer), fusion)
         count = self.layout.token_count

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 
 from vitviz.attention.layout import Query, numbered
-from vitviz.attention.softmax import one_head
+from vitviz.attention.softmax import HeadFusion, one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.exclusion import Exclude, exclude_tokens
 from vitviz.errors.arguments import word
 
-DIRECTIONS = ("row", "column")
+Direction = Literal["row", "column"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def attention(
     trace: AttentionTrace,
     layer: int = -1,
-    head: int | str = "mean",
+    head: int | HeadFusion = "mean",
     query: Query | None = None,
-    direction: str = "row",
+    direction: Direction = "row",
     exclude: Exclude = None,
 ) -> TokenMap:
     """The attention weights of one token in one layer.
@@ -52,7 +55,9 @@ def attention(
     return _map(tokens, trace, layer, head_name, query, direction, exclusion)
 
 
-def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
+def attention_sheet(
+    trace: AttentionTrace, query: Query | None = None, direction: Direction = "row"
+) -> list[list[TokenMap]]:
     """The attention weights of one token in every layer (outer list) and head (inner list).
 
     Parameters, values and errors as in :func:`attention`.
@@ -65,7 +70,7 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
     ]
 
 
-def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: str) -> torch.Tensor:
+def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: Direction) -> torch.Tensor:
     """The weights in one layer, ``"head token"``."""
     word("direction", direction, DIRECTIONS)
     query = trace.layout.default_query if query is None else query
@@ -78,10 +83,10 @@ def _map(
     layer: int,
     head_name: str,
     query: Query | None,
-    direction: str,
+    direction: Direction,
     exclusion: str = "",
 ) -> TokenMap:
-    name = trace.layout.name(trace.layout.default_query if query is None else query)
+    name = trace.layout.query_name(trace.layout.default_query if query is None else query)
     subject = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {head_name}"
     window = "within its window" if trace.is_windowed(layer) else ""

@@ -11,10 +11,11 @@ import torch
 
 from vitviz.attention.group import TraceGroup, groups_of
 from vitviz.attention.layout import Query
+from vitviz.attention.softmax import HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
-from vitviz.attribution.propagation import VIT_EXPLAIN, Step, normalising_step, propagate
+from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
 from vitviz.attribution.threshold import (
     MAX_COPIED_ENTRIES,
@@ -28,12 +29,12 @@ from vitviz.system.threads import in_threads
 
 def rollouts(
     traces: Sequence[AttentionTrace],
-    head_fusion: str = "mean",
+    head_fusion: HeadFusion = "mean",
     discard_ratio: float = 0.0,
     residual_weight: float = 0.5,
     start_layer: int = 0,
     query: Query | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     exclude: Exclude = None,
     end_layer: int = -1,
 ) -> list[TokenMap]:

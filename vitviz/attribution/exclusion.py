@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
-from vitviz.attention.layout import Query
 from vitviz.attention.sinks import outlier_patches, sink_patches
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean, several
 
-Exclude = str | Iterable[Query] | None
+Exclusion = Literal["outliers", "sinks"]
+# Not any iterable of tokens, since a misspelt name is one of strings to a type checker.
+Exclude = Exclusion | list[Any] | tuple[Any, ...] | None
 """A name in :data:`EXCLUSIONS`, a list of tokens, or None for no exclusion."""
 
-EXCLUSIONS: dict[str, tuple[str, Callable[[AttentionTrace], list[int]]]] = {
+EXCLUSIONS: dict[Exclusion, tuple[str, Callable[[AttentionTrace], list[int]]]] = {
     "outliers": ("outlier patches", outlier_patches),
     "sinks": ("sink patches", sink_patches),
 }

@@ -72,7 +72,7 @@ def attention_flow(
             report(Progress(token + 1, len(cell_sizes)))
     shares = torch.from_numpy((flows / flows.sum() / cell_sizes)[cells]).to(trace.dtype)
     grid = f", patches in {cell_grid[0]}×{cell_grid[1]} cells" if len(cell_sizes) < layout.token_count else ""
-    description = f"Attention flow for {layout.name(query)}: {layer_range(layers.start, layers.stop)}{grid}"
+    description = f"Attention flow for {layout.query_name(query)}: {layer_range(layers.start, layers.stop)}{grid}"
     return TokenMap.of_tokens(shares, layout, "share of the flow", description, (0.0, 1.0))
 
 

@@ -17,6 +17,7 @@ from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
     ALL_ROWS,
     VIT_EXPLAIN,
+    Reference,
     RolloutOptions,
     as_map,
     has_left,
@@ -36,7 +37,7 @@ def gradient_rollout(
     residual_weight: float = 0.5,
     start_layer: int = 0,
     query: Query | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     end_layer: int = -1,
 ) -> TokenMap:
     """The share of each patch in a token, along the attention that speaks for a class.
@@ -81,7 +82,7 @@ def gradient_rollout(
     query = gradients.default_query if query is None else query
     active_rows = start_rows(layout, query, options)
     row = start_row(layout, active_rows, precise(gradients.keys[0][:0]))
-    query_name = layout.name(query)
+    query_name = layout.query_name(query)
     if pooled is not None:
         row, active_rows, query_name = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS, POOLING_QUERY
         total = row.sum()

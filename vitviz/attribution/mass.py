@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from vitviz.attention.layout import Query
+from vitviz.attention.softmax import HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.attention import attention
@@ -16,7 +17,11 @@ from vitviz.errors.kinds import MethodError
 
 
 def attention_mass(
-    trace: AttentionTrace, layer: int = -1, head: int | str = "mean", query: Query | None = None, mass: float = 0.6
+    trace: AttentionTrace,
+    layer: int = -1,
+    head: int | HeadFusion = "mean",
+    query: Query | None = None,
+    mass: float = 0.6,
 ) -> TokenMap:
     """The fewest patches that together hold a share of the attention that a token pays to all patches.
 

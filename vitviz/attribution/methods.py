@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.token_map import TokenMap
@@ -19,6 +19,15 @@ from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
+from vitviz.attribution.parameters import (
+    Choice,
+    ClassTarget,
+    HeadNumber,
+    LayerNumber,
+    Number,
+    Parameter,
+    TokenQuery,
+)
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
 from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
@@ -26,92 +35,27 @@ from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
 from vitviz.errors.arguments import no_parameter, word
 from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, did_you_mean, nearest
+from vitviz.errors.tables import html_table, text_table
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
 
-
-@dataclass(frozen=True)
-class Choice:
-    """A parameter with a few named values.
-
-    Args:
-        name: name of the function's argument.
-        title: label of the control.
-        options: pairs of label and value.
-        default: one of the values.
-        help: one line on its effect.
-    """
-
-    name: str
-    title: str
-    options: tuple[tuple[str, str | None], ...]
-    default: str | None
-    help: str
-
-
-@dataclass(frozen=True)
-class Number:
-    """A parameter between two bounds, both included; ``whole`` for whole numbers."""
-
-    name: str
-    title: str
-    minimum: float
-    maximum: float
-    step: float
-    default: float
-    help: str
-    whole: bool = False
-
-
-@dataclass(frozen=True)
-class LayerNumber:
-    """A parameter that is a layer of the model, counted from 0, or from the end as ``-1``.
-
-    ``on_page`` says whether the page has a control for it.
-    """
-
-    name: str
-    title: str
-    default: int
-    help: str
-    on_page: bool = True
-
-
-@dataclass(frozen=True)
-class HeadNumber:
-    """A parameter that is a head of the model, counted from 0, or a fusion of all its heads."""
-
-    name: str
-    title: str
-    default: str
-    help: str
-
-
-@dataclass(frozen=True)
-class TokenQuery:
-    """A parameter that is a token of the model; None stands for the token that ``default_help`` names."""
-
-    name: str
-    title: str
-    help: str
-    default: None = None
-    default_help: str = "cls, or patches where there is none"
-
-
-@dataclass(frozen=True)
-class ClassTarget:
-    """A parameter that is a class of the model, by label or number; None stands for the most probable one."""
-
-    name: str
-    title: str
-    help: str
-    default: None = None
-
-
-Parameter = Choice | Number | LayerNumber | HeadNumber | TokenQuery | ClassTarget
 Requirement = Literal["trace", "gradients", "inputs"]
+MethodName = Literal[
+    "attention",
+    "pooling_attention",
+    "attention_mass",
+    "rollout",
+    "attention_flow",
+    "gradient_rollout",
+    "relevance",
+    "legrad",
+    "grad_cam",
+    "integrated_gradients",
+    "occlusion",
+]
 
 
 @dataclass(frozen=True)
@@ -139,7 +83,7 @@ class Method:
             for the gradient of their pixels; None if it passes none. Determines its memory.
     """
 
-    name: str
+    name: MethodName
     title: str
     requires: Requirement
     compute: Callable[..., TokenMap]
@@ -179,6 +123,40 @@ class Method:
         return NO_CLASSIFIER if self.class_specific and not (config.classes or has_target) else None
 
 
+class MethodTable(dict[MethodName, Method]):
+    """Methods by name, which a notebook shows as a table."""
+
+    def __getitem__(self, name: str) -> Method:
+        return super().__getitem__(cast(MethodName, name))
+
+    def __missing__(self, name: str) -> Method:
+        raise KeyError(f"no method {name!r}: expected {choices(self)}{did_you_mean(name, self)}")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            code = f"; did you mean METHODS[{nearest(name, self)!r}]?" if nearest(name, self) else ""
+            raise AttributeError(f"METHODS has no attribute {name!r}{code}", name=name, obj=None)
+
+    def __repr__(self) -> str:
+        return text_table(row[:2] for row in self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows(), ("name", "method", "parameters", "what its maps show", "source"))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                name,
+                each.title,
+                ", ".join(parameter.name for parameter in each.parameters),
+                each.interpretation,
+                each.citation,
+            )
+            for name, each in self.items()
+        ]
+
+
 _FUSIONS = tuple((fusion, fusion) for fusion in HEAD_FUSIONS)
 _QUERY = TokenQuery("query", "Token", "the token whose attention is shown")
 _TARGET = ClassTarget("target", "Class", "what the map is about")
@@ -203,8 +181,8 @@ _REFERENCE = Choice(
     "rows that sum to 1, or the numbers of a widely copied implementation",
 )
 
-METHODS = {
-    method.name: method
+METHODS = MethodTable(
+    (method.name, method)
     for method in (
         Method(
             "attention",
@@ -350,7 +328,7 @@ METHODS = {
             image_passes="forward",
         ),
     )
-}
+)
 
 
 def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from vitviz.attention.layout import Query, numbered
-from vitviz.attention.softmax import one_head
+from vitviz.attention.softmax import HeadFusion, one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
@@ -31,7 +31,7 @@ def pooling_start(pooled: torch.Tensor | None, query: Query | None, layers: rang
     return pooled
 
 
-def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenMap:
+def pooling_attention(trace: AttentionTrace, head: int | HeadFusion = "mean") -> TokenMap:
     """The attention of the pooling's learned query to each patch of the last layer's output.
 
     The query is not a token. It attends once, after the last layer, and the result is classified.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 
@@ -13,8 +14,9 @@ from vitviz.attention.trace import Chunks
 from vitviz.errors.arguments import number, word
 from vitviz.errors.kinds import MethodError
 
-VIT_EXPLAIN = "vit-explain"
-REFERENCES = (VIT_EXPLAIN,)
+VIT_EXPLAIN: Literal["vit-explain"] = "vit-explain"
+Reference = Literal["vit-explain"]
+REFERENCES: tuple[Reference, ...] = get_args(Reference)
 ALL_ROWS = slice(None)
 
 Matrices = Callable[[int, slice], Chunks]
@@ -45,7 +47,7 @@ class RolloutOptions:
     residual_weight: float
     layers: range
     depth: int
-    reference: str | None = None
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         ratio = number("discard_ratio", self.discard_ratio, lambda ratio: 0 <= ratio < 1, "a number in [0, 1)")

@@ -58,7 +58,7 @@ def relevance(
             per_head.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
         tokens, active_rows = tokens + per_head.mean(0), ALL_ROWS
     layer_text = layer_range(layers.start, layers.stop)
-    query_name = layout.name(query) if pooled is None else POOLING_QUERY
+    query_name = layout.query_name(query) if pooled is None else POOLING_QUERY
     description = f"Relevance for {gradients.target.name} as {query_name} sees it: {layer_text}"
     domain, raised = (0.0, math.inf), has_left(tokens[0], start)
     return TokenMap.of_tokens(tokens[0], layout, "relevance", description, domain, raised)

@@ -12,7 +12,7 @@ import torch
 
 from vitviz.attention.layout import Query, layer_span
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES
+from vitviz.attention.softmax import CHUNK_BYTES, HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude, exclude_tokens
@@ -20,6 +20,7 @@ from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
     ALL_ROWS,
     VIT_EXPLAIN,
+    Reference,
     RolloutOptions,
     Step,
     as_map,
@@ -35,12 +36,12 @@ from vitviz.errors.messages import describe
 
 def rollout(
     trace: AttentionTrace,
-    head_fusion: str = "mean",
+    head_fusion: HeadFusion = "mean",
     discard_ratio: float = 0.0,
     residual_weight: float = 0.5,
     start_layer: int = 0,
     query: Query | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     exclude: Exclude = None,
     end_layer: int = -1,
 ) -> TokenMap:
@@ -82,7 +83,7 @@ def rollout(
 
 def rollout_matrix(
     trace: AttentionTrace,
-    head_fusion: str = "mean",
+    head_fusion: HeadFusion = "mean",
     discard_ratio: float = 0.0,
     residual_weight: float = 0.5,
     start_layer: int = 0,
@@ -114,7 +115,7 @@ class RolloutSetup:
     """
 
     trace: AttentionTrace
-    head_fusion: str
+    head_fusion: HeadFusion
     options: RolloutOptions
     active_rows: slice
     name: str
@@ -124,12 +125,12 @@ class RolloutSetup:
     def of(
         cls,
         trace: AttentionTrace,
-        head_fusion: str,
+        head_fusion: HeadFusion,
         discard_ratio: float,
         residual_weight: float,
         start_layer: int,
         query: Query | None,
-        reference: str | None,
+        reference: Reference | None,
         exclude: Exclude,
         end_layer: int,
     ) -> RolloutSetup:
@@ -144,7 +145,7 @@ class RolloutSetup:
         active_rows = start_rows(trace.layout, query, options)
         if pooled is not None:
             return cls(trace, head_fusion, options, ALL_ROWS, POOLING_QUERY, exclusion)
-        return cls(trace, head_fusion, options, active_rows, trace.layout.name(query), exclusion)
+        return cls(trace, head_fusion, options, active_rows, trace.layout.query_name(query), exclusion)
 
     @cached_property
     def row(self) -> torch.Tensor:
@@ -187,12 +188,12 @@ def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
     return 2 * chunk + discard_bytes(tokens, itemsize)
 
 
-def has_normalised_rows(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> bool:
+def has_normalised_rows(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> bool:
     """Whether the rows of every layer's matrix sum to 1; those of stored weights may be rounded."""
     return head_fusion == "mean" and not options.needs_all_rows and not trace.stored_weights
 
 
-def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
+def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> Step:
     if has_normalised_rows(trace, head_fusion, options):
         return _mixing_step(trace, options.residual_weight)
 

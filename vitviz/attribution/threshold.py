@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from vitviz.attention.memory import empty
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES
+from vitviz.attention.softmax import CHUNK_BYTES, HeadFusion
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.system.threads import in_threads
 
@@ -78,7 +78,7 @@ class FusedMatrix(NamedTuple):
     chunks: Callable[[], Chunks]
 
     @classmethod
-    def of(cls, trace: AttentionTrace, layer: int, fusion: str) -> FusedMatrix:
+    def of(cls, trace: AttentionTrace, layer: int, fusion: HeadFusion) -> FusedMatrix:
         """The fused attention weights of a layer."""
         return cls(
             trace.layout.token_count,

@@ -10,7 +10,7 @@ from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import Parameter
+from vitviz.attribution.parameters import Parameter
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_checkpoint, add_reading, add_resolution, argument_of
 from vitviz.datasets import (
@@ -33,10 +33,12 @@ from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import PathMaker
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
+from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import left_out
-from vitviz.images.preprocessing import FITS
+from vitviz.images.preprocessing import FITS, Fit
 from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
@@ -102,9 +104,8 @@ def map_request(text: str) -> MapRequest:
     """
     method, _, assignments = text.partition(":")
     try:
-        # Check the name of the method before its parameters are looked up.
-        MapRequest(method)
-        parameters = {parameter.name: parameter for parameter in METHODS[method].parameters}
+        record = METHODS[word("method", method, METHODS)]
+        parameters = {parameter.name: parameter for parameter in record.parameters}
         values = {}
         for assignment in NEXT_PARAMETER.split(assignments) if assignments else ():
             name, sign, value = assignment.partition("=")
@@ -113,7 +114,7 @@ def map_request(text: str) -> MapRequest:
                     f"{assignment!r} found; expected NAME=VALUE, such as {method}:{next(iter(parameters))}=…"
                 )
             values[name] = _value(parameters[name], value) if name in parameters else value
-        return MapRequest(method, values)
+        return MapRequest(record.name, values)
     except MethodError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -143,10 +144,10 @@ def run(
     batch_size: int | str,
     workers: int,
     max_bytes: int,
-    fit: str | None,
+    fit: Fit | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str | None,
+    color_profile: ColorProfile | None,
     engine: str,
     ray_address: str | None,
     actors: int | None,
@@ -185,7 +186,7 @@ def batch_size_of(text: str) -> int | str:
     return text if text == AUTO else int(text)
 
 
-def _explorers(source: str, fit: str | None, resolution: int | None) -> Writer:
+def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:
     """The writer of every picture's explorer."""
     from vitviz.ui.explorer import whole_page
 

@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
+from vitviz.attention.precision import Precision
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.cli.batching import add_atlas, add_batch
 from vitviz.cli.batching import run as run_batch_command
 from vitviz.cli.checkpoints import load_with_bar, read_with_bar
@@ -36,9 +38,12 @@ from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import VitvizError
 from vitviz.errors.messages import did_you_mean, listing
+from vitviz.images.colours import ColorProfile
+from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange
 from vitviz.progress import Progress
-from vitviz.visualization.heatmaps import Style
+from vitviz.visualization.heatmaps import ColormapName, Style
+from vitviz.visualization.scales import ScaleName
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify
 
@@ -160,24 +165,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_method(
-    method: str,
+    method: MethodName,
     image: str,
     output: Path | None,
     checkpoint: str,
     family: str | None,
     overrides: list[str],
     device: str,
-    precision: str,
-    fit: str | None,
+    precision: Precision,
+    fit: Fit | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str | None,
+    color_profile: ColorProfile | None,
     max_bytes: int,
-    colormap: str,
+    colormap: ColormapName,
     opacity: float,
     smooth: bool,
     grid: bool,
-    scale: str | None,
+    scale: ScaleName | None,
     percentiles: Sequence[float],
     **parameters: Any,
 ) -> None:
@@ -208,7 +213,7 @@ def _run_method(
     print(f"{heatmap.caption(style)}\nwritten to {output}")
 
 
-def _analysis(image: str, model: Model, fit: str | None = None, **settings: Any) -> Analysis:
+def _analysis(image: str, model: Model, fit: Fit | None = None, **settings: Any) -> Analysis:
     """The analysis of an image; prints what opening it assumed."""
     analysis = analyze(image, model, fit, **settings)
     for sentence in analysis.prepared.assumptions:
@@ -220,10 +225,10 @@ def _run_explore(
     image: str,
     output: Path | None,
     link: str,
-    fit: str | None,
+    fit: Fit | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str | None,
+    color_profile: ColorProfile | None,
     max_bytes: int,
     **load_options: Any,
 ) -> None:
@@ -245,10 +250,10 @@ def _run_probe(
     names: list[str] | None,
     output: Path | None,
     pictures: Path | None,
-    fit: str | None,
+    fit: Fit | None,
     resolution: int | None,
     value_range: ValueRange | None,
-    color_profile: str | None,
+    color_profile: ColorProfile | None,
     max_bytes: int,
     **options: Any,
 ) -> None:

@@ -11,6 +11,7 @@ from vitviz.cli.options import add_checkpoint, add_color_profile
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
+from vitviz.images.colours import ColorProfile
 from vitviz.models.require import require_vit
 from vitviz.models.targets import class_of
 
@@ -28,7 +29,11 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluate(
-    images: Path, labels: list[str] | None, strangers: Path | None, color_profile: str | None, **load_options: Any
+    images: Path,
+    labels: list[str] | None,
+    strangers: Path | None,
+    color_profile: ColorProfile | None,
+    **load_options: Any,
 ) -> None:
     """Print the accuracy of every class and of all, and how well scores separate the images of other things.
 

@@ -18,9 +18,10 @@ from vitviz.datasets.video.render import run_folder
 from vitviz.images.clip_facts import Clip
 from vitviz.images.clips import CLIP_SUFFIXES
 from vitviz.images.muxing import CONTAINERS, container_of
-from vitviz.images.preprocessing import FITS
+from vitviz.images.preprocessing import FITS, Fit
 from vitviz.progress import Progress
-from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
+from vitviz.visualization.heatmaps import FIGURE_SIDE, ColormapName, Style
+from vitviz.visualization.scales import ScaleName
 
 
 def add_video(parser: argparse.ArgumentParser) -> None:
@@ -58,15 +59,15 @@ def run(
     longest_side: int,
     no_caption: bool,
     numbers: Path | None,
-    colormap: str,
+    colormap: ColormapName,
     opacity: float,
     smooth: bool,
     grid: bool,
-    scale: str | None,
+    scale: ScaleName | None,
     percentiles: Sequence[float],
     batch_size: int | str,
     max_bytes: int,
-    fit: str | None,
+    fit: Fit | None,
     resolution: int | None,
     **load_options: Any,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_images
 from vitviz.cli.output import write_whole
@@ -58,7 +59,7 @@ def _run_evaluate_methods(
     count: int,
     resolution: int | None,
     output: Path | None,
-    methods: list[str] | None,
+    methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
     from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
@@ -77,7 +78,7 @@ def _run_check_methods(
     count: int,
     resolution: int | None,
     output: Path | None,
-    methods: list[str] | None,
+    methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
     from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record

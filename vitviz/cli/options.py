@@ -12,7 +12,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli.targets import add_target, patch_choice
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.cli.options import add_image, add_parameter
 from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.tables import text_table
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
 PARAMETERS = {each.name: each for record in PROBES.values() for each in record.parameters}
@@ -83,16 +84,8 @@ def _print_findings(record: Probe, findings: Findings) -> None:
     print(textwrap.fill(findings.summary, LINE_CHARS))
     if findings.rows:
         print()
-        print(_table((findings.heading, *findings.rows)))
+        print(textwrap.indent(text_table((findings.heading, *findings.rows)), "  "))
     print()
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Columns side by side, each as wide as its widest cell."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
 def _write_numbers(results: Sequence[Findings], output: Path) -> None:

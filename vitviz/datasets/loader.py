@@ -15,13 +15,15 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
+from vitviz.attention.precision import Precision
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import FileInfo, compute_results, failed_row, result_row
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
 from vitviz.errors.messages import choices, describe
+from vitviz.images.colours import ColorProfile
 from vitviz.images.geometry import Geometry
-from vitviz.images.preprocessing import PreparedImage
+from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.weights import Model
 
@@ -32,14 +34,14 @@ MAX_OVERSHOOT = 0.15
 def analyze_loader(
     loader: Iterable[Any],
     model: Model,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     images: Callable[[Any], Any] | None = None,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
 ) -> Generator[tuple[Any, list[Analysis]], None, None]:

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
-from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
 from vitviz.weights import Model
@@ -37,7 +39,7 @@ class MapRequest:
         MethodError: there is no such method, it has no such parameter, or a value cannot be written as JSON.
     """
 
-    method: str
+    method: MethodName
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,10 +84,10 @@ class BatchRequest:
     model: Model
     maps: tuple[MapRequest, ...] = ()
     probes: tuple[str, ...] = ()
-    fit: str | None = None
+    fit: Fit | None = None
     resolution: int | None = None
     value_range: ValueRange | None = None
-    color_profile: str | None = None
+    color_profile: ColorProfile | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))

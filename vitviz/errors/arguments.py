@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
+from vitviz.errors.attributes import WORDS
 from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
 from vitviz.errors.messages import choices, describe, did_you_mean, with_article
 
@@ -19,6 +20,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Instance = TypeVar("Instance")
 Class = TypeVar("Class", bound=type)
+Word = TypeVar("Word", bound=str)
 
 
 def integer_or_none(value: object) -> int | None:
@@ -75,19 +77,19 @@ def number(
 
 
 def word(
-    name: str, value: object, legal: Collection[str], error: type[VitvizError] = MethodError, also: str = ""
-) -> str:
+    name: str, value: object, legal: Collection[Word], error: type[VitvizError] = MethodError, also: str = ""
+) -> Word:
     """Return ``value`` if it is one of the legal words; ``also`` ends the list of these in the message.
 
     Raises:
         error: it is none of them.
     """
     if isinstance(value, str) and value in legal:
-        return value
+        return cast(Word, value)
     raise error(f"{name} {describe(value)}: expected {choices(legal)}{also}{did_you_mean(value, legal)}")
 
 
-def words(name: str, values: object, legal: Collection[str]) -> tuple[str, ...]:
+def words(name: str, values: object, legal: Collection[Word]) -> tuple[Word, ...]:
     """Return several of the legal words as a tuple; ``name`` is the singular in messages.
 
     Raises:
@@ -127,7 +129,9 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
     """The error message about a parameter that a function does not have."""
-    return f"{function} has no parameter {name!r}: expected {choices(legal)}{did_you_mean(name, legal)}"
+    return (
+        f"{function} has no parameter {name!r}: expected {choices(legal)}{did_you_mean(WORDS.get(name, name), legal)}"
+    )
 
 
 def named_arguments(

@@ -19,8 +19,8 @@ def choices(options: Iterable[object]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def nearest(name: object, legal: Iterable[object]) -> str | None:
-    """The legal name most similar to a misspelt one; None where none is similar.
+def nearest(name: object, legal: Iterable[object], similarity: float = 0.6) -> str | None:
+    """The legal name most similar to a misspelt one; None where none is as similar as ``similarity``, in [0, 1].
 
     Capitals, hyphens, spaces and underscores make no difference; names with different digits are not similar.
     """
@@ -28,7 +28,7 @@ def nearest(name: object, legal: Iterable[object]) -> str | None:
         return None
     digits = _digits(name)
     by_letters = {_letters(word): word for word in legal if isinstance(word, str) and _digits(word) == digits}
-    matches = get_close_matches(_letters(name), by_letters, 1)
+    matches = get_close_matches(_letters(name), by_letters, 1, similarity)
     return by_letters[matches[0]] if matches else None
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
-from vitviz.metrics.faithfulness import METRICS, RANDOM, ends, images_needed
+from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, ends, images_needed
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
@@ -32,7 +33,7 @@ class MethodResult:
             [-1, 1]; NaN if one of the two is constant.
     """
 
-    method: str
+    method: MethodName
     heatmap: Heatmap
     areas: dict[str, float]
     randomization_correlation: float
@@ -81,7 +82,7 @@ def compare(
     analysis: Analysis,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
     target: TargetChoice = None,
-    metrics: Iterable[str] = tuple(METRICS),
+    metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> Comparison:
@@ -105,7 +106,7 @@ def compare(
     config = model.network.config
     class_or_target = resolve_target(target, analysis.logits, model.labels)
     score = as_target(class_or_target, config.classes, model.labels)
-    metrics = words("metric", metrics, METRICS)
+    metrics = words("metric", metrics, METRIC_NAMES)
     for name in parameters or {}:
         word("method", name, METHODS)
     has_target = isinstance(class_or_target, Target)
@@ -120,7 +121,7 @@ def compare(
         if report is not None:
             report(Progress(done, total))
 
-    def compute_map(name: str, source: Analysis, done: int) -> Heatmap:
+    def compute_map(name: MethodName, source: Analysis, done: int) -> Heatmap:
         arguments = dict((parameters or {}).get(name, {}))
         if METHODS[name].class_specific:
             arguments["target"] = class_or_target
@@ -129,7 +130,7 @@ def compare(
         report_done(done + 1)
         return heatmap
 
-    maps = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
+    maps: dict[str, Heatmap] = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
     randomized = randomized_analysis(analysis, seed)
     randomization_correlation = {
         name: rank_correlation(maps[name].values, compute_map(name, randomized, len(names) + done).values)
@@ -140,8 +141,10 @@ def compare(
         report_done(2 * len(names) + progress.done)
 
     curves = analysis.faithfulness(maps, class_or_target, metrics=metrics, seed=seed, report=report_images)
-    areas = {name: {metric: curves[metric][name].area for metric in metrics} for name in names}
-    chance = {metric: curves[metric][RANDOM].area for metric in metrics}
+    areas: dict[str, dict[str, float]] = {
+        name: {metric: curves[metric][name].area for metric in metrics} for name in names
+    }
+    chance: dict[str, float] = {metric: curves[metric][RANDOM].area for metric in metrics}
     results = tuple(MethodResult(name, maps[name], areas[name], randomization_correlation[name]) for name in names)
     return Comparison(class_or_target, score.name, results, chance)
 

@@ -13,10 +13,11 @@ import torch
 
 from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.kinds import picture_files
-from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
+from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.weights import Model
 
@@ -45,7 +46,7 @@ class Interval:
         return (self.mean > self.margin) - (self.mean < -self.margin)
 
 
-def methods_for(model: Model, methods: Iterable[str] | None = None) -> list[str]:
+def methods_for(model: Model, methods: Iterable[MethodName] | None = None) -> list[MethodName]:
     """The names of the given methods, or of all that support a model.
 
     Raises:
@@ -73,10 +74,10 @@ def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
 def areas(
     model: Model,
     images: Iterable[Path],
-    metrics: tuple[str, ...] = tuple(METRICS),
+    metrics: tuple[MetricName, ...] = METRIC_NAMES,
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
-    methods: Iterable[str] | None = None,
+    methods: Iterable[MethodName] | None = None,
 ) -> dict[str, dict[str, torch.Tensor]]:
     """The areas of methods with default parameters, and of random orders, for each image's most probable class.
 
@@ -97,7 +98,7 @@ def areas(
     rows: list[dict[str, dict[str, float]]] = []
     for number, path in enumerate(images):
         analysis = analyze(path, model, resolution=resolution)
-        maps = {name: analysis.map(name).values for name in method_list}
+        maps: dict[str, torch.Tensor] = {name: analysis.map(name).values for name in method_list}
         target = int(analysis.logits.argmax())
         curves = faithfulness(model.network, analysis.prepared.pixels, maps, target, metrics, seed=number)
         rows.append({metric: {name: curve.area for name, curve in row.items()} for metric, row in curves.items()})
@@ -136,7 +137,7 @@ def table(areas: Areas) -> str:
 def cascades(
     model: Model,
     images: Iterable[Path],
-    methods: Iterable[str] | None = None,
+    methods: Iterable[MethodName] | None = None,
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
 ) -> dict[str, torch.Tensor]:

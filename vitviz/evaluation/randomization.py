@@ -21,6 +21,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, integer_or_none, named_arguments, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import describe
@@ -75,7 +76,7 @@ def steps(depth: int) -> list[str]:
 @named_arguments(MethodError)
 def cascade(
     analysis: Analysis,
-    methods: Iterable[str] | None = None,
+    methods: Iterable[MethodName] | None = None,
     target: TargetChoice = None,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
@@ -146,7 +147,7 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(spearmanr(first_values, second_values).statistic)
 
 
-def method_names(model: Model, methods: Iterable[str] | None, has_target: bool = False) -> list[str]:
+def method_names(model: Model, methods: Iterable[MethodName] | None, has_target: bool = False) -> list[MethodName]:
     """The names of the given methods, or of all that support a model.
 
     Args:

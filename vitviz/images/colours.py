@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 import numpy as np
 from PIL import Image, ImageCms
@@ -14,7 +15,8 @@ from PIL import Image, ImageCms
 from vitviz.errors.messages import quote
 from vitviz.images.code_points import BT2020, HDR, KEY, PRIMARIES, CodePoints, srgb_light, to_standard_range
 
-COLOR_PROFILES = ("apply", "ignore")
+ColorProfile = Literal["apply", "ignore"]
+COLOR_PROFILES: tuple[ColorProfile, ...] = get_args(ColorProfile)
 # How the sentence on a conversion begins.
 CONVERTED = "its colours are converted to sRGB"
 # Larger profiles are not read; those of printers, the largest, have about 3 MB.

@@ -19,7 +19,7 @@ from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
-from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.decoding import allow_reduction, decode, heif_formats, open_undecoded
 from vitviz.images.kinds import EXPECTED, HEIC, RAW, START_BYTES, is_raw, kind_of
 from vitviz.images.levels import Encoding, to_rgb
@@ -84,7 +84,7 @@ def open_image(
     name: str | None = None,
     *,
     value_range: ValueRange | None = None,
-    color_profile: str = "apply",
+    color_profile: ColorProfile = "apply",
 ) -> Image.Image:
     """An upright RGB image with 8 bits a channel in the colours of sRGB, on white where it is transparent.
 
@@ -140,7 +140,7 @@ class UnopenedImage:
         source: object,
         name: str | None = None,
         value_range: ValueRange | None = None,
-        color_profile: str = "apply",
+        color_profile: ColorProfile = "apply",
     ) -> None:
         self._name, self._options = legible(name or _name_of(source)), (value_range, color_profile)
         with _SILENCED:
@@ -292,7 +292,7 @@ def _finished(
     name: str,
     full_size: tuple[int, int],
     value_range: ValueRange | None = None,
-    color_profile: str = "apply",
+    color_profile: ColorProfile = "apply",
     assumptions: tuple[str, ...] = (),
     stream: BudgetedReader | None = None,
 ) -> Image.Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from einops import rearrange
@@ -14,14 +14,16 @@ from PIL import Image
 from vitviz.errors.arguments import integer_or_none, named_fields, number_or_none, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
-from vitviz.images.colours import COLOR_PROFILES
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.geometry import Geometry
 from vitviz.images.limits import MAX_PIXELS
 from vitviz.images.opening import ImageFacts
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
-FITS = ("crop", "squash", "native")
-ROUNDINGS = ("torchvision", "transformers")
+Fit = Literal["crop", "squash", "native"]
+FITS: tuple[Fit, ...] = get_args(Fit)
+Rounding = Literal["torchvision", "transformers"]
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 
 
 CHANNELS = (1, 3)
@@ -124,14 +126,14 @@ class Preprocessing:
     width: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    fit: str = "crop"
+    fit: Fit = "crop"
     crop_fraction: float = 1.0
     interpolation: str = "bicubic"
     squash_fraction: float = 1.0
-    rounding: str = "torchvision"
+    rounding: Rounding = "torchvision"
     backend: str = "pillow"
     detail: int | None = None
-    color_profile: str = "apply"
+    color_profile: ColorProfile = "apply"
 
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
@@ -217,7 +219,7 @@ class Preprocessing:
         _, side, patch = self._sides(patch_height, patch_width)[0]
         return range((side - 1) // patch * patch, 0, -patch)
 
-    def prepare(self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None) -> PreparedImage:
+    def prepare(self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None = None) -> PreparedImage:
         """Resize, crop and normalise an RGB image as the checkpoint was trained.
 
         Args:
@@ -241,7 +243,7 @@ class Preprocessing:
         return (pixels - rearrange(mean, "channel -> channel 1 1")) / rearrange(std, "channel -> channel 1 1")
 
     def fit_image(
-        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None = None
     ) -> tuple[Image.Image, Geometry]:
         """An image resized and cropped to the model's input, not standardised, and its geometry on the image.
 
@@ -252,7 +254,7 @@ class Preprocessing:
         pixels, geometry = self._fit(image, patch_height, patch_width, fit)
         return to_image(pixels), geometry
 
-    def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: str | None = None) -> tuple[int, int]:
+    def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: Fit | None = None) -> tuple[int, int]:
         """Height and width in pixels of the model's input for an image.
 
         Raises:
@@ -278,7 +280,7 @@ class Preprocessing:
         return height, width
 
     def _fit(
-        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None
     ) -> tuple[torch.Tensor, Geometry]:
         """The network's input before it is standardised, and its geometry on the image."""
         fit = self.fit if fit is None else fit
@@ -299,7 +301,7 @@ class Preprocessing:
         down = [edge * image.height / resized[0] for edge in crop[1::2]]
         return pixels, Geometry(image.width, image.height, (across[0], down[0], across[1], down[1]), height, width)
 
-    def _size_before_crop(self, image: Image.Image, fit: str) -> tuple[int, int]:
+    def _size_before_crop(self, image: Image.Image, fit: Fit) -> tuple[int, int]:
         """Height and width of the resized image before it is cropped."""
         fraction = self.crop_fraction if fit == "crop" else self.squash_fraction
         height, width = (math.floor(side / fraction) for side in (self.height, self.width))

@@ -17,9 +17,10 @@ import numpy as np
 
 from vitviz.images.clip_facts import ClipLimits
 from vitviz.images.clips import frame_at, open_video
+from vitviz.images.colours import ColorProfile
 from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
-from vitviz.images.preprocessing import Preprocessing
+from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange
 from vitviz.models.config import ViTConfig
 from vitviz.weights.load import load
@@ -40,7 +41,7 @@ class PictureJob:
     """
 
     def __init__(
-        self, path: Path, name: str, value_range: ValueRange | None = None, color_profile: str = "apply"
+        self, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
     ) -> None:
         self.unopened = UnopenedImage(path, name, value_range, color_profile)
 
@@ -60,7 +61,7 @@ class PictureJob:
         preprocessing: Preprocessing,
         patch_height: int,
         patch_width: int,
-        fit: str | None,
+        fit: Fit | None,
         longest_side: int,
     ) -> Answer:
         """The shape of the model's input, its geometry on the resized picture, and what was assumed of the picture.

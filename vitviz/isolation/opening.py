@@ -19,10 +19,11 @@ import torch
 from PIL import Image
 
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
+from vitviz.images.colours import ColorProfile
 from vitviz.images.geometry import Geometry
 from vitviz.images.limits import MAX_PIXELS
 from vitviz.images.opening import ImageFacts
-from vitviz.images.preprocessing import PreparedImage, Preprocessing
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import JobConnection, Worker
@@ -62,7 +63,7 @@ class OpenPicture:
         return self.width, self.height
 
     def prepare(
-        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: str | None, longest_side: int
+        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
         """The result of :meth:`vitviz.Preprocessing.prepare`, on the resized picture. Can be called once.
 
@@ -138,7 +139,7 @@ class UnopenedPicture:
 
 @contextmanager
 def unopened_picture(
-    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None, color_profile: str = "apply"
+    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Iterator[UnopenedPicture]:
     """A picture whose header is read; the child runs until the context ends.
 

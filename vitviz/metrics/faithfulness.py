@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal, get_args
 
 import torch
 
@@ -29,6 +30,8 @@ RANDOM_ORDERS = 5
 BATCH_SIZE = 64
 # Relative to the larger of the two end scores: shares of a smaller difference are mostly rounding.
 MIN_DIFFERENCE = 1e-3
+MetricName = Literal["deletion", "insertion", "positive", "negative", "road"]
+METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Metric:
         interpretation: one line on the meaning of the area.
     """
 
-    name: str
+    name: MetricName
     title: str
     steps: tuple[float, ...]
     strongest_first: bool
@@ -56,7 +59,7 @@ class Metric:
 _SIXTEENTHS = tuple(step / 16 for step in range(17))
 _TENTHS = tuple(step / 10 for step in range(1, 10))
 
-METRICS = {
+METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(
@@ -133,7 +136,7 @@ def faithfulness(
     pixels: torch.Tensor,
     maps: Mapping[str, torch.Tensor],
     target: int | Target,
-    metrics: Iterable[str] = tuple(METRICS),
+    metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, dict[str, Curve]]:
@@ -162,7 +165,7 @@ def faithfulness(
         ConfigError: a map does not have the model's grid.
     """
     config = network.config
-    metrics, seed = words("metric", metrics, METRICS), integer("seed", seed, 0, MethodError)
+    metrics, seed = words("metric", metrics, METRIC_NAMES), integer("seed", seed, 0, MethodError)
     score = effect_score(target, config.classes, config.probability)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
@@ -218,7 +221,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
     return blank, whole
 
 
-def images_needed(metrics: Iterable[str], maps: int) -> int:
+def images_needed(metrics: Iterable[MetricName], maps: int) -> int:
     """Number of images with removed patches that :func:`faithfulness` scores for ``maps`` maps."""
     return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ def quick_gelu(values: torch.Tensor) -> torch.Tensor:
     return values * torch.sigmoid(1.702 * values)
 
 
+Activation = Literal["gelu", "gelu tanh", "quick gelu", "silu", "relu"]
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu tanh": partial(F.gelu, approximate="tanh"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from vitviz.attention.layout import TokenLayout, patch_grid
 from vitviz.errors.arguments import named_fields
@@ -22,7 +23,8 @@ SWITCHES = (
     *("cls_token", "distillation_token", "qkv_bias", "query_key_norm"),
     *("patch_norms", "pre_norm", "gated_mlp", "rotary"),
 )
-FINAL_NORMS = ("before pooling", "after pooling", "none")
+FinalNorm = Literal["before pooling", "after pooling", "none"]
+FINAL_NORMS: tuple[FinalNorm, ...] = get_args(FinalNorm)
 
 
 @named_fields(ConfigError)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, overload
 
 import torch
 
 from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import Precision
 from vitviz.attention.trace import AttentionTrace
 from vitviz.models.pooling import Output
 from vitviz.progress import Progress
@@ -69,8 +70,22 @@ class Network(Protocol):
     kind of network. Code that needs more than this protocol calls :func:`vitviz.models.require.require_vit`.
     """
 
-    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Logits ``"batch class"``, or features ``"batch feature"`` if it does not classify."""
+    @overload
+    def __call__(self, pixels: torch.Tensor, need_weights: Literal[False] = False) -> torch.Tensor: ...
+
+    @overload
+    def __call__(
+        self, pixels: torch.Tensor, need_weights: Literal[True]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]: ...
+
+    def __call__(
+        self, pixels: torch.Tensor, need_weights: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+        """Logits ``"batch class"``, or features ``"batch feature"`` if it does not classify.
+
+        With ``need_weights``, also the attention weights of every layer, each ``"batch head query key"``.
+        """
+        ...
 
     @property
     def config(self) -> NetworkConfig:
@@ -87,7 +102,7 @@ class Network(Protocol):
     def encode(
         self,
         pixels: torch.Tensor,
-        storage: str | None = None,
+        storage: Precision | None = None,
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:

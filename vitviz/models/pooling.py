@@ -56,6 +56,7 @@ def _cls_and_distillation(tokens: torch.Tensor, layout: TokenLayout) -> torch.Te
     return torch.cat([tokens[:, layout.index(name)] for name in ("cls", "distillation")], -1)
 
 
+PoolingName = Literal["cls", "mean", "mean of all", "cls and mean", "cls and distillation", "attention"]
 POOLINGS = {
     "cls": Pooling(("cls",), True, 1, _token("cls")),
     "mean": Pooling((), False, 1, _mean),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,17 @@ def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> tor
     return planes[..., rows, :][..., columns]
 
 
+PositionRule = Literal[
+    "bicubic antialiased",
+    "bicubic",
+    "bicubic offset",
+    "bicubic corners",
+    "bilinear antialiased",
+    "bilinear corners",
+    "by fraction",
+    "reading order",
+    "fixed",
+]
 POSITION_RULES: dict[str, Rule] = {
     "bicubic antialiased": partial(_resized, mode="bicubic", antialias=True),
     "bicubic": partial(_resized, mode="bicubic"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -13,6 +13,7 @@ from vitviz.errors.kinds import MethodError
 if TYPE_CHECKING:
     from vitviz.models.network import NetworkConfig
 
+Probability = Literal["softmax", "sigmoid", "identity", "none"]
 PROBABILITIES: dict[str, Callable[[torch.Tensor], torch.Tensor] | None] = {
     "softmax": lambda outputs: outputs.softmax(-1),
     "sigmoid": torch.sigmoid,

@@ -20,7 +20,7 @@ from torch import nn
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
-from vitviz.attention.precision import precise, type_of
+from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
@@ -99,7 +99,7 @@ class VisionTransformer(nn.Module):
         """The factor of the attention scores before the softmax, the same in every layer."""
         return self.encoder[0].attention.scale
 
-    def set_precision(self, precision: str) -> VisionTransformer:
+    def set_precision(self, precision: Precision) -> VisionTransformer:
         """Compute the encoder layers in this precision, by name in :data:`vitviz.attention.precision.PRECISIONS`;
         returns self.
 
@@ -164,7 +164,7 @@ class VisionTransformer(nn.Module):
     def encode(
         self,
         pixels: torch.Tensor,
-        storage: str | None = None,
+        storage: Precision | None = None,
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:

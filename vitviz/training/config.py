@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
@@ -74,7 +74,9 @@ class TrainingConfig:
     picture_detail: int = setting(
         0, "side in pixels to which every picture is reduced before it is enlarged; 0 reduces none"
     )
-    color_profile: str = setting("apply", "apply converts colours from a picture's profile to sRGB, ignore keeps them")
+    color_profile: Literal["apply", "ignore"] = setting(
+        "apply", "apply converts colours from a picture's profile to sRGB, ignore keeps them"
+    )
     epochs: int = setting(32, "number of epochs")
     images_per_epoch: int = setting(0, "images of an epoch, 0 for all; the next epoch continues where it ends")
     class_balance: float = setting(0.0, "0 draws every image equally often, 1 every class; values between interpolate")

@@ -14,6 +14,7 @@ from einops import rearrange
 from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
+from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import MAX_NAMES, left_out, picture_files
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
@@ -65,7 +66,7 @@ def read_image_folder(
     preprocessing: Preprocessing,
     patch_height: int,
     patch_width: int,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
 ) -> LabelledImages:
     """Read ``folder/split/class/*``, each image brought to the model's input size.
 

@@ -12,6 +12,7 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.kinds import DataError
+from vitviz.images.colours import ColorProfile
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
@@ -133,7 +134,11 @@ def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
 
 
 def read_pictures(
-    folder: Path, preprocessing: Preprocessing, patch_height: int, patch_width: int, color_profile: str | None = None
+    folder: Path,
+    preprocessing: Preprocessing,
+    patch_height: int,
+    patch_width: int,
+    color_profile: ColorProfile | None = None,
 ) -> torch.Tensor:
     """Every picture below a folder, brought to the model's input size: ``"image channel height width"``, uint8.
 

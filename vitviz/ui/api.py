@@ -190,7 +190,7 @@ class Api:
         id: str,
         method: str = "attention",
         parameters: Parameters | None = None,
-        colormap: str = Style.colormap,
+        colormap: str = COLORMAPS[0],
         opacity: float = Style.opacity,
         smooth: bool = Style.smooth,
         grid: bool = Style.grid,

@@ -15,12 +15,13 @@ from gradio.utils import get_upload_folder, is_in_or_equal
 from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.errors import arguments
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, did_you_mean, plain, quote
 from vitviz.models.targets import NO_CLASSIFIER, ClassDifference
 from vitviz.ui.pictures import PICTURE, Upload, is_picture
-from vitviz.visualization.scales import SCALES
+from vitviz.visualization.scales import SCALES, ScaleName
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
@@ -71,15 +72,13 @@ def view_index(request: Mapping[str, Any], count: int) -> int:
     return int(number("index", request.get("index"), 0, count - 1, whole=True))
 
 
-def word(field: str, value: object, legal: Collection[str]) -> str:
+def word(field: str, value: object, legal: Collection[arguments.Word]) -> arguments.Word:
     """One of the legal words.
 
     Raises:
         MethodError: the value is another one.
     """
-    if not isinstance(value, str) or value not in legal:
-        raise MethodError(f"{field} = {quote(value)}: expected {choices(legal)}{did_you_mean(value, legal)}")
-    return value
+    return arguments.word(f"{field} =", value, legal)
 
 
 def number(field: str, value: object, minimum: float, maximum: float, *, whole: bool = False) -> float:
@@ -123,7 +122,7 @@ def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
     return value
 
 
-def scale_of(field: str, value: object) -> str | None:
+def scale_of(field: str, value: object) -> ScaleName | None:
     """The name of a scale; None lets the values of the map choose one.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
+from vitviz.attribution.parameters import ClassTarget, LayerNumber, Parameter
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.inputs import Origin
 from vitviz.ui.normalize import resolution_step

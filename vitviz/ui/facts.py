@@ -21,7 +21,7 @@ from vitviz.attention.sinks import (
 )
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, LayerNumber, Number, Parameter
+from vitviz.attribution.parameters import Choice, LayerNumber, Number, Parameter
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED

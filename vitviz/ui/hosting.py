@@ -25,6 +25,7 @@ import gradio as gr
 import torch
 
 from vitviz.analysis.costs import cost_of
+from vitviz.attention.precision import Precision
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.isolation import require_forks
 from vitviz.models.network import Encoding
@@ -143,7 +144,7 @@ class LentGPU:
         self,
         network: VisionTransformer,
         pixels: torch.Tensor,
-        storage: str | None = None,
+        storage: Precision | None = None,
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vitviz.images.preprocessing import Fit
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Upload
@@ -19,7 +20,7 @@ class InputSettings(NamedTuple):
         resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None as trained.
     """
 
-    fit: str | None = None
+    fit: Fit | None = None
     resolution: int | str | None = None
 
     def pixels(self, model: Model, size: tuple[int, int]) -> int | None:

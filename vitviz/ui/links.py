@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.methods import MethodName
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
@@ -227,10 +228,11 @@ class _Reader:
         if method not in METHODS:
             self.notes.append(f"Link: there is no map {quote(method)}.")
             return view
-        parameters = self._parameters(METHODS[method].parameters, PARAMETER, entries)
-        if METHODS[method].class_specific:
-            parameters |= self._target(method, entries, parameters)
-        view = replace(view, method=method, parameters=parameters)
+        record = METHODS[method]
+        parameters = self._parameters(record.parameters, PARAMETER, entries)
+        if record.class_specific:
+            parameters |= self._target(record.name, entries, parameters)
+        view = replace(view, method=record.name, parameters=parameters)
         probe = entries.get("probe", default.probe)
         if probe in PROBES:
             parameters = self._parameters(PROBES[probe].parameters, PROBE_PARAMETER, entries)
@@ -264,7 +266,7 @@ class _Reader:
                 self._leave_out(f"{prefix}{record.name}", text, error)
         return parameters
 
-    def _target(self, method: str, entries: Mapping[str, str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _target(self, method: MethodName, entries: Mapping[str, str], parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The target that several entries describe, as a parameter; empty if there is none."""
         first = {"class": parameters["target"]} if "target" in parameters else {}
         for kind, others in ((("text",), {}), (("like", "patch"), {}), (("against", "margin"), first)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
+from vitviz.attribution.parameters import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from gradio.processing_utils import hash_file
 
 from vitviz.errors.kinds import ImageError
+from vitviz.images.colours import ColorProfile
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
@@ -37,7 +38,7 @@ class Upload(NamedTuple):
     name: str
     frame: int | None = None
     white: int | None = None
-    color_profile: str = "apply"
+    color_profile: ColorProfile = "apply"
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from gradio.utils import get_function_description
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.models.probability import class_probabilities
 from vitviz.ui.arguments import legal
 from vitviz.visualization.heatmaps import Heatmap

@@ -19,7 +19,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, MethodError
 from vitviz.errors.messages import quote
-from vitviz.images.preprocessing import PreparedImage
+from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.isolation import Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
@@ -170,7 +170,7 @@ class AnalysisService:
         return key, analysis
 
     def cost_of(
-        self, model: Model, upload: Upload, fit: str | None, resolution: int | None
+        self, model: Model, upload: Upload, fit: Fit | None, resolution: int | None
     ) -> tuple[Cost, tuple[int, int]]:
         """The cost of an analysis, and width and height of the picture.
 

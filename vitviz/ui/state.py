@@ -10,17 +10,18 @@ from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import ClassTarget, Parameter
+from vitviz.attribution.methods import MethodName
+from vitviz.attribution.parameters import ClassTarget, Parameter
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
-from vitviz.images.colours import COLOR_PROFILES
-from vitviz.images.preprocessing import FITS
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.preprocessing import FITS, Fit
 from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
 from vitviz.ui.arguments import fields as object_fields
 from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
-from vitviz.visualization.heatmaps import COLORMAPS, Style
-from vitviz.visualization.scales import PERCENTILES, percentile_pair
+from vitviz.visualization.heatmaps import COLORMAPS, ColormapName, Style
+from vitviz.visualization.scales import PERCENTILES, ScaleName, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
 
 LAYOUTS = ("one", "slide", "two", "difference")
@@ -31,7 +32,7 @@ MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
 MAX_STEP, MAX_RESOLUTION, MAX_FRAME, MAX_WHITE = 10**12 - 1, 99_999, 10**6 - 1, 2**31 - 1
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
-TOKEN_METHOD = "attention"
+TOKEN_METHOD: MethodName = "attention"
 FIRST_PROBE = next(iter(PROBES))
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
@@ -70,9 +71,9 @@ class View:
     model: str = ""
     step: int | None = None
     picture: str = f"example:{EXAMPLES[0]}"
-    fit: str | None = None
+    fit: Fit | None = None
     resolution: int | str | None = None
-    method: str = TOKEN_METHOD
+    method: MethodName = TOKEN_METHOD
     parameters: Mapping[str, Any] = field(default_factory=dict)
     pins: tuple[Query, ...] = ()
     heads_off: tuple[tuple[int, int], ...] = ()
@@ -81,7 +82,7 @@ class View:
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
     frame: int | None = None
     white: int | None = None
-    color_profile: str | None = None
+    color_profile: ColorProfile | None = None
 
     def __post_init__(self) -> None:
         if not is_model(self.model):
@@ -143,13 +144,13 @@ class PageState:
     views: tuple[View, ...] = field(default_factory=lambda: (FIRST_VIEW,))
     layout: str = "one"
     divider: float = 0.5
-    colormap: str = "inferno"
+    colormap: ColormapName = "inferno"
     opacity: float = 0.7
     fade: bool = True
     smooth: bool = False
     grid: bool = False
     outliers: bool = False
-    scale: str | None = None
+    scale: ScaleName | None = None
     percentiles: tuple[float, float] = PERCENTILES
     shared_scale: bool = False
     panel: str = ""

@@ -10,7 +10,7 @@ from gradio.utils import get_upload_folder
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import ClassTarget
+from vitviz.attribution.parameters import ClassTarget
 from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe

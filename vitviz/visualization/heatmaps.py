@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,23 +14,28 @@ from PIL import Image, ImageDraw
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, pair_or_none, word
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.captioned import captioned, png
-from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, fit, percentile_pair
+from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+
+    AnyStyle: TypeAlias = "Style | ColormapName | Colormap | None"
 
 # Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
 BAND_ROWS = 64
 # Longest side of the picture in a figure, in pixels.
 FIGURE_SIDE = 1280
 # Perceptually uniform ones first, in which equal steps of the value look equal.
-COLORMAPS = ("inferno", "viridis", "magma", "cividis", "gray", "turbo")
+ColormapName = Literal["inferno", "viridis", "magma", "cividis", "gray", "turbo"]
+COLORMAPS: tuple[ColormapName, ...] = get_args(ColormapName)
 DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
 
 
@@ -56,14 +61,14 @@ class Style:
         MethodError: the colormap or the scale is unknown, or a number is out of range.
     """
 
-    colormap: str = "inferno"
+    colormap: ColormapName | Colormap = "inferno"
     opacity: float = 0.6
     smooth: bool = False
     grid: bool = False
     low: float | None = None
     high: float | None = None
     fade: bool = False
-    scale: str | FittedScale | None = None
+    scale: ScaleName | FittedScale | None = None
     percentiles: tuple[float, float] = PERCENTILES
 
     def __post_init__(self) -> None:
@@ -84,7 +89,7 @@ class Style:
         object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
 
     @classmethod
-    def of(cls, style: Style | str | None) -> Style:
+    def of(cls, style: AnyStyle) -> Style:
         """The style itself, or the default style with the colormap of this name.
 
         Raises:
@@ -107,7 +112,7 @@ def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Heatmap:
+class Heatmap(AttributeAdvice):
     """A token map and the image it belongs to.
 
     Args:
@@ -134,7 +139,7 @@ class Heatmap:
         """How the map was computed, as captions show it."""
         return self.token_map.description
 
-    def scale(self, style: Style | str | None = None) -> FittedScale:
+    def scale(self, style: AnyStyle = None) -> FittedScale:
         """The scale with its ends on which a style draws this map.
 
         Raises:
@@ -146,7 +151,7 @@ class Heatmap:
         ends = {"low": style.low, "high": style.high}
         return fit(style.scale, [self.values], percentiles=style.percentiles, signed=token_map.signed, **ends)
 
-    def caption(self, style: Style | str | None = None) -> str:
+    def caption(self, style: AnyStyle = None) -> str:
         """The description, and a sentence on the scale unless it is linear and includes all values.
 
         Raises:
@@ -189,7 +194,7 @@ class Heatmap:
         return rows @ self.values.detach().cpu().float().numpy() @ columns.T
 
     @named_arguments(MethodError, _unknown_argument)
-    def overlay(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
+    def overlay(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> Image.Image:
         """The image with the map's colours over it; pixels outside the model's input are dimmed and have no colours.
 
         A channel differs by at most 1 of 255 levels from the exact mixture, rounded, and not at all if the opacity is 0
@@ -224,7 +229,7 @@ class Heatmap:
     def save(
         self,
         path: str | os.PathLike[str],
-        style: Style | str | None = None,
+        style: AnyStyle = None,
         mark: tuple[int, int] | None = None,
     ) -> None:
         """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
@@ -251,7 +256,7 @@ class Heatmap:
             raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
     @named_arguments(MethodError, _unknown_argument)
-    def figure(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Figure:
+    def figure(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> Figure:
         """:meth:`overlay` with its colour bar and caption, for a notebook, a paper, TensorBoard or Weights & Biases.
 
         Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,7 @@ AUTOMATIC = (
     "to the 95th hold more than half of the sum: robust."
 )
 
+ScaleName = Literal["linear", "robust", "log", "rank", "zero"]
 Ends = Callable[[np.ndarray, tuple[float, float], bool], tuple[float, float]]
 Place = Callable[[np.ndarray, float, float, np.ndarray], np.ndarray]
 
@@ -81,7 +82,7 @@ class Scale:
             upper.
     """
 
-    name: str
+    name: ScaleName
     title: str
     help: str
     caption: str
@@ -145,7 +146,7 @@ def place_by_rank(values: np.ndarray, low: float, high: float, reference: np.nda
     return rank / max(1, int(np.searchsorted(clipped, high)))
 
 
-SCALES = {
+SCALES: dict[ScaleName, Scale] = {
     scale.name: scale
     for scale in (
         Scale(
@@ -246,7 +247,7 @@ class FittedScale:
 
 
 def fit(
-    scale: str | None,
+    scale: ScaleName | None,
     maps: Iterable[Any],
     *,
     percentiles: tuple[float, float] = PERCENTILES,

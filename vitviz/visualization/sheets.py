@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.visualization.heatmaps import Heatmap, Style
 
+if TYPE_CHECKING:
+    from vitviz.visualization.heatmaps import AnyStyle
 
-class Sheet(list[list[Heatmap]]):
+
+class Sheet(list[list[Heatmap]], AttributeAdvice):
     """Maps of one token in every layer (outer list) and head (inner list); a notebook shows them as one picture."""
 
-    def picture(self, style: Style | str | None = None, *, shared_scale: bool = False, cell: int = 110) -> Image.Image:
+    def picture(self, style: AnyStyle = None, *, shared_scale: bool = False, cell: int = 110) -> Image.Image:
         """All maps in one picture with a transparent background, layers as rows and heads as columns.
 
         Args:

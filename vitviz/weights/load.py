@@ -12,11 +12,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.attention.precision import type_of, without_autocast
+from vitviz.attention.precision import Precision, type_of, without_autocast
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.errors.messages import quote
+from vitviz.models.activations import Activation
+from vitviz.models.config import FinalNorm
 from vitviz.models.devices import usable_device
+from vitviz.models.pooling import PoolingName
+from vitviz.models.positions import PositionRule
+from vitviz.models.probability import Probability
 from vitviz.models.require import require_vit
 from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
 from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package, open_by_package
@@ -24,10 +29,11 @@ from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import DownloadProgress, download
+from vitviz.weights.metadata.preparation import Normalisation
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.modules.calling import Forward
 from vitviz.weights.modules.load import Labels, load_module
-from vitviz.weights.modules.own_engine import ENGINES
+from vitviz.weights.modules.own_engine import ENGINES, EngineName
 from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
@@ -46,27 +52,27 @@ def load(
     *,
     family: str | None = None,
     device: str | torch.device | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     report: Callable[[DownloadProgress], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     architecture: str | None = None,
     heads: int | None = None,
-    activation: str | None = None,
-    pooling: str | None = None,
-    final_norm: str | None = None,
+    activation: Activation | None = None,
+    pooling: PoolingName | None = None,
+    final_norm: FinalNorm | None = None,
     norm_epsilon: float | None = None,
-    position_rule: str | None = None,
-    normalisation: str | None = None,
+    position_rule: PositionRule | None = None,
+    normalisation: Normalisation | None = None,
     image_size: int | tuple[int, int] | None = None,
     patch_size: int | tuple[int, int] | None = None,
-    probability: str | None = None,
+    probability: Probability | None = None,
     verify: bool = False,
     preprocessing: Any = None,
     labels: Labels | None = None,
     prefix: Sequence[str] | None = None,
     forward: Forward | None = None,
-    engine: str | None = None,
+    engine: EngineName | None = None,
     base: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads, or a module in memory.
@@ -198,7 +204,7 @@ def read(
     *,
     family: str | None = None,
     device: str | torch.device = "cpu",
-    precision: str = "float32",
+    precision: Precision = "float32",
     report: Callable[[DownloadProgress], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
@@ -49,7 +51,7 @@ class Snapshots:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(AttributeAdvice):
     """A checkpoint, ready to use.
 
     Args:
@@ -102,6 +104,14 @@ class Model:
         input_size = f"{config.image_width}×{config.image_height} pixels in patches of {config.patch_width}"
         across = "" if config.patch_width == config.patch_height else f"×{config.patch_height}"
         return f"Model({self.name!r}: {size}, {input_size}{across}, {classes}, on {self.network.device})"
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *_: Any, **__: Any) -> NoReturn:
+            raise TypeError(
+                "a vitviz.Model is not called: vitviz.analyze(image, model) runs it on a picture, and "
+                "model.network(pixels) on prepared pixels 'batch channel height width'"
+            )
 
     @named_arguments(ConfigError)
     def to(self, device: str | torch.device) -> Model:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 
 from vitviz.errors.messages import describe, nearest
 from vitviz.weights.formats.names import is_weight_file
+from vitviz.weights.model import Model
 
 HUB = "hf:"
 # A repository as other packages and browsers write it, or only its name.
@@ -30,6 +31,15 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
         names: of the named checkpoints.
         bundled: the name of the bundled one.
     """
+    if isinstance(source, Mapping):
+        return (
+            "a dictionary, such as a state dict: it names no architecture; expected its module, vitviz.load(module) "
+            "after module.load_state_dict(…), or its file, after torch.save(…, 'model.pth')"
+        )
+    if isinstance(source, type):
+        return f"the class {source.__name__}: expected a module made of it, with weights, in evaluation mode"
+    if isinstance(source, Model):
+        return f"{source!r}: loaded already; expected it as it is, such as vitviz.analyze(image, model)"
     suggestion, text = "", str(source) if isinstance(source, os.PathLike) else source
     if isinstance(text, str):
         closest, repository = nearest(text, names), HUB_ADDRESS.fullmatch(text)

@@ -8,6 +8,7 @@ from typing import Any
 from vitviz.datasets.request import BatchRequest, MapRequest
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError
+from vitviz.images.preprocessing import Fit
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import FittedScale
 from vitviz.weights import Model
@@ -38,7 +39,7 @@ class VideoRequest:
 
     model: Model
     map: MapRequest
-    fit: str | None = None
+    fit: Fit | None = None
     resolution: int | None = None
     style: Style = field(default_factory=Style)
     smoothing_seconds: float = 0.0

@@ -88,7 +88,7 @@ def patch_similarity(
     """
     layout = analysis.trace.layout
     query = (layout.grid_height // 2, layout.grid_width // 2) if query is None else query
-    selection, name = layout.select(query), layout.name(query)
+    selection, name = layout.select(query), layout.query_name(query)
     vectors = token_features(analysis, layer, features)
     similarity = (vectors @ F.normalize(vectors[selection].mean(0), dim=0)).clamp(-1, 1)
     query_token = selection.start if selection.stop - selection.start == 1 else None

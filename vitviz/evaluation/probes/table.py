@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import without_autocast
-from vitviz.attribution.methods import Choice, LayerNumber, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.arguments import instance, no_parameter, word
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes.attention import (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Literal, overload
 
 import torch
 from torch import nn
 
-from vitviz.attention.precision import type_of
+from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.facts import ModuleConfig, ModuleFacts, Size
@@ -66,9 +67,26 @@ class CapturedNetwork:
             verified.stream is not None,
         )
 
-    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The module's output, as :meth:`output` gives it."""
-        return self.output(pixels)
+    @overload
+    def __call__(self, pixels: torch.Tensor, need_weights: Literal[False] = False) -> torch.Tensor: ...
+
+    @overload
+    def __call__(
+        self, pixels: torch.Tensor, need_weights: Literal[True]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]: ...
+
+    def __call__(
+        self, pixels: torch.Tensor, need_weights: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+        """The module's output, as :meth:`output` gives it.
+
+        With ``need_weights``, also the attention weights of every layer, each ``"batch head query key"`` with the
+        prefix tokens first, from another pass, :meth:`encode`, without gradients.
+        """
+        if not need_weights:
+            return self.output(pixels)
+        traces, layers = self.encode(pixels).traces, range(self.config.depth)
+        return self.output(pixels), [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
 
     @property
     def name(self) -> str:
@@ -110,7 +128,7 @@ class CapturedNetwork:
     def encode(
         self,
         pixels: torch.Tensor,
-        storage: str | None = None,
+        storage: Precision | None = None,
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:

@@ -12,9 +12,12 @@ from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
+from vitviz.attention.precision import Precision
 from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import describe
+from vitviz.images.colours import ColorProfile
+from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.system.atomic import atomic_write
 from vitviz.ui.explorer.page import whole_page
@@ -69,13 +72,13 @@ class InlineExplorer:
 def explore(
     image: ImageSource | Row | Analysis,
     model: Model | None = None,
-    fit: str | None = None,
+    fit: Fit | None = None,
     *,
     resolution: int | None = None,
     value_range: ValueRange | None = None,
-    color_profile: str | None = None,
+    color_profile: ColorProfile | None = None,
     column: str = COLUMN,
-    storage: str | None = None,
+    storage: Precision | None = None,
     max_bytes: int = MAX_BYTES,
     height: int = HEIGHT,
 ) -> InlineExplorer:

@@ -8,8 +8,10 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
+from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
 from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
@@ -34,7 +36,7 @@ class Opening:
     maps: dict[str, bytes]
 
 
-def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | None) -> Opening:
+def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | None) -> Opening:
     """The state and the maps of a link for an analysis.
 
     Args:
@@ -83,7 +85,7 @@ def _all_parameters(view: View) -> list[dict[str, Any]]:
     return [dict(view.parameters), *pinned, {}]
 
 
-def _file_name(method: str, parameters: dict[str, Any]) -> str:
+def _file_name(method: MethodName, parameters: dict[str, Any]) -> str:
     """The name of a map's file, as ``mapName`` of the page writes it."""
     ordered = {name: _as_in_javascript(value) for name, value in sorted(parameters.items())}
     return "map " + json.dumps([method, ordered], ensure_ascii=False, separators=(",", ":"))
@@ -99,7 +101,7 @@ def _as_in_javascript(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _map(analysis: Analysis, method: str, parameters: dict[str, Any]) -> bytes:
+def _map(analysis: Analysis, method: MethodName, parameters: dict[str, Any]) -> bytes:
     record = METHODS[method]
     arguments = parameters_of(record, plain_json(parameters), analysis.model, analysis.trace.layout)
     target = arguments.get("target")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any
+from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
+from vitviz.images.preprocessing import Fit
 from vitviz.ui.explorer.component import script, template
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
@@ -22,7 +23,7 @@ def whole_page(
     *,
     source: str = "",
     name: str = "picture.jpg",
-    fit: str = "",
+    fit: Fit | Literal[""] = "",
     resolution: int | None = None,
     link: str = "",
 ) -> str:

@@ -16,7 +16,7 @@ from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
 from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.images.opening import open_image
-from vitviz.images.preprocessing import PreparedImage, Preprocessing
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
 from vitviz.ui.files import as_png, delete_upload
@@ -51,7 +51,7 @@ class ExamplePicture:
         return self.image.size
 
     def prepare(
-        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: str | None, longest_side: int
+        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
         return preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
 

@@ -33,6 +33,7 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import quote, several
+from vitviz.images.preprocessing import Fit
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
 
@@ -71,7 +72,7 @@ class DefaultTransform:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     source: str
-    fit: str = "crop"
+    fit: Fit = "crop"
     crop_fraction: float = 0.875
     interpolation: str = "bicubic"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import read_image_processor
@@ -13,6 +14,7 @@ from vitviz.weights.metadata.timm_transform import read_timm_transform
 
 __all__ = ["CLIP", "HALVES", "IMAGENET", "NORMALISATIONS", "NOT_STATED", "read_preprocessing"]
 
+Normalisation = Literal["imagenet", "half", "clip", "none"]
 NORMALISATIONS = {"imagenet": IMAGENET, "half": HALVES, "clip": CLIP, "none": ((0.0,) * 3, (1.0,) * 3)}
 """Means and standard deviations of red, green and blue, by the names that a user may state."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -26,7 +26,8 @@ from vitviz.weights.overrides import check_overrides
 from vitviz.weights.packages.transformers import tensors_as_saved
 from vitviz.weights.read import read_weights
 
-ENGINES = ("own", "module")
+EngineName = Literal["own", "module"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 # Allowed difference of both networks, relative to the largest absolute value, or to 1 if that is larger.
 TOLERANCE = 1e-5
 # Our names of activations by their classes, and of poolings by their names in packages.
