@@ -25,11 +25,12 @@ if _typing.TYPE_CHECKING:
     from vitviz import ui as ui
     from vitviz import visualization as visualization
     from vitviz import weights as weights
-    from vitviz.analysis.analysis import Analysis, Prediction
+    from vitviz.analysis.analysis import Analysis
     from vitviz.analysis.batches import FailedAnalysis, analyze_batch
     from vitviz.analysis.costs import Cost
     from vitviz.analysis.encoder import analyze, cost
     from vitviz.analysis.likeness import likeness
+    from vitviz.analysis.predictions import Prediction
     from vitviz.attention.layout import TokenLayout
     from vitviz.attention.token_map import TokenMap
     from vitviz.attention.trace import AttentionTrace
@@ -113,7 +114,7 @@ _MODULES = {
     "LimitError": "vitviz.errors.kinds",
     "MethodError": "vitviz.errors.kinds",
     "Model": "vitviz.weights",
-    "Prediction": "vitviz.analysis.analysis",
+    "Prediction": "vitviz.analysis.predictions",
     "Preprocessing": "vitviz.images.preprocessing",
     "QueryError": "vitviz.errors.kinds",
     "Style": "vitviz.visualization.heatmaps",

@@ -4,11 +4,12 @@ This package also encodes images in batches, caches analyses and models, and com
 over many images are in ``evaluation``.
 """
 
-from vitviz.analysis.analysis import Analysis, Prediction
+from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import FailedAnalysis, analyze_batch
 from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost
 from vitviz.analysis.encoder import Encoder, analyze, cost
+from vitviz.analysis.predictions import Prediction, Predictions
 
 __all__ = [
     "Analysis",
@@ -18,6 +19,7 @@ __all__ = [
     "FailedAnalysis",
     "ModelCache",
     "Prediction",
+    "Predictions",
     "analyze",
     "analyze_batch",
     "cost",

@@ -11,6 +11,7 @@ import torch
 
 from vitviz.analysis.card import card
 from vitviz.analysis.methods import MethodMaps
+from vitviz.analysis.predictions import Prediction, Predictions
 from vitviz.attention.layout import Query
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import without_autocast
@@ -40,14 +41,6 @@ from vitviz.weights import Model
 from vitviz.weights.detector import energy, features_of
 
 
-@dataclass(frozen=True)
-class Prediction(AttributeAdvice):
-    """A class and its probability, in [0, 1]."""
-
-    label: str
-    probability: float
-
-
 def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
     """The error message for a parameter that no method has."""
     word("method", method, METHODS)
@@ -65,6 +58,9 @@ class Analysis(MethodMaps, AttributeAdvice):
         prepared: the image and how it was brought to the model's input.
         logits: ``"class"``; empty for a model without a classifier.
         trace: queries and keys of every layer.
+
+    >>> analysis = vitviz.analyze("cat.jpg", model)
+    >>> analysis.relevance("cat").overlay("viridis").save("relevance.png")
     """
 
     model: Model
@@ -77,7 +73,7 @@ class Analysis(MethodMaps, AttributeAdvice):
     def __repr__(self) -> str:
         layout = self.trace.layout
         image = "an image" if self.source is None else f"image {self.source}"
-        best = self.predictions(1) if self.model.gives_probabilities else []
+        best = self.predictions(1) if self.model.gives_probabilities else ()
         predictions = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
         size = f"{self.trace.layers} layers × {self.trace.heads} heads"
         grid = f"{layout.grid_height}×{layout.grid_width} patches"
@@ -116,7 +112,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         pixels = self.prepared.pixels.nbytes + 3 * width * height
         return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
 
-    def predictions(self, count: int = 5) -> list[Prediction]:
+    def predictions(self, count: int = 5) -> Predictions:
         """The most probable classes, best first.
 
         Raises:
@@ -128,7 +124,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         probabilities = class_probabilities(self.logits, self.model.network.config.probability)
         best = probabilities.topk(min(count, len(self.model.labels)))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        return [Prediction(self.model.labels[index], probability) for probability, index in pairs]
+        return Predictions(Prediction(self.model.labels[index], probability) for probability, index in pairs)
 
     @property
     def energy_score(self) -> float:

@@ -42,6 +42,10 @@ class FailedAnalysis:
     Args:
         source: the image's file, or else its position among the images, counted from 0.
         error: why there is no analysis.
+
+    >>> [failed] = vitviz.analyze_batch(["missing.jpg"], model, on_error="keep")
+    >>> failed.source.name, type(failed.error).__name__
+    ('missing.jpg', 'ImageError')
     """
 
     source: Path | int | None
@@ -130,6 +134,9 @@ def analyze_batch(
         ConfigError: as :func:`vitviz.analyze`, or ``batch_size``, ``on_error`` or ``workers`` is invalid, or ``images``
             is a single image; raised at once.
         LimitError: one image alone needs more than ``max_bytes``, and ``on_error`` is ``"raise"``.
+
+    >>> [each.predictions(1)[0].label for each in vitviz.analyze_batch(["cat.jpg", "flower.jpg"], model)]
+    ['cat', 'flower']
     """
     check_order("analyze_batch", images, model)
     batch_size, workers = integer("batch_size", batch_size, 1), integer("workers", workers, 1)

@@ -26,19 +26,13 @@ def card(analysis: Analysis) -> str:
     layout, trace = analysis.trace.layout, analysis.trace
     size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
     picture, caption = _picture(analysis)
-    predictions = analysis.predictions(PREDICTION_COUNT) if analysis.model.gives_probabilities else []
-    rows = "".join(
-        f'<tr><td style="text-align:right">{each.probability:.1%}</td>'
-        f'<td style="text-align:left">{escape(each.label)}</td></tr>'
-        for each in predictions
-    )
+    table = analysis.predictions(PREDICTION_COUNT)._repr_html_() if analysis.model.gives_probabilities else "<br>"
     assumptions = "".join(f"<br>Assumed: {escape(each)}." for each in analysis.prepared.assumptions)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;font:14px/1.4 system-ui,sans-serif">'
         f'<figure style="margin:0;max-width:{SIDE_PX}px">{picture}<figcaption>{escape(caption)}</figcaption></figure>'
         f"<div><b>{escape(analysis.model.name)}</b><br>{size}{assumptions}"
-        + (f'<table style="margin:8px 0">{rows}</table>' if rows else "<br>")
-        + "<code>vitviz.explore(analysis)</code> shows every layer and head.</div></div>"
+        f"{table}<code>vitviz.explore(analysis)</code> shows every layer and head.</div></div>"
     )
 
 

@@ -33,6 +33,10 @@ class Cost:
         trace_bytes: bytes of the trace: queries, keys, logarithms of sums and norms.
         working_bytes: peak of the other bytes, while the model runs or a rollout is computed on a CPU.
         flops: of the forward pass, two for a multiplication and its addition.
+
+    >>> cost = vitviz.cost("cat.jpg", model)
+    >>> cost.tokens, cost.nbytes
+    (201, 8016060)
     """
 
     tokens: int

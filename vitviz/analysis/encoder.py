@@ -212,6 +212,9 @@ def analyze(
             :class:`vitviz.Model`.
         LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine
             runs out of memory.
+
+    >>> vitviz.analyze("cat.jpg", model, "squash")
+    Analysis(image cat.jpg by 'vitviz-photos': 8 layers × 6 heads, 14×14 patches; cat, 73%)
     """
     check_order("analyze", image, model)
     encoder = Encoder(
@@ -240,6 +243,9 @@ def cost(
     Raises:
         ImageError: the image cannot be opened.
         ConfigError: the fit, resolution, storage or range is invalid, or ``model`` is not a :class:`vitviz.Model`.
+
+    >>> vitviz.cost("cat.jpg", model, resolution=224).tokens
+    789
     """
     check_order("cost", image, model)
     opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}

@@ -46,6 +46,9 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
     Raises:
         MethodError: ``other`` is no analysis.
         QueryError: it has no such patch.
+
+    >>> vitviz.likeness(analysis, (6, 6)).name
+    'likeness to patch (6, 6) of cat.jpg'
     """
     instance("other", other, Analysis, "vitviz.analyze(other_image, model)")
     row_column = None if patch is None else _checked_patch(other, patch)

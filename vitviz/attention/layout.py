@@ -96,6 +96,9 @@ class TokenLayout:
         prefix: names of the prefix tokens in order, such as ``("cls", "register 1")``; empty for none.
         grid_height: patches from top to bottom.
         grid_width: patches from left to right.
+
+    >>> analysis.trace.layout.index((0, 0)), analysis.trace.layout.name(5)
+    (5, 'patch (0, 0)')
     """
 
     prefix: tuple[str, ...]

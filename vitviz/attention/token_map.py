@@ -29,6 +29,10 @@ class TokenMap:
 
     Raises:
         ConfigError: the values do not form a grid, or are not finite.
+
+    >>> token_map = analysis.rollout().token_map
+    >>> token_map.quantity, token_map.values.shape
+    ('share of the rollout', torch.Size([14, 14]))
     """
 
     values: torch.Tensor

@@ -57,8 +57,7 @@ class AttentionTrace(AttributeAdvice):
     do so in addition to their matrices.
 
     Args:
-        queries: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
-        keys: ``"layer head token dim"``.
+        queries, keys: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
         scale: factor of the scores before the softmax.
         layout: order of the tokens.
         bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, shared by all.
@@ -76,6 +75,9 @@ class AttentionTrace(AttributeAdvice):
 
     Raises:
         ConfigError: the shapes contradict each other or the layout.
+
+    >>> analysis.trace.weights(-1).shape
+    torch.Size([6, 201, 201])
     """
 
     queries: torch.Tensor

@@ -124,7 +124,11 @@ class Method:
 
 
 class MethodTable(dict[MethodName, Method]):
-    """Methods by name, which a notebook shows as a table."""
+    """Methods by name, which a notebook shows as a table.
+
+    >>> vitviz.METHODS["rollout"].citation
+    'Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers'
+    """
 
     def __getitem__(self, name: str) -> Method:
         return super().__getitem__(cast(MethodName, name))
@@ -139,7 +143,7 @@ class MethodTable(dict[MethodName, Method]):
             raise AttributeError(f"METHODS has no attribute {name!r}{code}", name=name, obj=None)
 
     def __repr__(self) -> str:
-        return text_table(row[:2] for row in self._rows())
+        return text_table(row[:3] for row in self._rows())
 
     def _repr_html_(self) -> str:
         return html_table(self._rows(), ("name", "method", "parameters", "what its maps show", "source"))

@@ -72,7 +72,7 @@ ANSWERS = {
     ("Model", "cpu"): "expected model.to('cpu')",
     ("Model", "cuda"): "expected model.to('cuda')",
     ("Model", "eval"): "its network is in evaluation mode already; vitviz.analyze(image, model) runs it",
-    ("Model", "save"): "expected vitviz.save_checkpoint(model, path)",
+    ("Model", "save"): "expected vitviz.save_checkpoint(path, model)",
     ("Model", "train"): "a model is for analysis, in evaluation mode; model.network.train() changes its network",
 }
 # How similar a name must be to be suggested, in [0, 1]; one of the owner's own comes before an equal one elsewhere.

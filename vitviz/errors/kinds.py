@@ -17,36 +17,91 @@ from __future__ import annotations
 
 
 class VitvizError(Exception):
-    """Base of every error that vitviz raises on purpose."""
+    """Base of every error that vitviz raises on purpose.
+
+    >>> try:
+    ...     vitviz.analyze("missing.jpg", model)
+    ... except vitviz.VitvizError as error:
+    ...     print(error)
+    missing.jpg: no such file; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP or AVIF file
+    """
 
 
 class ImageError(VitvizError):
-    """A file, array or picture cannot be used as an image."""
+    """A file, array or picture cannot be used as an image.
+
+    >>> vitviz.open_image(None)
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.ImageError: the image: None found; expected a path, bytes, a PIL image, a NumPy array ...
+    """
 
 
 class ConfigError(VitvizError):
-    """A model or run configuration contradicts itself."""
+    """A model or run configuration contradicts itself.
+
+    >>> vitviz.analyze("cat.jpg", model, "resize")
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.ConfigError: fit 'resize': expected 'crop', 'squash' or 'native'
+    """
 
 
 class CheckpointError(VitvizError):
-    """A file is not a checkpoint that vitviz can load exactly."""
+    """A file is not a checkpoint that vitviz can load exactly.
+
+    >>> vitviz.load("missing.pth")
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.CheckpointError: 'missing.pth': neither a checkpoint's name nor a file or folder; ...
+    """
 
 
 class UnknownFamilyError(CheckpointError):
-    """A checkpoint is of a family that vitviz does not implement; the package that it comes from may open it."""
+    """A checkpoint is of a family that vitviz does not implement; the package that it comes from may open it.
+
+    >>> vitviz.load("other.pth")
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.UnknownFamilyError: other.pth: not a Vision Transformer of a family that vitviz reads: ...
+    """
 
 
 class QueryError(VitvizError):
-    """The model does not have the requested layer, head or token."""
+    """The model does not have the requested layer, head or token.
+
+    >>> analysis.attention(layer=8)
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.QueryError: layer 8: this model has layers 0 to 7 (or -8 to -1 from the end)
+    """
 
 
 class MethodError(VitvizError):
-    """A method or a parameter of one does not exist, or does not apply to this model."""
+    """A method or a parameter of one does not exist, or does not apply to this model.
+
+    >>> analysis.rollout(discard_ratio=90)
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.MethodError: discard_ratio = 90: expected a number in [0, 1)
+    """
 
 
 class DataError(VitvizError):
-    """A folder of images cannot be trained or evaluated on."""
+    """A folder of images cannot be trained or evaluated on.
+
+    >>> vitviz.datasets.read_items("empty")
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.DataError: empty: no picture in it; expected a folder with pictures
+    """
 
 
 class LimitError(VitvizError):
-    """An analysis or a network would need more memory than it may take."""
+    """An analysis or a network would need more memory than it may take.
+
+    >>> vitviz.analyze("cat.jpg", model, max_bytes=2**22)
+    Traceback (most recent call last):
+        ...
+    vitviz.errors.kinds.LimitError: image of 451×300 pixels as an input of 112×112: 201 tokens need 8,016,060 bytes, ...
+    """

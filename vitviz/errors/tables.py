@@ -19,4 +19,6 @@ def html_table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
     style = 'style="text-align:left;vertical-align:top"'
     head = "".join(f"<th {style}>{escape(cell)}</th>" for cell in heads)
     body = "".join(f"<tr>{''.join(f'<td {style}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>{f'<thead><tr>{head}</tr></thead>' if heads else ''}<tbody>{body}</tbody></table>"
+    return (
+        f'<table style="margin:8px 0">{f"<thead><tr>{head}</tr></thead>" if heads else ""}<tbody>{body}</tbody></table>'
+    )

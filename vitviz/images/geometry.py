@@ -21,6 +21,9 @@ class Geometry:
 
     Raises:
         ConfigError: the box is empty or leaves the image, or the input is empty.
+
+    >>> analysis.prepared.geometry.box
+    (0.0, 0.0, 451.0, 300.0)
     """
 
     image_width: int

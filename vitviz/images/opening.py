@@ -110,6 +110,9 @@ def open_image(
             or too many pixels, its values are outside of the range, or it would take more than seconds or half a
             gigabyte to open.
         ConfigError: the range or the choice of the profile is invalid.
+
+    >>> vitviz.open_image("cat.jpg").size
+    (451, 300)
     """
     name = legible(name or _name_of(source))
     value_range = checked_range(value_range)

@@ -120,6 +120,9 @@ class Preprocessing:
 
     Raises:
         ConfigError: a value is out of range.
+
+    >>> model.preprocessing.fit, model.preprocessing.at(224, 8, 8).height
+    ('squash', 224)
     """
 
     height: int

@@ -63,6 +63,9 @@ class ViTConfig:
 
     Raises:
         ConfigError: a value is out of range or contradicts another.
+
+    >>> model.network.config.depth, model.network.config.heads
+    (8, 6)
     """
 
     image_height: int

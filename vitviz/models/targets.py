@@ -32,6 +32,10 @@ class Target:
         reads: the output that it takes, as in :meth:`vitviz.VisionTransformer.read`: logits ``"class"``, pooled
             features ``"feature"`` or patches ``"patch width"``.
         maximum: upper bound of the score; None for no bound.
+
+    >>> target = vitviz.Target("logit of the first class", lambda logits: logits[0])
+    >>> analysis.relevance(target).description
+    'Relevance for logit of the first class as the CLS token sees it: layers 0 to 7'
     """
 
     name: str
@@ -160,6 +164,9 @@ def contrast(first: int | str | None, second: int | str) -> ClassDifference:
 
     Returns:
         A target for any model that has both classes, accepted by every function that takes one.
+
+    >>> analysis.relevance(vitviz.contrast("cat", "dog")).description
+    'Relevance for class cat against class dog as the CLS token sees it: layers 0 to 7'
     """
     if second is None:
         raise MethodError("second = None: expected a class by label or number; margin() takes the best of all others")
@@ -178,6 +185,9 @@ def margin(first: int | str | None = None) -> ClassDifference:
 
     Returns:
         A target for any model with two classes or more, accepted by every function that takes one.
+
+    >>> analysis.relevance(vitviz.margin("cat")).description
+    'Relevance for class cat against the best of the others as the CLS token sees it: layers 0 to 7'
     """
     return ClassDifference(first)
 

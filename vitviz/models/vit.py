@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +43,10 @@ class VisionTransformer(nn.Module):
 
     If ``config.patch_norms`` is set, ``patch_norms`` holds the norms before and after the patch embedding. The other
     optional modules are ``pre_norm``, ``pooler`` (attention pooling), ``representation`` and ``projection``.
+
+    >>> logits, weights = model.network(analysis.prepared.pixels, need_weights=True)
+    >>> len(weights), weights[0].shape
+    (8, torch.Size([1, 6, 201, 201]))
     """
 
     def __init__(self, config: ViTConfig) -> None:
@@ -114,16 +117,6 @@ class VisionTransformer(nn.Module):
             if isinstance(module, nn.Linear):
                 module.to(self.precision)
         return self
-
-    @overload
-    def forward(
-        self, pixels: torch.Tensor, need_weights: Literal[False] = False, head_mask: torch.Tensor | None = None
-    ) -> torch.Tensor: ...
-
-    @overload
-    def forward(
-        self, pixels: torch.Tensor, need_weights: Literal[True], head_mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]: ...
 
     def forward(
         self, pixels: torch.Tensor, need_weights: bool = False, head_mask: torch.Tensor | None = None

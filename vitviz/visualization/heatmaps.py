@@ -59,6 +59,9 @@ class Style:
 
     Raises:
         MethodError: the colormap or the scale is unknown, or a number is out of range.
+
+    >>> analysis.rollout().overlay(vitviz.Style("viridis", opacity=0.4, scale="rank")).size
+    (451, 300)
     """
 
     colormap: ColormapName | Colormap = "inferno"
@@ -119,6 +122,11 @@ class Heatmap(AttributeAdvice):
         token_map: the map.
         image: the user's image, RGB.
         geometry: position of the model's input on the image.
+
+    >>> heatmap = analysis.rollout(head_fusion="max", discard_ratio=0.9)
+    >>> heatmap.values.shape
+    torch.Size([14, 14])
+    >>> heatmap.save("rollout.png")
     """
 
     token_map: TokenMap

@@ -143,6 +143,9 @@ def load(
             exactly.
         ImageError: the module cannot run on an image of its size.
         LimitError: its network takes more memory than is allowed or free.
+
+    >>> vitviz.load()
+    Model('vitviz-photos': 8 layers × 6 heads, width 384, 112×112 pixels in patches of 8, 108 classes, on cpu...)
     """
     overrides = {
         "architecture": architecture,

@@ -13,6 +13,8 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import several
+from vitviz.errors.tables import html_table
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
@@ -69,6 +71,9 @@ class Model(AttributeAdvice):
 
     Raises:
         ConfigError: labels, channels, image size or the detector contradict each other.
+
+    >>> len(model.labels), model.engine
+    (108, 'own')
     """
 
     name: str
@@ -112,6 +117,21 @@ class Model(AttributeAdvice):
                 "a vitviz.Model is not called: vitviz.analyze(image, model) runs it on a picture, and "
                 "model.network(pixels) on prepared pixels 'batch channel height width'"
             )
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        config, network = self.network.config, self.network
+        precision = str(network.precision).removeprefix("torch.")
+        rows = [
+            ("name", self.name),
+            ("network", f"{config.depth} layers × {config.heads} heads, width {config.width}"),
+            ("weights", f"{self.parameters:,} in {precision} on {network.device}"),
+            ("input", f"{config.image_width}×{config.image_height} pixels in patches of {config.patch_width}"),
+            ("pictures", f"{self.preprocessing.fit}, {self.preprocessing.interpolation}"),
+            ("classes", f"{len(self.labels):,}: {several(self.labels)}" if self.labels else "no classifier"),
+            *(("assumed", each) for each in self.assumptions),
+        ]
+        return html_table(rows)
 
     @named_arguments(ConfigError)
     def to(self, device: str | torch.device) -> Model:

@@ -43,6 +43,10 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
 
     Raises:
         ConfigError: ``model`` is not a :class:`Model`.
+
+    >>> vitviz.save_checkpoint("mine.safetensors", model)
+    >>> vitviz.load("mine.safetensors").labels == model.labels
+    True
     """
     instance("model", model, Model, "vitviz.load()")
     with atomic_write(Path(path)) as stream:

@@ -63,6 +63,10 @@ def open_snapshot(model: Model, step: int) -> Model:
     Raises:
         CheckpointError: there is no such snapshot, or it is damaged or of another run.
         ConfigError: ``model`` is not a :class:`Model`.
+
+    >>> run = vitviz.load("runs/mine")
+    >>> run.snapshots.steps, vitviz.open_snapshot(run, 100).step
+    ((100, 200), 100)
     """
     return snapshot_of(model, step, load_checkpoint)
 

@@ -96,6 +96,8 @@ def explore(
     Raises:
         MethodError: the height is out of range, or there is a model beside an analysis.
         ImageError, LimitError, ConfigError: as :func:`vitviz.analyze`.
+
+    >>> vitviz.explore(analysis).save("cat.html")
     """
     check_order("explore", image, model)
     height = integer("height", height, MIN_HEIGHT, MethodError)
