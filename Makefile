@@ -9,17 +9,19 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALLS := pyproject.toml requirements.txt
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
+INSTALLS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help app test quick test-long docs gallery release clean
+.PHONY: help app test quick test-long oldest newest docs gallery release clean
 
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests, in 12 minutes; installs a browser where there is none'
 	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 75 seconds'
 	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_SEED=7 draws others'
+	@echo 'make oldest   the tests of the library, without the app, with the lowest version of every package that pyproject.toml names'
+	@echo 'make newest   make test with the newest version of every package'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
 	@echo 'make release  build wheel and sdist into dist, and check what is in them'
@@ -60,6 +62,22 @@ test-long: $(VENV)/.test
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -m long -s $(ARGS)
 
+# Fresh environments, which uv resolves from pyproject.toml: no second list of versions, and no constraints.
+UV_INSTALL = rm -rf build/$@ && $(PYTHON) -m venv build/$@ && build/$@/bin/python -m pip install --quiet uv \
+  && build/$@/bin/uv pip install --quiet --python build/$@/bin/python
+
+oldest:
+	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,hub,test-library,text,train,verify,video]'
+	build/$@/bin/uv pip list --python build/$@/bin/python
+	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile' \
+	  --ignore=tests/ui --ignore=tests/project $(ARGS)
+
+newest:
+	$(UV_INSTALL) --editable '.[heif,mcp,test]'
+	build/$@/bin/uv pip list --python build/$@/bin/python
+	build/$@/bin/python -m tests.browser
+	build/$@/bin/python -m pytest $(WORKERS) $(ARGS)
+
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --builder html --conf-dir docs/site --doctree-dir build/doctrees \
 	  . build/docs $(ARGS)
@@ -75,25 +93,25 @@ release: $(VENV)/.release
 	$(BIN)/python -m tests.distributions dist
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
 	find app.py vitviz tests docs -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamps say what was installed; they are older than a changed pyproject.toml or requirements.txt.
+# The stamps say what was installed; they are older than a changed pyproject.toml or constraints.txt.
 $(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)
-	$(PIP) install --editable .
+	$(INSTALL) --editable '.[app]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/pyvenv.cfg $(INSTALLS)
-	$(PIP) install --editable '.[test]'
+	$(INSTALL) --editable '.[test]'
 	@touch $(VENV)/.app $@
 
 $(VENV)/.docs: $(VENV)/pyvenv.cfg $(INSTALLS)
-	$(PIP) install --editable '.[docs]'
-	@touch $(VENV)/.app $@
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
 
 $(VENV)/.release: $(VENV)/pyvenv.cfg $(INSTALLS)
-	$(PIP) install --editable '.[release]'
-	@touch $(VENV)/.app $@
+	$(INSTALL) --editable '.[release]'
+	@touch $@
 
 # A .venv that was interrupted while it was made, or whose Python is gone, counts as absent.
 ifneq ($(shell test ! -e $(VENV)/.unfinished && $(BIN)/python -c 'import pip' 2>/dev/null && echo usable),usable)

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # What an sdist holds besides the sources of the wheel.
 SDIST_EXTRAS = {
-    *("LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "MANIFEST.in", "README.md"),
-    *("docs/site/pypi.md", "pyproject.toml", "requirements.txt", "setup.cfg", "PKG-INFO"),
+    *("LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".gitignore"),
+    *("docs/site/pypi.md", "pyproject.toml", "PKG-INFO"),
 }
 # Folders outside the package that a wheel takes in, and the files there that it leaves out.
 BUNDLED_FOLDERS = {"assets": {"screenshot.png"}, "checkpoints": set()}
@@ -44,7 +44,7 @@ def wheel_problems(names: set[str], expected: set[str]) -> list[str]:
 def sdist_problems(names: set[str], expected: set[str]) -> list[str]:
     """The same for an sdist, whose names begin with a folder named after the project."""
     found = {name.partition("/")[2] for name in names}
-    found = {name for name in found if name and not name.startswith("vitviz.egg-info/")}
+    found.discard("")
     bundled = tuple(f"vitviz/{folder}/" for folder in BUNDLED_FOLDERS)
     required = {name.removeprefix("vitviz/") if name.startswith(bundled) else name for name in expected} | SDIST_EXTRAS
     return [f"lacks {name}" for name in sorted(required - found)] + [

@@ -144,11 +144,11 @@ def check_value(name: str, value: object) -> object:
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
     from vitviz.attribution.parameters import ClassTarget
-    from vitviz.ui import arguments, links, state
+    from vitviz.ui import arguments, links, pictures, state
     from vitviz.weights import parse_overrides
 
     return {
-        "upload": arguments.upload_of,
+        "upload": pictures.upload_of,
         "word": lambda value: arguments.word("x", value, ("mean", "max")),
         "number": lambda value: arguments.number("x", value, 0, 1),
         "whole number": lambda value: arguments.number("x", value, 1, 9, whole=True),

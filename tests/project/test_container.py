@@ -81,10 +81,10 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     sent = {path for path in files if is_sent(path)}
     places = {path.split("/")[0] for path in sent}
     project = (ROOT / "pyproject.toml").read_text()
-    named = re.search(r"\[tool.setuptools.package-dir\]\n((?:.+\n)+)", project)
+    named = re.search(r"^only-include = (\[.+\])$", project, re.MULTILINE)
     assert named is not None
-    folders = set(re.findall(r'= "(\w+)"', named[1]))
-    alone = {"LICENSE", "Makefile", "README.md", "app.py", "pyproject.toml", "requirements.txt", "vitviz"}
+    folders = set(json.loads(named[1]))
+    alone = {"LICENSE", "Makefile", "README.md", "app.py", "constraints.txt", "pyproject.toml"}
     # The package cannot be installed without its readme.
     readme = re.search(r'^readme = "(.+)"$', project, re.MULTILINE)
     assert readme is not None and {path for path in sent if path.startswith("docs/")} == {readme[1]}

@@ -99,6 +99,7 @@ def test_every_error_is_a_vitviz_error() -> None:
 STEPS = (
     "vitviz.attribution, vitviz.visualization.heatmaps",
     "vitviz, vitviz.cli.command",
+    "vitviz.ui, vitviz.ui.explorer.inline",
     "vitviz.evaluation.head_picture, scipy.stats",
     "huggingface_hub, vitviz.weights.hub.client",
 )
@@ -148,6 +149,7 @@ def imports() -> Imports:
         "del sys.modules['tensorboard']",
         f"called = [name for name in {calls!r} if operator.attrgetter(name)(vitviz) is not None]",
         f"rooms = [getattr(vitviz, name).__name__ for name in {ROOMS!r}]",
+        "from vitviz.ui import build_demo",
         "stubs = [len(cut)]",
         "import gradio",
         "writer = importlib.reload(gradio.component_meta)",
@@ -175,8 +177,13 @@ def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_traini
 
 
 @pytest.mark.process
+def test_the_explorer_of_a_notebook_needs_no_gradio(imports: Imports) -> None:
+    assert "gradio" not in imports.loaded[STEPS[2]]
+
+
+@pytest.mark.process
 def test_the_tests_above_can_fail(imports: Imports) -> None:
-    assert HEAVY.intersection(imports.loaded[STEPS[2]]) == {"matplotlib", "scipy"}
+    assert HEAVY.intersection(imports.loaded[STEPS[3]]) == {"matplotlib", "scipy"}
     assert "huggingface_hub" in imports.loaded[STEPS[-1]]
 
 
@@ -230,9 +237,6 @@ def distributions(lines: list[str]) -> set[str]:
     return {re.split(r"[<>=!~;\[ ]", line)[0].lower() for line in lines if line and not line.startswith("#")}
 
 
-REQUIREMENTS = distributions((ROOT / "requirements.txt").read_text().splitlines())
-
-
 def in_pyproject(name: str) -> list[str]:
     """The strings of a list in pyproject.toml."""
     found = re.search(rf"^{name} = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
@@ -244,17 +248,29 @@ def extra(name: str) -> set[str]:
     return distributions(in_pyproject(name))
 
 
+REQUIREMENTS = extra("dependencies")
+
+
 @pytest.mark.slow
 def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
-    assert third_party(RUN_TIME) == REQUIREMENTS
+    outside = [path for path in RUN_TIME if not path.is_relative_to(ROOT / "vitviz" / "ui") and path.name != "app.py"]
+    assert third_party(outside) == REQUIREMENTS
+    assert third_party(RUN_TIME) == REQUIREMENTS | {"gradio"}
 
 
-def test_the_app_is_installed_without_extras() -> None:
+def test_make_app_installs_the_extra_of_the_app_alone() -> None:
+    assert extra("app") == {"gradio", "torch"}
     makefile = (ROOT / "Makefile").read_text()
-    lines = re.findall(r"^\$\(VENV\)/\.app: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    assert [line.strip() for line in lines[0].splitlines()] == ["$(PIP) install --editable .", "@touch $@"]
-    assert len(lines) == 1 and "[" not in "".join(REQUIREMENTS)
-    assert not {package for _, package, _ in TABLES.values()} & REQUIREMENTS
+    ((install, stamp),) = re.findall(r"^\$\(VENV\)/\.app: .*\n\t(.*)\n\t(.*)\n", makefile, re.MULTILINE)
+    assert (install, stamp) == ("$(INSTALL) --editable '.[app]'", "@touch $@")
+
+
+def test_the_requirements_of_a_space_are_those_of_the_app() -> None:
+    """A Space installs this file before it has the package, so the file cannot name the extra."""
+    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    # The app asks for more of torch than the library does.
+    of_app = {re.split(r"[<>=]", line)[0]: line for line in [*in_pyproject("dependencies"), *in_pyproject("app")]}
+    assert lines == sorted(of_app.values())
 
 
 def test_training_needs_its_extra_only() -> None:
@@ -307,23 +323,13 @@ COMPARED = {
 
 @pytest.mark.slow
 def test_only_verification_and_tests_need_the_reference_packages() -> None:
-    assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
+    assert set(COMPARED.values()) == (extra("test-library") & {"vit-pytorch"}) | extra("verify")
     assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
     assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
     outside = {name for path in PACKAGES for node in parsed(path).body for name in _names_of(node)}
     assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
     files = ("reference_packages.py", "torchvision_names.py")
     assert set().union(*(imported(ROOT / "tests" / name) for name in files)) >= COMPARED.keys()
-
-
-def test_every_package_and_every_file_of_data_is_installed() -> None:
-    folders = {path.parent.relative_to(ROOT) for path in MODULES}
-    data = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz" / "weights" / "data").iterdir()}
-    scripts = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz").rglob("*.js")}
-    outside = {"vitviz.assets", "vitviz.checkpoints"}
-    expected = {".".join(folder.parts) for folder in folders | data | scripts}
-    assert set(in_pyproject("packages")) == expected | outside
-    assert '"vitviz.weights.data" = ["*"]' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -195,7 +195,8 @@ def test_every_python_module_that_is_run_exists(document: str) -> None:
 
 def test_both_commands_and_their_parts_are_named() -> None:
     assert [line[0] for line in commands("README.md", "make")] == ["app", "test"]
-    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == {"docs", "quick", "release", "test"}
+    targets = {"docs", "newest", "oldest", "quick", "release", "test"}
+    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == targets
     assert len(commands("CONTRIBUTING.md", "python")) >= 4
 
 
@@ -259,10 +260,17 @@ def test_the_readme_counts_the_families() -> None:
 
 def test_every_dependency_is_named_with_a_reason() -> None:
     lines = (ROOT / "requirements.txt").read_text().splitlines()
-    packages = {re.split(r"[<>=!~ ]", line)[0] for line in lines if line and not line.startswith("#")}
+    packages = {re.split(r"[<>=]", line)[0] for line in lines if not line.startswith("#")}
     section = ARCHITECTURE.split("## What vitviz is built on")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE))
     assert packages <= named
+
+
+def test_every_extra_for_users_is_in_its_table() -> None:
+    lists = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = re.findall(r"^([\w-]+) = \[$", lists, re.MULTILINE)
+    named = [name for row in table(DOCUMENTS["docs/index.md"], "extras") for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(named) == sorted(set(extras) - {"docs", "release", "test", "test-library"})
 
 
 def test_every_preset_is_in_its_table() -> None:

@@ -19,7 +19,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
 from vitviz.training.out_of_distribution import SHRINKAGE, detector_of, fit_detector
 from vitviz.ui import build_demo
-from vitviz.ui.explorer import Explorer
+from vitviz.ui.explorer.component import Explorer
 from vitviz.weights import load_checkpoint, save_checkpoint
 from vitviz.weights.detector import OODDetector, features_of
 

@@ -26,19 +26,19 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import (
-    MAX_NAME_CHARS,
     fields,
     method_of,
     number,
     parameters_of,
     scale_of,
     switch,
-    upload_of,
     word,
 )
-from vitviz.ui.files import as_png, keep
+from vitviz.ui.files import keep
+from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
+from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
 from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.records import (
     AnalysisRecord,

@@ -5,62 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
-
-from gradio.data_classes import FileData
-from gradio.utils import get_upload_folder, is_in_or_equal
 
 from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors import arguments
-from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.errors.messages import choices, did_you_mean, plain, quote
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, did_you_mean, quote
 from vitviz.models.targets import NO_CLASSIFIER, ClassDifference
-from vitviz.ui.pictures import PICTURE, Upload, is_picture
+from vitviz.ui.pictures import PICTURE, Upload, is_picture, upload_of
 from vitviz.visualization.scales import SCALES, ScaleName
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
 # ImageNet's labels list their synonyms.
 MAX_LABEL_CHARS = 500
-MAX_NAME_CHARS = 120
 # No model or picture has more of anything.
 MAX_INDEX = 1_000_000
 TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
-EXPECTED_FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
-# The address of an upload, as Gradio's upload tool returns it, ends in this and the path.
-FILE_ROUTE, SCHEMES = "/gradio_api/file=", ("http://", "https://")
-# The limit of Linux.
-MAX_PATH_CHARS = 4096
-
-
-def upload_of(value: object, field: str = "image") -> Upload:
-    """The upload of a file description by one of Gradio's clients.
-
-    Raises:
-        ImageError: the value describes no file, or the file is no longer kept.
-    """
-    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-        raise ImageError(f"{field} = {quote(value)}: {EXPECTED_FILE}")
-    path = value["path"]
-    if len(path) > MAX_PATH_CHARS:
-        raise ImageError(f"{field} = {quote(path)}: a path of {len(path):,} characters; {EXPECTED_FILE}")
-    server, route, quoted_path = path.rpartition(FILE_ROUTE)
-    if route and server.startswith(SCHEMES):
-        path = unquote(quoted_path)
-    try:
-        FileData.model_validate(value)
-        is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()
-    # The path is impossible on this system, or the description is incomplete.
-    except (ValueError, OSError):
-        is_kept = False
-    if not is_kept:
-        raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {EXPECTED_FILE}")
-    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-MAX_NAME_CHARS:]))
 
 
 def view_index(request: Mapping[str, Any], count: int) -> int:

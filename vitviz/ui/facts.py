@@ -21,21 +21,30 @@ from vitviz.attention.sinks import (
 )
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.parameters import Choice, LayerNumber, Number, Parameter
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
-from vitviz.ui.files import as_base64, as_webp
+from vitviz.models.probability import class_probabilities
+from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.records import KINDS, best_classes
 from vitviz.ui.state import NATIVE, TOKEN_METHOD, View
 from vitviz.visualization.heatmaps import COLORMAPS, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
 
+KINDS = {
+    Choice: "choice",
+    Number: "number",
+    LayerNumber: "layer",
+    HeadNumber: "head",
+    TokenQuery: "token",
+    ClassTarget: "class",
+}
+MAX_PREDICTIONS = 5
 FITS = (
     {"name": "squash", "title": "squash (whole picture, stretched)"},
     {"name": "crop", "title": "crop (centre)"},
@@ -270,6 +279,15 @@ def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
         f"plus {OUTLIER_DEVIATIONS:g} median absolute deviations)."
     )
     return {"patches": [list(layout.cell(token)) for token in tokens], "about": caption}
+
+
+def best_classes(analysis: Analysis) -> list[tuple[int, float]]:
+    """Index and probability of the most probable classes, best first; empty for a model that gives none."""
+    if not analysis.model.gives_probabilities:
+        return []
+    probabilities = class_probabilities(analysis.logits, analysis.model.network.config.probability)
+    best = probabilities.topk(min(MAX_PREDICTIONS, len(analysis.model.labels)))
+    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
 def predictions(analysis: Analysis) -> list[dict[str, Any]]:

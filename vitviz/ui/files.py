@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
 from gradio.processing_utils import hash_bytes
 from gradio.utils import get_upload_folder
-from PIL import Image
 
 from vitviz.errors.kinds import LimitError
 from vitviz.system.atomic import atomic_write
@@ -101,22 +98,3 @@ def delete_upload(path: Path) -> None:
     """Delete a file if it is an upload."""
     if path.resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         path.unlink(missing_ok=True)
-
-
-def as_png(image: Image.Image) -> bytes:
-    """The picture as a PNG file, compressed little for speed."""
-    stream = BytesIO()
-    image.save(stream, "PNG", compress_level=1)
-    return stream.getvalue()
-
-
-def as_webp(image: Image.Image, quality: int = 80) -> bytes:
-    """The picture as a WebP file, written in a third of the default's time and a twentieth larger."""
-    stream = BytesIO()
-    image.save(stream, "WEBP", quality=quality, method=2)
-    return stream.getvalue()
-
-
-def as_base64(content: bytes) -> str:
-    """The bytes in base64."""
-    return base64.b64encode(content).decode()

@@ -16,17 +16,18 @@ from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, Vitviz
 from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
 from vitviz.ui import studies
-from vitviz.ui.arguments import MAX_NAME_CHARS, LikenessRequest, fields, method_of, parameters_of, upload_of, view_index
+from vitviz.ui.arguments import LikenessRequest, fields, method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import MIN_VISIBLE_SHARE, analysis_facts, examples, model_facts, settings, visible
-from vitviz.ui.files import as_base64, as_webp, keep
+from vitviz.ui.files import keep
 from vitviz.ui.films import film
+from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import map_file
-from vitviz.ui.pictures import Upload
+from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report_queue
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View

@@ -8,7 +8,7 @@ import gradio as gr
 
 from vitviz.errors.arguments import instance
 from vitviz.ui.api import publish
-from vitviz.ui.explorer import Explorer
+from vitviz.ui.explorer.component import Explorer
 from vitviz.ui.files import WRITTEN
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import Runs

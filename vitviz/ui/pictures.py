@@ -9,16 +9,22 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from gradio.processing_utils import hash_file
+from urllib.parse import unquote
 
 from vitviz.errors.kinds import ImageError
+from vitviz.errors.messages import plain, quote
 from vitviz.images.colours import ColorProfile
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
+MAX_NAME_CHARS = 120
+EXPECTED_FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
+# The address of an upload, as Gradio's upload tool returns it, ends in this and the path.
+FILE_ROUTE, SCHEMES = "/gradio_api/file=", ("http://", "https://")
+# The limit of Linux.
+MAX_PATH_CHARS = 4096
 PICTURE = "expected example:NAME, or picture: and the 22 characters that a link of the page has"
 EXPIRED = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
 
@@ -47,6 +53,35 @@ class Upload(NamedTuple):
         return {"value_range": value_range, "color_profile": self.color_profile}
 
 
+def upload_of(value: object, field: str = "image") -> Upload:
+    """The upload of a file description by one of Gradio's clients.
+
+    Raises:
+        ImageError: the value describes no file, or the file is no longer kept.
+    """
+    # Only the app has uploads; a saved page needs the other checks, and no Gradio.
+    from gradio.data_classes import FileData
+    from gradio.utils import get_upload_folder, is_in_or_equal
+
+    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
+        raise ImageError(f"{field} = {quote(value)}: {EXPECTED_FILE}")
+    path = value["path"]
+    if len(path) > MAX_PATH_CHARS:
+        raise ImageError(f"{field} = {quote(path)}: a path of {len(path):,} characters; {EXPECTED_FILE}")
+    server, route, quoted_path = path.rpartition(FILE_ROUTE)
+    if route and server.startswith(SCHEMES):
+        path = unquote(quoted_path)
+    try:
+        FileData.model_validate(value)
+        is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()
+    # The path is impossible on this system, or the description is incomplete.
+    except (ValueError, OSError):
+        is_kept = False
+    if not is_kept:
+        raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {EXPECTED_FILE}")
+    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-MAX_NAME_CHARS:]))
+
+
 class Pictures:
     """The latest uploaded pictures, for links, by ids that are the only way to them."""
 
@@ -61,6 +96,9 @@ class Pictures:
         example = example_of(upload)
         if example is not None:
             return f"example:{example}"
+        # A saved page needs the names below, and no Gradio.
+        from gradio.processing_utils import hash_file
+
         # A page may upload the same picture again.
         content_hash = hash_file(upload.path)
         with self._lock:

@@ -10,21 +10,11 @@ from gradio.utils import get_function_description
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.models.probability import class_probabilities
+from vitviz.attribution.parameters import Choice, Number, Parameter
 from vitviz.ui.arguments import legal
+from vitviz.ui.facts import KINDS, best_classes
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import ZOO, Model, is_cached
-
-MAX_PREDICTIONS = 5
-KINDS = {
-    Choice: "choice",
-    Number: "number",
-    LayerNumber: "layer",
-    HeadNumber: "head",
-    TokenQuery: "token",
-    ClassTarget: "class",
-}
 
 
 def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:
@@ -281,15 +271,6 @@ def _parameter_record(parameter: Parameter) -> ParameterRecord:
         case Number():
             record.minimum, record.maximum, record.whole = parameter.minimum, parameter.maximum, parameter.whole
     return record
-
-
-def best_classes(analysis: Analysis) -> list[tuple[int, float]]:
-    """Index and probability of the most probable classes, best first; empty for a model that gives none."""
-    if not analysis.model.gives_probabilities:
-        return []
-    probabilities = class_probabilities(analysis.logits, analysis.model.network.config.probability)
-    best = probabilities.topk(min(MAX_PREDICTIONS, len(analysis.model.labels)))
-    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
 def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:

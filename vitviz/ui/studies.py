@@ -20,7 +20,8 @@ from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of, word
 from vitviz.ui.facts import class_names, visible
-from vitviz.ui.files import as_base64, keep
+from vitviz.ui.files import keep
+from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import findings_pack, map_file
 from vitviz.ui.progress_reports import ProgressReport, Report

@@ -14,7 +14,7 @@ import pytest
 from tests.server_client import RunningApp, exchange, form, post, request_head, running_here
 from tests.support.example import ROOT
 from vitviz.errors.kinds import ConfigError
-from vitviz.ui.explorer import Explorer
+from vitviz.ui.explorer.component import Explorer
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import (

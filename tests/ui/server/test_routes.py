@@ -16,7 +16,7 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
-from vitviz.ui.explorer import Explorer
+from vitviz.ui.explorer.component import Explorer
 from vitviz.ui.runs import Runs
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file

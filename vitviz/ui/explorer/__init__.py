@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vitviz.ui.explorer.component import Explorer
 from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.packs import file_names, map_pack, pack
 
-__all__ = ["Explorer", "file_names", "map_pack", "pack", "whole_page"]
+__all__ = ["file_names", "map_pack", "pack", "whole_page"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import gradio as gr
-from gradio.data_classes import GradioRootModel
-from gradio.events import EventListener
+from vitviz.ui.explorer.page_source import script, template
+from vitviz.ui.stubs import import_gradio
 
-HERE = Path(__file__).parent
+# First, so that Gradio writes no stub of the class below.
+import_gradio()
+
+import gradio as gr  # noqa: E402
+from gradio.data_classes import GradioRootModel  # noqa: E402
+from gradio.events import EventListener  # noqa: E402
 
 
 class Reply(GradioRootModel):
@@ -75,16 +77,3 @@ class Explorer(gr.HTML):
 
     def example_value(self) -> Any:
         return None
-
-
-@cache
-def template(name: str) -> str:
-    """The text of a file of this package."""
-    return (HERE / name).read_text()
-
-
-@cache
-def script() -> str:
-    """The page's code as one function body: the files of ``js/order.txt``, which has one name per line."""
-    names = [name.strip() for name in template("js/order.txt").splitlines() if name.strip()]
-    return "\n".join(template(f"js/{name.removesuffix('.js')}.js") for name in names)

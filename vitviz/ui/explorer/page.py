@@ -9,10 +9,10 @@ from typing import Any, Literal
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
 from vitviz.images.preprocessing import Fit
-from vitviz.ui.explorer.component import script, template
 from vitviz.ui.explorer.opening import opening
+from vitviz.ui.explorer.page_source import script, template
 from vitviz.ui.facts import analysis_facts, model_facts, settings
-from vitviz.ui.files import as_base64, as_webp
+from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.packs import file_names, pack
 from vitviz.visualization.templates import fill_template
 

@@ -16,7 +16,8 @@ import gradio as gr
 
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, listing, quote
-from vitviz.ui.arguments import fields, upload_of
+from vitviz.ui.arguments import fields
+from vitviz.ui.pictures import upload_of
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file
 

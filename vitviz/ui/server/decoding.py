@@ -19,7 +19,8 @@ from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
-from vitviz.ui.files import as_png, delete_upload
+from vitviz.ui.files import delete_upload
+from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.fair_lock import FairLock
 from vitviz.weights import resources

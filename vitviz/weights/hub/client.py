@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,17 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import parse_ratelimit_headers, tqdm  # type: ignore[attr-defined]
+from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import quote
 from vitviz.weights.hub.names import COMMIT
 
-# The base error of the HTTP client: httpx before huggingface_hub 2, httpx2 since then.
-HTTPError: type[Any] = HfHubHTTPError.__bases__[0]
+# The base error of the HTTP client, the last that is not Python's own: requests before huggingface_hub 1, httpx before
+# 2, httpx2 since then.
+HTTPError: type[Any] = [each for each in HfHubHTTPError.__mro__ if each.__module__ != "builtins"][-1]
+# The hub's header for refusals of 429: what remains, and the seconds until there is more.
+RATE_LIMIT = re.compile(r"r=0;\s*t=(\d+)")
 # The git hash of a small file, or the SHA-256 of a large one.
 ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -84,7 +88,8 @@ class RemoteFile:
     def describe(cls, repository: str, commit: str, name: str) -> RemoteFile:
         """Ask the hub about a file."""
         url, timeout = hf_hub_url(repository, name, revision=commit), constants.HF_HUB_ETAG_TIMEOUT
-        metadata = get_hf_file_metadata(url, timeout=timeout, library_name="vitviz", retry_on_errors=True)
+        options = _supported(get_hf_file_metadata, retry_on_errors=True)
+        metadata = get_hf_file_metadata(url, timeout=timeout, library_name="vitviz", **options)
         # huggingface_hub builds paths from both without checking them.
         if not ETAG.fullmatch(metadata.etag or "") or metadata.commit_hash != commit:
             raise CheckpointError(
@@ -96,7 +101,9 @@ class RemoteFile:
         """Download the file into the cache and verify it there.
 
         Args:
-            report: called with the number of bytes so far. An exception from it ends the download.
+            report: called with the number of bytes so far. An exception from it ends the download. Never called by
+                releases of huggingface_hub that show a bar of their own and take no other, such as those of
+                transformers 4.
 
         Returns:
             The path of the file in the snapshot of its commit.
@@ -122,9 +129,10 @@ class RemoteFile:
                 report(received)
                 is_interrupted = False
 
+        options = _supported(hf_hub_download, tqdm_class=Bar)
         try:
             path = Path(
-                hf_hub_download(self.repository, self.name, revision=self.commit, library_name="vitviz", tqdm_class=Bar)
+                hf_hub_download(self.repository, self.name, revision=self.commit, library_name="vitviz", **options)
             )
         except HfHubHTTPError:
             raise
@@ -162,6 +170,11 @@ class RemoteFile:
             # Another download found the file damaged and deleted it.
             return False
         return self.size in (None, size) and digest.hexdigest() == self.etag
+
+
+def _supported(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+    """The options that this release of huggingface_hub has."""
+    return {name: value for name, value in options.items() if name in signature(function).parameters}
 
 
 def check_space(repository: str, needed: int) -> None:
@@ -209,7 +222,9 @@ def download_settings() -> Iterator[None]:
     token = _quiet.set(True)
     with _xet_lock:
         if not _downloads:
-            _xet_was_disabled, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True
+            # The first releases have no Xet, and nobody there reads this.
+            _xet_was_disabled = getattr(constants, "HF_HUB_DISABLE_XET", True)
+            constants.HF_HUB_DISABLE_XET = True
         _downloads += 1
     try:
         yield
@@ -261,8 +276,8 @@ def _refusal(error: HfHubHTTPError, status: int) -> str:
         return f"{hub} refuses access ({status}); set HF_TOKEN to a valid token, or unset one that is not"
     if status == 429:
         headers = error.response.headers
-        limit = parse_ratelimit_headers(headers)
-        seconds = limit.reset_in_seconds if limit is not None and limit.remaining == 0 else 0
+        limit = RATE_LIMIT.search(headers.get("RateLimit", ""))
+        seconds = 0 if limit is None else int(limit[1])
         retry_after = headers.get("Retry-After", "")
         seconds = int(retry_after) if retry_after.isdecimal() else seconds
         when = f"in {seconds} s" if seconds else "later"

@@ -65,14 +65,15 @@ def cached_snapshot(repository: str, revision: str) -> Path | None:
     """The cached folder of a revision, which may be incomplete; None if there is none."""
     # Importing vitviz does not load huggingface_hub.
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import IncompleteSnapshotError
 
     try:
         folder = Path(snapshot_download(repository, revision=revision, local_files_only=True))
-    except IncompleteSnapshotError as error:
-        folder = Path(error.snapshot_path)
-    except (OSError, ValueError):
-        return None
+    except (OSError, ValueError) as error:
+        # Only an IncompleteSnapshotError has it, which the first releases do not raise.
+        path = getattr(error, "snapshot_path", None)
+        if path is None:
+            return None
+        folder = Path(path)
     # A damaged reference may lead to another folder.
     return folder if COMMIT.fullmatch(folder.name) else None
 
