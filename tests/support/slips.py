@@ -79,7 +79,11 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "direction 'rows': expected 'row' or 'column'; did you mean 'row'?",
     ),
     ('heatmap.overlay("Viridis")', MethodError, f"colormap 'Viridis': {COLORMAPS}; did you mean 'viridis'?"),
-    ('Style("jet")', MethodError, f"colormap 'jet': {COLORMAPS}"),
+    (
+        'Style("jet")',
+        MethodError,
+        f"colormap 'jet': {COLORMAPS}; matplotlib's own goes in as an object: matplotlib.colormaps['jet']",
+    ),
     (
         'Style(colourmap="viridis")',
         MethodError,

@@ -21,7 +21,7 @@ from tests.support.example import COARSE, EXAMPLE, ROOT
 from vitviz import METHODS, Analysis, Model, Style
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.service import CANVAS_SIDE
-from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
 
 pytestmark = pytest.mark.process

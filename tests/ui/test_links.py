@@ -20,7 +20,7 @@ from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View, plain_json
-from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.scales import SCALES
 
 # ---- links ----

@@ -7,13 +7,14 @@ from io import BytesIO
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
 import vitviz
 from vitviz import Analysis, Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import Sheet
-from vitviz.visualization.heatmaps import FIGURE_SIDE, colour_table
+from vitviz.visualization.heatmaps import FIGURE_SIDE
 
 pytestmark = pytest.mark.slow
 
@@ -30,19 +31,22 @@ def texts(figure: Figure) -> list[str]:
     return [each.get_text() for each in figure.texts]
 
 
-def images(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels of the picture and of the colour bar."""
-    picture, bar = (np.asarray(axes.images[0].get_array()) for axes in figure.axes)
-    return picture, bar
+def picture_of(figure: Figure) -> np.ndarray:
+    return np.asarray(figure.axes[0].images[0].get_array())
+
+
+def bar_of(axes: Axes) -> np.ndarray:
+    """The colours of a colour bar from its lower to its upper end, ``"value channel"`` in [0, 255]."""
+    (parts,) = axes.collections
+    return np.asarray(parts.get_facecolor())[:, :3] * 255
 
 
 @pytest.mark.parametrize("style", [None, "viridis", Style(scale="robust", percentiles=(10, 60), smooth=True)])
 def test_a_figure_shows_the_overlay_its_colours_and_the_values_at_their_ends(style: Style | str | None) -> None:
     picture_map = heatmap(torch.rand(4, 6, generator=torch.Generator().manual_seed(0)))
     figure, scale = picture_map.figure(style, mark=(1, 2)), picture_map.scale(style)
-    picture, bar = images(figure)
-    assert np.array_equal(picture, np.asarray(picture_map.overlay(style, mark=(1, 2))))
-    assert np.array_equal(bar[0], colour_table(Style.of(style).colormap).round())
+    assert np.array_equal(picture_of(figure), np.asarray(picture_map.overlay(style)))
+    np.testing.assert_allclose(bar_of(figure.axes[1]), Style.of(style).colours().round())
     below, above = scale.beyond(picture_map.values)
     low, high = (f"{end:.3g}" for end in scale.ends)
     assert texts(figure)[:2] == [f"◄ {low}" if below else low, f"{high} ►" if above else high]

@@ -189,7 +189,8 @@ def test_the_brightest_spot_lies_over_the_object(
     [
         (
             {"colormap": "jet"},
-            "colormap 'jet': expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'",
+            "colormap 'jet': expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'; matplotlib's own "
+            "goes in as an object: matplotlib.colormaps['jet']",
         ),
         ({"opacity": 1.1}, "opacity = 1.1: expected a number in [0, 1]"),
         ({"opacity": -0.1}, "opacity = -0.1: expected a number in [0, 1]"),

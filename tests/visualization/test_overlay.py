@@ -10,7 +10,8 @@ from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from vitviz import Geometry, Heatmap, QueryError, Style, TokenMap
-from vitviz.visualization.heatmaps import BAND_ROWS, COLORMAPS, colour_table
+from vitviz.visualization.colormaps import COLORMAPS, colour_table
+from vitviz.visualization.overlays import BAND_ROWS
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
 every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])

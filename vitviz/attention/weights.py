@@ -95,15 +95,15 @@ def without_keys(weights: torch.Tensor, excluded: torch.Tensor, layer: int, layo
 
 
 def _legal_layouts(tokens: int, prefix: int) -> str:
-    """A grid for this prefix, and the prefix that leaves a square, in words."""
+    """The prefix that leaves a square, and a grid for the given one, in words."""
     patches, legal = tokens - prefix, []
+    square = next((each for each in range(min(MAX_PREFIX, tokens - 1) + 1) if _is_square(tokens - each)), None)
+    if square is not None:
+        legal.append(f"prefix={square}, which leaves a square")
     if patches > 0:
         rows = max(rows for rows in range(1, math.isqrt(patches) + 1) if patches % rows == 0)
         legal.append(f"grid=(rows, columns), such as grid={rows, patches // rows}")
-    square = next((each for each in range(min(MAX_PREFIX, tokens - 1) + 1) if _is_square(tokens - each)), None)
-    if square is not None:
-        legal.append(f"another number of prefix tokens, such as prefix={square}")
-    return " or ".join(legal)
+    return ", or ".join(legal)
 
 
 def _is_square(count: int) -> bool:

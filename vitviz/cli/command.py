@@ -42,7 +42,8 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange
 from vitviz.progress import Progress
-from vitviz.visualization.heatmaps import ColormapName, Style
+from vitviz.visualization.colormaps import ColormapName
+from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import ScaleName
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify

@@ -20,7 +20,8 @@ from vitviz.images.clips import CLIP_SUFFIXES
 from vitviz.images.muxing import CONTAINERS, container_of
 from vitviz.images.preprocessing import FITS, Fit
 from vitviz.progress import Progress
-from vitviz.visualization.heatmaps import FIGURE_SIDE, ColormapName, Style
+from vitviz.visualization.colormaps import ColormapName
+from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import ScaleName
 
 

@@ -17,7 +17,8 @@ from vitviz.cli.targets import add_target, patch_choice
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
-from vitviz.visualization.heatmaps import COLORMAPS, Style
+from vitviz.visualization.colormaps import COLORMAPS
+from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, SCALES
 from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
 from vitviz.weights.metadata.settings import MAX_SIDE

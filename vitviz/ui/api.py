@@ -58,7 +58,8 @@ from vitviz.ui.records import (
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import MAX_RESOLUTION
-from vitviz.visualization.heatmaps import COLORMAPS, Heatmap, Style
+from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
+from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, is_cached
 
@@ -190,7 +191,7 @@ class Api:
         id: str,
         method: str = "attention",
         parameters: Parameters | None = None,
-        colormap: str = COLORMAPS[0],
+        colormap: str = DEFAULT_COLORMAP,
         opacity: float = Style.opacity,
         smooth: bool = Style.smooth,
         grid: bool = Style.grid,

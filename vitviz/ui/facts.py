@@ -31,7 +31,7 @@ from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import NATIVE, TOKEN_METHOD, View
-from vitviz.visualization.heatmaps import COLORMAPS, colour_table
+from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
@@ -62,8 +62,6 @@ CAPTIONS = {
     "astronaut.jpg": "astronaut",
 }
 THUMBNAIL_SIDE = 128
-# The colour table of signed values; the page has the same name.
-DIFFERENCE = "coolwarm"
 # Zero-width joiners shape letters and emoji.
 JOINERS = "\u200c\u200d"
 # The page shows a new picture whole if the model's crop would leave less of its area.
@@ -317,5 +315,5 @@ def _thumbnail(name: str) -> str:
 @cache
 def colours() -> dict[str, str]:
     """The colour tables, ``"value channel"`` bytes in base64, by name."""
-    tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
+    tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIVERGING_COLORMAP)}
     return {name: as_base64(table) for name, table in tables.items()}

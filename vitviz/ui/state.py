@@ -20,7 +20,8 @@ from vitviz.images.preprocessing import FITS, Fit
 from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
 from vitviz.ui.arguments import fields as object_fields
 from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
-from vitviz.visualization.heatmaps import COLORMAPS, ColormapName, Style
+from vitviz.visualization.colormaps import COLORMAPS, ColormapName
+from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, ScaleName, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
 
@@ -124,7 +125,7 @@ class PageState:
         views: one or two.
         layout: a name in :data:`LAYOUTS`.
         divider: where the picture begins beside the map in the layout ``slide``, in [0, 1].
-        colormap: a name in :data:`vitviz.visualization.heatmaps.COLORMAPS`.
+        colormap: a name in :data:`vitviz.visualization.colormaps.COLORMAPS`.
         opacity: of the colours over the picture, in [0, 1].
         fade: whether weak values are faded, so that the picture shows through.
         smooth: whether colours are interpolated between the centres of patches.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageShow
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDTH_INCHES, DPI = 6.4, 100
@@ -21,7 +25,8 @@ CAPTION_CHARS, FONT_SIZE = 88, 9
 
 
 def captioned(
-    picture: Image.Image,
+    size: tuple[int, int],
+    draw: Callable[[Axes], None],
     colours: np.ndarray,
     ends: tuple[float, float],
     beyond: tuple[int, int],
@@ -30,7 +35,8 @@ def captioned(
     """A figure of a picture with its colour bar and caption.
 
     Args:
-        picture: RGB.
+        size: width and height of the picture in pixels.
+        draw: draws it into axes of its shape.
         colours: colours of the bar from its lower to its upper end, ``"value channel"`` in [0, 255].
         ends: values at the ends of the bar.
         beyond: number of values below and above the ends; an end that values exceed has an arrow.
@@ -40,7 +46,7 @@ def captioned(
     from vitviz.visualization.drawing import own_settings
 
     lines = textwrap.wrap(caption, CAPTION_CHARS)
-    width, height = WIDTH_INCHES, WIDTH_INCHES * picture.height / picture.width
+    width, height = WIDTH_INCHES, WIDTH_INCHES * size[1] / size[0]
     if height > MAX_PICTURE_INCHES:
         width, height = width * MAX_PICTURE_INCHES / height, MAX_PICTURE_INCHES
     strip_height = _strip_inches(len(lines))
@@ -49,8 +55,8 @@ def captioned(
     with own_settings(caption):
         figure = _empty_figure(WIDTH_INCHES, total, DPI)
         axes = figure.add_axes(box)
-        axes.imshow(picture, aspect="auto", interpolation="antialiased")
-        axes.axis("off")
+        draw(axes)
+        axes.set_aspect("auto")
         _draw_strip(figure, strip_height, colours, ends, beyond, lines)
     return figure
 
@@ -126,19 +132,32 @@ def _draw_strip(
             BAR_INCHES / total,
         )
     )
-    bar.imshow(np.asarray(colours)[None].round().astype(np.uint8), aspect="auto")
-    bar.axis("off")
+    draw_bar(bar, colours)
     baseline = height - GAP_INCHES - BAR_INCHES - LINE_INCHES
-    (low, high), (is_below, is_above) = ends, beyond
-    sides = (
-        (GAP_INCHES, "left", "◄ " * bool(is_below) + f"{low:.3g}"),
-        (width - GAP_INCHES, "right", f"{high:.3g}" + " ►" * bool(is_above)),
-    )
-    for x, side, text in sides:
+    places = ((GAP_INCHES, "left"), (width - GAP_INCHES, "right"))
+    for (x, side), text in zip(places, end_texts(ends, beyond), strict=True):
         figure.text(x / width, (baseline + 0.04) / total, text, ha=side, va="bottom", fontsize=FONT_SIZE)
     for number, line in enumerate(lines):
         y = baseline - GAP_INCHES - LINE_INCHES * number
         figure.text(GAP_INCHES / width, y / total, line, va="top", fontsize=FONT_SIZE, color="#374151")
+
+
+def draw_bar(axes: Axes, colours: np.ndarray) -> None:
+    """Draw a colour bar, ``"value channel"`` in [0, 255], as vectors that fill the axes."""
+    from matplotlib.collections import PolyCollection
+
+    # Each colour reaches to the end and the next one covers it, so that no viewer shows gaps between them.
+    count = len(colours)
+    parts = [((step, 0), (count, 0), (count, 1), (step, 1)) for step in range(count)]
+    axes.add_collection(PolyCollection(parts, facecolors=np.asarray(colours).round() / 255, antialiaseds=False))
+    axes.set(xlim=(0, count), ylim=(0, 1))
+    axes.axis("off")
+
+
+def end_texts(ends: tuple[float, float], beyond: tuple[int, int]) -> tuple[str, str]:
+    """The values at the ends of a colour bar; an end that values exceed has an arrow."""
+    (low, high), (is_below, is_above) = ends, beyond
+    return "◄ " * bool(is_below) + f"{low:.3g}", f"{high:.3g}" + " ►" * bool(is_above)
 
 
 def png(figure: Figure) -> bytes:
@@ -148,3 +167,19 @@ def png(figure: Figure) -> bytes:
     content = BytesIO()
     save_figure(figure, content, format="png", dpi=figure.dpi)
     return content.getvalue()
+
+
+def save_vectors(figure: Figure, file: IO[bytes], kind: str) -> None:
+    """Write a figure as ``"svg"`` or ``"pdf"``; equal figures make equal files."""
+    from vitviz.visualization.drawing import save_figure
+
+    save_figure(figure, file, format=kind, metadata={"Date" if kind == "svg" else "CreationDate": None})
+
+
+def show_png(content: bytes) -> None:
+    """Show a picture below the cell of a notebook, or else in the system's viewer of pictures."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if hasattr(shell, "kernel"):
+        shell.display_pub.publish({"image/png": base64.b64encode(content).decode()})
+    elif not ImageShow.show(Image.open(BytesIO(content))):
+        warnings.warn("no viewer of pictures found; heatmap.save('map.png') writes a file", stacklevel=4)

@@ -29,7 +29,9 @@ def own_settings(text: str = "") -> Iterator[None]:
         text: what is drawn; where matplotlib's own font lacks a sign, an installed font that has it is used.
     """
     settings = {"text.parse_math": False, "font.family": [FAMILY, *_families(frozenset(text))]}
-    with _LOCK, matplotlib.style.context(["default", settings]):
+    # Text stays text, which can be searched and edited, and equal figures make equal files.
+    vectors = {"svg.fonttype": "none", "svg.hashsalt": "vitviz", "pdf.fonttype": 42}
+    with _LOCK, matplotlib.style.context(["default", settings, vectors]):
         yield
 
 

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, pair_or_none, word
+from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, word
 from vitviz.errors.attributes import AttributeAdvice
-from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.system.atomic import atomic_write
-from vitviz.visualization.captioned import captioned, png
+from vitviz.visualization.captioned import captioned, png, save_vectors, show_png
+from vitviz.visualization.colormaps import (
+    DEFAULT_COLORMAP,
+    DIVERGING_COLORMAP,
+    ColormapName,
+    check_colormap,
+    colour_table,
+    is_object,
+)
+from vitviz.visualization.maps import difference, map_of, whole_picture
+from vitviz.visualization.overlays import overlay, pixels
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+    from vitviz.images.sources import ImageSource
 
     AnyStyle: TypeAlias = "Style | ColormapName | Colormap | None"
 
-# Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
-BAND_ROWS = 64
 # Longest side of the picture in a figure, in pixels.
 FIGURE_SIDE = 1280
-# Perceptually uniform ones first, in which equal steps of the value look equal.
-ColormapName = Literal["inferno", "viridis", "magma", "cividis", "gray", "turbo"]
-COLORMAPS: tuple[ColormapName, ...] = get_args(ColormapName)
-DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
+# Written by matplotlib, as vectors.
+VECTOR_FORMATS = (".svg", ".pdf")
 
 
 @named_fields(MethodError)
@@ -45,7 +56,9 @@ class Style:
     """The style in which a heatmap is drawn.
 
     Args:
-        colormap: one of :data:`COLORMAPS`.
+        colormap: one of :data:`vitviz.visualization.colormaps.COLORMAPS`, or a colormap of matplotlib's own as an
+            object, such as ``matplotlib.colormaps["jet"]``. In place of the default, a signed map has
+            ``"coolwarm"``, whose middle, at zero, is grey.
         opacity: opacity of the colours over the image, in [0, 1].
         fade: whether weak values leave the image clear: the opacity grows with the square root of the position on the
             scale, or of the distance from zero for a signed map.
@@ -64,7 +77,7 @@ class Style:
     (451, 300)
     """
 
-    colormap: ColormapName | Colormap = "inferno"
+    colormap: ColormapName | Colormap = DEFAULT_COLORMAP
     opacity: float = 0.6
     smooth: bool = False
     grid: bool = False
@@ -75,7 +88,7 @@ class Style:
     percentiles: tuple[float, float] = PERCENTILES
 
     def __post_init__(self) -> None:
-        word("colormap", self.colormap, COLORMAPS)
+        check_colormap(self.colormap)
         number("opacity", self.opacity, lambda opacity: 0 <= opacity <= 1, "a number in [0, 1]")
         for name in ("smooth", "grid", "fade"):
             if not isinstance(getattr(self, name), bool):
@@ -93,16 +106,28 @@ class Style:
 
     @classmethod
     def of(cls, style: AnyStyle) -> Style:
-        """The style itself, or the default style with the colormap of this name.
+        """The style itself, or the default style with this colormap.
 
         Raises:
             MethodError: ``style`` is neither, or there is no such colormap.
         """
-        if style is None or isinstance(style, str):
-            return cls() if style is None else cls(style)
-        if not isinstance(style, Style):
-            raise MethodError(f"style: {describe(style)} found; expected a vitviz.Style or a colormap's name")
-        return style
+        if style is None or isinstance(style, Style):
+            return cls() if style is None else style
+        if isinstance(style, str) or is_object(style):
+            return cls(style)
+        raise MethodError(f"style: {describe(style)} found; expected a vitviz.Style or a colormap's name")
+
+    def colours(self, signed: bool = False) -> np.ndarray:
+        """The colours of a map from its lowest value to its highest: ``"value channel"``, 256 of [0, 255]."""
+        is_default = signed and isinstance(self.colormap, str) and self.colormap == DEFAULT_COLORMAP
+        return colour_table(DIVERGING_COLORMAP if is_default else self.colormap)
+
+    def to_json(self) -> dict[str, Any]:
+        """The style as JSON, with the colours of a colormap that is an object."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if isinstance(self.colormap, str):
+            return values
+        return {**values, "colormap": {"name": self.colormap.name, "colours": self.colours().round().tolist()}}
 
 
 def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
@@ -136,11 +161,52 @@ class Heatmap(AttributeAdvice):
     def __post_init__(self) -> None:
         # An image that was reduced while it was decoded has the coordinates of its file.
         object.__setattr__(self, "geometry", self.geometry.resized(*self.image.size))
+        # A picture needs no gradient, whose graph would be kept.
+        if self.token_map.values.requires_grad:
+            object.__setattr__(self, "token_map", replace(self.token_map, values=self.token_map.values.detach()))
+
+    @classmethod
+    @named_arguments(MethodError)
+    def of(cls, array: TokenMap | ArrayLike | torch.Tensor, image: ImageSource) -> Heatmap:
+        """A map of your own on a picture, which it covers whole.
+
+        If the network saw only a part of the picture, as after a centre crop, give it that part.
+
+        Args:
+            array: ``"row column"``, from the top left corner: an array, a tensor on any device, or a list of rows; or a
+                :class:`vitviz.TokenMap`, such as :func:`vitviz.attribution.rollout` gives. With values below zero, it
+                is drawn as a signed map.
+            image: as :func:`vitviz.open_image` takes it.
+
+        Raises:
+            MethodError: the values are no finite numbers in rows and columns.
+            ImageError: the image cannot be opened.
+        """
+        token_map = array if isinstance(array, TokenMap) else map_of(array)
+        return cls(token_map, *whole_picture(image, token_map.values.shape))
 
     @property
     def values(self) -> torch.Tensor:
         """The map's values, ``"grid_height grid_width"``."""
         return self.token_map.values
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self.values.shape
+        return rows, columns
+
+    def __getitem__(self, place: Any) -> Any:
+        """Values by row and column, as of :meth:`numpy`."""
+        return self.numpy()[place]
+
+    def __sub__(self, other: object) -> Heatmap:
+        """The difference of two maps on one picture, as a signed map: zero has the middle of the colours.
+
+        Raises:
+            MethodError: the other is no heatmap, or is one of another picture, place or grid.
+        """
+        return Heatmap(difference(self, other), self.image, self.geometry)
 
     @property
     def description(self) -> str:
@@ -165,8 +231,12 @@ class Heatmap(AttributeAdvice):
         Raises:
             MethodError: the style is invalid.
         """
-        scale_text = self.scale(style).caption(self.values)
-        return f"{self.description}. {scale_text}" if scale_text else self.description
+        style = Style.of(style)
+        sentences = [self.scale(style).caption(self.values)]
+        if not isinstance(style.colormap, str):
+            sentences.append(f"Colours of matplotlib's {style.colormap.name}.")
+        text = " ".join(filter(None, sentences))
+        return f"{self.description}. {text}" if text else self.description
 
     def resized(self, longest_side: int) -> Heatmap:
         """The heatmap on an image of another size, such as for the screen.
@@ -198,8 +268,7 @@ class Heatmap(AttributeAdvice):
         Args:
             smooth: whether to interpolate between patch centres instead of one value per patch.
         """
-        rows, columns = self._sampling(smooth)
-        return rows @ self.values.detach().cpu().float().numpy() @ columns.T
+        return pixels(self, smooth)
 
     @named_arguments(MethodError, _unknown_argument)
     def overlay(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> Image.Image:
@@ -216,22 +285,7 @@ class Heatmap(AttributeAdvice):
             MethodError: the style is invalid.
             QueryError: the map has no such patch.
         """
-        style = Style.of(style)
-        palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
-        scale = self.scale(style)
-        steps, overlay = self._steps(scale, style.smooth), Image.new("RGB", self.image.size, None)
-        for start in range(0, overlay.height, BAND_ROWS):
-            box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
-            # Pillow looks up and mixes bytes, which is faster than NumPy with wider numbers.
-            colours = Image.fromarray(steps[start : start + BAND_ROWS])
-            colours.putpalette(palette)
-            overlay.paste(_blend(self.image.crop(box), colours, style, scale.signed), box)
-        self._dim_outside(overlay)
-        if style.grid:
-            self._draw_grid(overlay)
-        if mark is not None:
-            self._draw_mark(overlay, mark)
-        return overlay
+        return overlay(self, Style.of(style), mark)
 
     @named_arguments(MethodError, _unknown_argument)
     def save(
@@ -241,6 +295,8 @@ class Heatmap(AttributeAdvice):
         mark: tuple[int, int] | None = None,
     ) -> None:
         """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
+
+        ``.svg`` and ``.pdf`` are :meth:`figure`, with its grid, colour bar and text as vectors.
 
         Args:
             path: path of the file, which is overwritten if it exists.
@@ -252,20 +308,51 @@ class Heatmap(AttributeAdvice):
         """
         if not isinstance(path, str | os.PathLike):
             raise ImageError(f"path: {describe(path)} found; expected the path of a picture to write")
-        kind = Image.registered_extensions().get(Path(path).suffix.lower())
-        if kind not in Image.SAVE:
+        ending = Path(path).suffix.lower()
+        kind = Image.registered_extensions().get(ending)
+        if ending not in VECTOR_FORMATS and kind not in Image.SAVE:
             raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
-        picture = self.overlay(style, mark)
+        write: Callable[[IO[bytes]], None]
+        if ending in VECTOR_FORMATS:
+            write = partial(save_vectors, self.figure(style, mark), kind=ending[1:])
+        else:
+            write = partial(self.overlay(style, mark).save, format=kind)
         try:
             with atomic_write(Path(path)) as file:
-                picture.save(file, kind)
+                write(file)
         # Some formats cannot hold every picture, such as a very wide one.
         except (OSError, ValueError) as error:
             raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
     @named_arguments(MethodError, _unknown_argument)
-    def figure(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> Figure:
+    def figure(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, ax: Axes | None = None) -> Figure:
         """:meth:`overlay` with its colour bar and caption, for a notebook, a paper, TensorBoard or Weights & Biases.
+
+        Args:
+            style, mark: as in :meth:`overlay`.
+            ax: axes of a figure of your own, which get the map and, below it, its colour bar. The title is yours;
+                :meth:`caption` has a text for it.
+
+        Returns:
+            The new figure, or that of the axes.
+
+        Raises:
+            MethodError, QueryError: as :meth:`overlay`; or ``ax`` are no axes of matplotlib.
+        """
+        # Imported here, so that computing maps does not wait for matplotlib.
+        from vitviz.visualization.vectors import draw_into, draw_map
+
+        style, scale = Style.of(style), self.scale(style)
+        small = self if max(self.image.size) <= FIGURE_SIDE else self.resized(FIGURE_SIDE)
+        if ax is not None:
+            return draw_into(ax, small, style, mark)
+        draw = partial(draw_map, heatmap=small, style=style, mark=mark)
+        beyond, caption = scale.beyond(self.values), self.caption(style)
+        return captioned(small.image.size, draw, style.colours(scale.signed), scale.ends, beyond, caption)
+
+    @named_arguments(MethodError, _unknown_argument)
+    def show(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> None:
+        """Show :meth:`figure`: below the cell of a notebook, or else in the system's viewer of pictures.
 
         Args:
             style, mark: as in :meth:`overlay`.
@@ -273,110 +360,8 @@ class Heatmap(AttributeAdvice):
         Raises:
             MethodError, QueryError: as :meth:`overlay`.
         """
-        style, scale = Style.of(style), self.scale(style)
-        small = self if max(self.image.size) <= FIGURE_SIDE else self.resized(FIGURE_SIDE)
-        colours, beyond = colour_table(style.colormap), scale.beyond(self.values)
-        return captioned(small.overlay(style, mark), colours, scale.ends, beyond, self.caption(style))
+        show_png(png(self.figure(style, mark)))
 
     def _repr_png_(self) -> bytes:
         """The figure that a notebook shows."""
         return png(self.figure())
-
-    def _steps(self, scale: FittedScale, smooth: bool) -> np.ndarray:
-        """The index of every pixel's colour in the colour table: ``"height width"``, uint8."""
-        rows, columns = (np.nan_to_num(weights) for weights in self._sampling(smooth))
-        # 256 equal steps, as matplotlib divides them.
-        patches = 256 * scale.place(self.values)
-        if not smooth:
-            return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
-        across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
-        for start in range(0, len(rows), BAND_ROWS):
-            band = rows[start : start + BAND_ROWS]
-            is_near = band.any(0)
-            steps[start : start + BAND_ROWS] = (band[:, is_near] @ across[is_near]).clip(0, 255)
-        return steps
-
-    def _sampling(self, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN outside the model's input."""
-        left, top, right, bottom = self.geometry.box
-        rows, columns = self.values.shape
-        return (
-            _sampling(self.image.height, top, bottom, rows, smooth),
-            _sampling(self.image.width, left, right, columns, smooth),
-        )
-
-    def _dim_outside(self, overlay: Image.Image) -> None:
-        width, height = overlay.size
-        left, top, right, bottom = self.geometry.box
-        (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
-        above, below = (0, 0, width, top), (0, bottom, width, height)
-        for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
-            if box[0] < box[2] and box[1] < box[3]:
-                overlay.paste(self.image.crop(box).point(DIMMED_LEVELS * 3), box)
-
-    def _draw_grid(self, overlay: Image.Image) -> None:
-        draw = ImageDraw.Draw(overlay, "RGBA")
-        rows, columns = self.values.shape
-        left, top, right, bottom = self.geometry.box
-        stroke = max(1, round(max(overlay.size) / 1000))
-        for row in range(rows + 1):
-            y = min(top + row * (bottom - top) / rows, overlay.height - 1)
-            draw.line((left, y, right, y), (255, 255, 255, 90), stroke)
-        for column in range(columns + 1):
-            x = min(left + column * (right - left) / columns, overlay.width - 1)
-            draw.line((x, top, x, bottom), (255, 255, 255, 90), stroke)
-
-    def _draw_mark(self, overlay: Image.Image, mark: tuple[int, int]) -> None:
-        rows, columns = self.values.shape
-        patch = pair_or_none(mark)
-        if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
-            value = describe(mark) if patch is None else patch
-            raise QueryError(f"mark {value}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
-        draw = ImageDraw.Draw(overlay)
-        left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)
-        stroke = max(1, round(max(overlay.size) / 300))
-        # White with a black border is visible on every colour.
-        for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
-            box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
-            draw.rectangle(box, outline=colour, width=stroke)
-
-
-def _blend(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
-    """Blend colours over an image; ``colours`` is a palette image with indices into the colour table."""
-    if not style.fade:
-        return Image.blend(image, colours.convert("RGB"), style.opacity)
-    strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
-    levels = [round(255 * style.opacity * strength**0.5) for strength in strengths]
-    mask = Image.frombytes("L", colours.size, colours.tobytes()).point(levels)
-    return Image.composite(colours.convert("RGB"), image, mask)
-
-
-@cache
-def colour_table(colormap: str) -> np.ndarray:
-    """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
-    # Imported here, so that computing maps does not wait for matplotlib.
-    import matplotlib
-
-    table = matplotlib.colormaps[colormap](np.linspace(0, 1, 256))[:, :3] * 255
-    return table.astype(np.float32)
-
-
-def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
-    """The first pixel whose centre lies in the box, along one axis, and the one after the last."""
-    first, stop = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
-    return int(first), int(stop)
-
-
-def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
-    """Weights of the patches along one axis at every pixel's centre: ``"pixel patch"``, NaN outside the box."""
-    centres = np.arange(pixels) + 0.5
-    if smooth:
-        position = (centres - start) * patches / (end - start) - 0.5
-        distance = np.abs(position.clip(0, patches - 1)[:, None] - np.arange(patches))
-        weights = (1 - distance).clip(0)
-    else:
-        edges = start + (end - start) * np.arange(1, patches) / patches
-        weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
-    first, stop = _pixels_between(pixels, start, end)
-    weights[:first] = weights[stop:] = np.nan
-    return weights.astype(np.float32)

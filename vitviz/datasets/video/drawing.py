@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
 from PIL import Image
 
 from vitviz.analysis.encoder import Encoder
@@ -14,7 +13,7 @@ from vitviz.datasets.video.maps import ClipMaps
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.images.geometry import Geometry
 from vitviz.visualization.captioned import caption_lines, caption_strip
-from vitviz.visualization.heatmaps import Heatmap, colour_table
+from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.scales import FittedScale, fit
 
 # Pictures are enlarged to this longer side, and captions are at least this wide, in pixels.
@@ -112,7 +111,7 @@ class FramePainter:
 
     def _draw_strip(self, caption: str, width: int) -> Image.Image:
         lines = caption_lines(caption, width)
-        colours: np.ndarray = colour_table(self.style.colormap)
+        colours = self.style.colours(self.scale.signed)
         # All strips are as high as the one with the longest caption.
         padding = [""] * (self._max_lines(width) - len(lines))
         return caption_strip(width, colours, self.scale.ends, self.beyond, [*lines, *padding])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from vitviz.datasets.request import BatchRequest, MapRequest
@@ -69,7 +69,7 @@ class VideoRequest:
         return {
             **self.to_batch_request().to_json(),
             "schema": SCHEMA_VERSION,
-            "style": asdict(self.style),
+            "style": self.style.to_json(),
             "smoothing_seconds": self.smoothing_seconds,
             "longest_side": self.longest_side,
             "caption": self.caption,

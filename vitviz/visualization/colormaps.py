@@ -1,0 +1,64 @@
+"""The colours of values: vitviz's colormaps, and any of matplotlib's own as an object."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, describe, did_you_mean
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+
+# Perceptually uniform ones first, in which equal steps of the value look equal.
+ColormapName = Literal["inferno", "viridis", "magma", "cividis", "gray", "turbo"]
+COLORMAPS: tuple[ColormapName, ...] = get_args(ColormapName)
+DEFAULT_COLORMAP: ColormapName = "inferno"
+# In place of the default for signed maps, whose zero has a colour of its own.
+DIVERGING_COLORMAP = "coolwarm"
+
+
+def check_colormap(colormap: object) -> None:
+    """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib.
+
+    Raises:
+        MethodError: it is neither.
+    """
+    if (isinstance(colormap, str) and colormap in COLORMAPS) or is_object(colormap):
+        return
+    advice = did_you_mean(colormap, COLORMAPS)
+    if isinstance(colormap, str) and not advice:
+        import matplotlib
+
+        if colormap in matplotlib.colormaps:
+            advice = f"; matplotlib's own goes in as an object: matplotlib.colormaps[{colormap!r}]"
+    raise MethodError(f"colormap {describe(colormap)}: expected {choices(COLORMAPS)}{advice}")
+
+
+def is_object(colormap: object) -> bool:
+    """Whether this is a colormap of matplotlib's own, as an object."""
+    # Whoever has one has imported its module.
+    module = sys.modules.get("matplotlib.colors")
+    return module is not None and isinstance(colormap, module.Colormap)
+
+
+def colour_table(colormap: str | Colormap) -> np.ndarray:
+    """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
+    return _named_table(colormap) if isinstance(colormap, str) else _table(colormap)
+
+
+@cache
+def _named_table(name: str) -> np.ndarray:
+    # Imported here, so that computing maps does not wait for matplotlib.
+    import matplotlib
+
+    return _table(matplotlib.colormaps[name])
+
+
+def _table(colormap: Any) -> np.ndarray:
+    table: np.ndarray = colormap(np.linspace(0, 1, 256))[:, :3] * 255
+    return table.astype(np.float32)

@@ -1,0 +1,96 @@
+"""Maps that no method computes: an array of the user's own, and the difference of two maps."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz.attention.token_map import TokenMap
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import describe
+from vitviz.images.geometry import Geometry
+from vitviz.images.opening import open_image
+from vitviz.images.sources import ImageSource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vitviz.visualization.heatmaps import Heatmap
+
+
+def map_of(array: Any) -> TokenMap:
+    """An array ``"row column"`` as a map.
+
+    Raises:
+        MethodError: the values are no finite numbers in rows and columns.
+    """
+    expected = "expected finite numbers 'row column'"
+    try:
+        values = array.detach() if isinstance(array, torch.Tensor) else torch.from_numpy(np.array(array))
+        if values.is_complex():
+            raise TypeError
+        values = values if values.is_floating_point() else values.float()
+    except (TypeError, ValueError):
+        raise MethodError(f"array: {describe(array)} found; {expected}") from None
+    if values.ndim != 2 or not values.numel():
+        raise MethodError(f"array of shape {tuple(values.shape)}: {expected}{_reshaped(values)}")
+    try:
+        signed = bool((values < 0).any())
+        return TokenMap(values, {}, "value", "Values of an array", (-math.inf if signed else 0.0, math.inf), signed)
+    except ConfigError:
+        raise MethodError(f"array of shape {tuple(values.shape)}: not all values are finite; {expected}") from None
+
+
+def _reshaped(values: torch.Tensor) -> str:
+    """How a row of patches becomes a square, or a stack of one map that map; empty otherwise."""
+    side = math.isqrt(values.numel())
+    if values.ndim == 1 and side > 0 and side**2 == values.numel():
+        return f", such as array.reshape({side}, {side})"
+    return ", such as array[0]" if values.ndim == 3 else ""
+
+
+def whole_picture(image: ImageSource, shape: Sequence[int]) -> tuple[Image.Image, Geometry]:
+    """A picture, opened, and the geometry of a grid of this shape that covers it."""
+    picture = open_image(image)
+    rows, columns = shape
+    box = (0.0, 0.0, float(picture.width), float(picture.height))
+    return picture, Geometry(picture.width, picture.height, box, rows, columns)
+
+
+def difference(first: Heatmap, other: object) -> TokenMap:
+    """The values of one map minus those of another on the same picture.
+
+    Raises:
+        MethodError: the other is no heatmap, or is one of another picture, place or grid.
+    """
+    if not isinstance(other, type(first)):
+        expected = "expected another heatmap; heatmap.values are its numbers"
+        raise MethodError(f"a heatmap minus {describe(other)}: {expected}")
+    for name, one, two in (
+        ("grids", _size(first.shape, "patches"), _size(other.shape, "patches")),
+        ("pictures", _size(first.image.size, "pixels"), _size(other.image.size, "pixels")),
+        ("parts of the picture", str(first.geometry.box), str(other.geometry.box)),
+    ):
+        if one != two:
+            raise MethodError(f"difference of maps on two {name}, {one} and {two}: expected one")
+    if first.image is not other.image and first.image.tobytes() != other.image.tobytes():
+        raise MethodError("difference of maps on two pictures of one size: expected maps on one picture")
+    minuend, subtrahend = first.token_map, other.token_map
+    quantities = " and ".join(dict.fromkeys((minuend.quantity, subtrahend.quantity)))
+    shared = [name for name in minuend.prefix if name in subtrahend.prefix]
+    return TokenMap(
+        minuend.values - subtrahend.values,
+        {name: minuend.prefix[name] - subtrahend.prefix[name] for name in shared},
+        f"difference of the {quantities}",
+        f"{minuend.description}; minus: {subtrahend.description}",
+        (minuend.domain[0] - subtrahend.domain[1], minuend.domain[1] - subtrahend.domain[0]),
+        signed=True,
+    )
+
+
+def _size(sides: Sequence[int], unit: str) -> str:
+    return f"{sides[0]}×{sides[1]} {unit}"

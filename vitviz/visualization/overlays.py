@@ -1,0 +1,161 @@
+"""The pixels of a heatmap: the value at each of them, and the colours laid over the image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from vitviz.errors.arguments import pair_or_none
+from vitviz.errors.kinds import QueryError
+from vitviz.errors.messages import describe
+
+if TYPE_CHECKING:
+    from vitviz.visualization.heatmaps import Heatmap, Style
+    from vitviz.visualization.scales import FittedScale
+
+# Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
+BAND_ROWS = 64
+DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
+# White, as a level and an opacity of 255.
+GRID_LEVEL, GRID_OPACITY = 255, 90
+# A line's width as a share of the picture's longest side.
+GRID_STROKE, MARK_STROKE = 1 / 1000, 1 / 300
+
+
+def pixels(heatmap: Heatmap, smooth: bool) -> np.ndarray:
+    """The value at every pixel of the image, as :meth:`vitviz.Heatmap.pixels`."""
+    rows, columns = _samplings(heatmap, smooth)
+    return rows @ heatmap.values.detach().cpu().float().numpy() @ columns.T
+
+
+def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> Image.Image:
+    """The image with the map's colours over it, as :meth:`vitviz.Heatmap.overlay`."""
+    image, scale = heatmap.image, heatmap.scale(style)
+    palette = style.colours(scale.signed).round().astype(np.uint8).tobytes()
+    steps, overlay = _steps(heatmap, scale, style.smooth), Image.new("RGB", image.size, None)
+    for start in range(0, overlay.height, BAND_ROWS):
+        box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
+        # Pillow looks up and mixes bytes, which is faster than NumPy with wider numbers.
+        colours = Image.fromarray(steps[start : start + BAND_ROWS])
+        colours.putpalette(palette)
+        overlay.paste(_blend(image.crop(box), colours, style, scale.signed), box)
+    _dim_outside(heatmap, overlay)
+    if style.grid:
+        _draw_grid(heatmap, overlay)
+    if mark is not None:
+        _draw_mark(heatmap, overlay, mark)
+    return overlay
+
+
+def marked_rectangle(heatmap: Heatmap, mark: object) -> tuple[float, float, float, float]:
+    """The rectangle of a patch ``(row, column)`` on the image.
+
+    Raises:
+        QueryError: the map has no such patch.
+    """
+    rows, columns = heatmap.shape
+    patch = pair_or_none(mark)
+    if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+        value = describe(mark) if patch is None else patch
+        raise QueryError(f"mark {value}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
+    return heatmap.geometry.patch_rectangle(*patch, rows, columns)
+
+
+def grid_lines(heatmap: Heatmap) -> tuple[list[float], list[float]]:
+    """The y of every border between rows of patches and the x of every border between columns, in pixels."""
+    left, top, right, bottom = heatmap.geometry.box
+    rows, columns = heatmap.shape
+    return (
+        [top + row * (bottom - top) / rows for row in range(rows + 1)],
+        [left + column * (right - left) / columns for column in range(columns + 1)],
+    )
+
+
+def _steps(heatmap: Heatmap, scale: FittedScale, smooth: bool) -> np.ndarray:
+    """The index of every pixel's colour in the colour table: ``"height width"``, uint8."""
+    rows, columns = (np.nan_to_num(weights) for weights in _samplings(heatmap, smooth))
+    # 256 equal steps, as matplotlib divides them.
+    patches = 256 * scale.place(heatmap.values)
+    if not smooth:
+        return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
+    across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
+    for start in range(0, len(rows), BAND_ROWS):
+        band = rows[start : start + BAND_ROWS]
+        is_near = band.any(0)
+        steps[start : start + BAND_ROWS] = (band[:, is_near] @ across[is_near]).clip(0, 255)
+    return steps
+
+
+def _samplings(heatmap: Heatmap, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN outside the model's input."""
+    left, top, right, bottom = heatmap.geometry.box
+    rows, columns = heatmap.shape
+    return (
+        _sampling(heatmap.image.height, top, bottom, rows, smooth),
+        _sampling(heatmap.image.width, left, right, columns, smooth),
+    )
+
+
+def _dim_outside(heatmap: Heatmap, overlay: Image.Image) -> None:
+    width, height = overlay.size
+    left, top, right, bottom = heatmap.geometry.box
+    (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
+    above, below = (0, 0, width, top), (0, bottom, width, height)
+    for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
+        if box[0] < box[2] and box[1] < box[3]:
+            overlay.paste(heatmap.image.crop(box).point(DIMMED_LEVELS * 3), box)
+
+
+def _draw_grid(heatmap: Heatmap, overlay: Image.Image) -> None:
+    draw, ink = ImageDraw.Draw(overlay, "RGBA"), (GRID_LEVEL,) * 3 + (GRID_OPACITY,)
+    left, top, right, bottom = heatmap.geometry.box
+    stroke = max(1, round(max(overlay.size) * GRID_STROKE))
+    rows, columns = grid_lines(heatmap)
+    for y in rows:
+        y = min(y, overlay.height - 1)
+        draw.line((left, y, right, y), ink, stroke)
+    for x in columns:
+        x = min(x, overlay.width - 1)
+        draw.line((x, top, x, bottom), ink, stroke)
+
+
+def _draw_mark(heatmap: Heatmap, overlay: Image.Image, mark: tuple[int, int]) -> None:
+    left, top, right, bottom = marked_rectangle(heatmap, mark)
+    draw, stroke = ImageDraw.Draw(overlay), max(1, round(max(overlay.size) * MARK_STROKE))
+    # White with a black border is visible on every colour.
+    for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
+        box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
+        draw.rectangle(box, outline=colour, width=stroke)
+
+
+def _blend(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
+    """Blend colours over an image; ``colours`` is a palette image with indices into the colour table."""
+    if not style.fade:
+        return Image.blend(image, colours.convert("RGB"), style.opacity)
+    strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
+    levels = [round(255 * style.opacity * strength**0.5) for strength in strengths]
+    mask = Image.frombytes("L", colours.size, colours.tobytes()).point(levels)
+    return Image.composite(colours.convert("RGB"), image, mask)
+
+
+def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
+    """The first pixel whose centre lies in the box, along one axis, and the one after the last."""
+    first, stop = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
+    return int(first), int(stop)
+
+
+def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
+    """Weights of the patches along one axis at every pixel's centre: ``"pixel patch"``, NaN outside the box."""
+    centres = np.arange(pixels) + 0.5
+    if smooth:
+        position = (centres - start) * patches / (end - start) - 0.5
+        distance = np.abs(position.clip(0, patches - 1)[:, None] - np.arange(patches))
+        weights = (1 - distance).clip(0)
+    else:
+        edges = start + (end - start) * np.arange(1, patches) / patches
+        weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
+    first, stop = _pixels_between(pixels, start, end)
+    weights[:first] = weights[stop:] = np.nan
+    return weights.astype(np.float32)

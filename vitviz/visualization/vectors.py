@@ -1,0 +1,92 @@
+"""A heatmap in axes of matplotlib: its colours as an image, its grid and mark as vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import describe
+from vitviz.visualization.captioned import FONT_SIZE, draw_bar, end_texts
+from vitviz.visualization.overlays import (
+    GRID_OPACITY,
+    GRID_STROKE,
+    MARK_STROKE,
+    grid_lines,
+    marked_rectangle,
+    overlay,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from vitviz.visualization.heatmaps import Heatmap, Style
+
+POINTS_PER_INCH = 72
+# Of the user's axes: the gap to the colour bar below them, and its height, as shares of their height.
+BAR_GAP, BAR_HEIGHT = 0.03, 0.03
+
+
+def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> None:
+    """Draw a heatmap into axes, one unit for each of its pixels.
+
+    Raises:
+        QueryError: the map has no such patch.
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
+
+    columns_px, rows_px = heatmap.image.size
+    picture = overlay(heatmap, replace(style, grid=False))
+    axes.imshow(picture, extent=(0, columns_px, rows_px, 0), interpolation="antialiased")
+    longest_side = POINTS_PER_INCH * max(axes.get_window_extent().size) / figure_of(axes).dpi
+    if style.grid:
+        left, top, right, bottom = heatmap.geometry.box
+        rows, columns = grid_lines(heatmap)
+        horizontal = [((left, y), (right, y)) for y in rows]
+        vertical = [((x, top), (x, bottom)) for x in columns]
+        look: dict[str, Any] = {
+            "colors": "white",
+            "alpha": GRID_OPACITY / 255,
+            "linewidths": GRID_STROKE * longest_side,
+        }
+        axes.add_collection(LineCollection([*horizontal, *vertical], **look))
+    if mark is not None:
+        left, top, right, bottom = marked_rectangle(heatmap, mark)
+        patch = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white")
+        stroke = MARK_STROKE * longest_side
+        # White with a black border is visible on every colour.
+        patch.set(linewidth=stroke, path_effects=[withStroke(linewidth=3 * stroke, foreground="black")])
+        axes.add_patch(patch)
+    axes.set(xlim=(0, columns_px), ylim=(rows_px, 0))
+    axes.axis("off")
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure of axes, also of those in a subfigure."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "axes are removed from their figure only after they were drawn into"
+    return figure
+
+
+def draw_into(axes: object, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> Figure:
+    """Draw a heatmap and, below it, its colour bar into the user's axes; returns their figure.
+
+    Raises:
+        MethodError: these are no axes of matplotlib.
+        QueryError: the map has no such patch.
+    """
+    from matplotlib.axes import Axes
+
+    if not isinstance(axes, Axes):
+        raise MethodError(f"ax: {describe(axes)} found; expected one of matplotlib's Axes, such as plt.subplots()[1]")
+    draw_map(axes, heatmap, style, mark)
+    scale = heatmap.scale(style)
+    bar = axes.inset_axes((0, -BAR_GAP - BAR_HEIGHT, 1, BAR_HEIGHT))
+    draw_bar(bar, style.colours(scale.signed))
+    texts = end_texts(scale.ends, scale.beyond(heatmap.values))
+    for x, side, text in zip((0, 1), ("left", "right"), texts, strict=True):
+        bar.text(x, -0.3, text, ha=side, va="top", transform=bar.transAxes, fontsize=FONT_SIZE)
+    return figure_of(axes)
