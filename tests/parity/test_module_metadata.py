@@ -66,6 +66,7 @@ def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: P
         timm.models.save_for_hf(module, tmp_path / "whole", safe_serialization=True, model_args={"depth": 1, **SMALL})
         stated = timm.create_model(f"local-dir:{tmp_path / 'whole'}").eval()
     [assumption] = assumed(load(module))
+    assert "crop to 0.9, bicubic" in repr(load(module)) and "crop" not in repr(load(stated))
     assert "crop to 0.9, bicubic" in assumption and "only the package's default states mean, std" in assumption
     assert assumed(load(stated)) == assumed(load(tmp_path / "whole")) == []
     assert assumed(load(module, preprocessing=timm.data.resolve_model_data_config(module))) == []

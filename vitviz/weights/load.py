@@ -119,9 +119,11 @@ def load(
             ``"identity"`` for outputs that are probabilities, ``"none"`` for a regression.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
             checkpoint if a number differs; see :func:`vitviz.weights.verify.verify`.
-        preprocessing: of images for a module: a :class:`vitviz.Preprocessing`, an image processor of
-            transformers, the ``transforms()`` of torchvision's weights, a transform of timm or open_clip, or timm's
-            ``data_config``.
+        preprocessing: of images for a module: a :class:`vitviz.Preprocessing`; a transform of torchvision, timm,
+            open_clip or albumentations, an image processor of transformers, or any function from a PIL image (or a
+            tensor ``"channel height width"``) to the input ``"channel height width"``; or timm's ``data_config``. A
+            function is run on test pictures: if vitviz's own preprocessing gives the same pixels, the model has that;
+            otherwise the function itself makes every input, at its own resolution and fit.
         labels: of a module's classes, from 0 on; ``()`` if its outputs are features.
         prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``.
         forward: calls a module: takes it and pixels ``"batch channel height width"``, and returns logits

@@ -108,7 +108,10 @@ class Model(AttributeAdvice):
         size = f"{config.depth} layers × {config.heads} heads, width {config.width}"
         input_size = f"{config.image_width}×{config.image_height} pixels in patches of {config.patch_width}"
         across = "" if config.patch_width == config.patch_height else f"×{config.patch_height}"
-        return f"Model({self.name!r}: {size}, {input_size}{across}, {classes}, on {self.network.device})"
+        # The preprocessing that nobody stated, without its source.
+        assumed = [text.partition(":")[0] for text in self.assumptions if text.startswith("preprocessing ")]
+        note = f"; assumed: {assumed[0]}" if assumed else ""
+        return f"Model({self.name!r}: {size}, {input_size}{across}, {classes}, on {self.network.device}{note})"
 
     if not TYPE_CHECKING:
 

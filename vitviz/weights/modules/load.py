@@ -33,7 +33,7 @@ from vitviz.weights.modules.missing import (
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
 from vitviz.weights.modules.own_engine import ENGINES, with_engine
-from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing
+from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, recognise
 from vitviz.weights.modules.sizes import (
     Size,
     check_prefix,
@@ -98,6 +98,7 @@ def load_module(
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
     stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward, "engine": engine}
     questions = Questions(name, stated)
+    preprocessing = recognise(preprocessing) if callable(preprocessing) else preprocessing
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     known_channels = find_channels(module) or stated_channels
     if size is None:
@@ -170,6 +171,7 @@ def load_module(
     else:
         assert first_error is not None, "there is a patch size"
         raise _with_architecture(module, name, first_error)
+    _check_own_size(network, prepared, name)
     if is_default:
         assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
     card = {
@@ -185,6 +187,24 @@ def load_module(
     assumptions += tuple(filter(None, (others, network.verified_at_own_size.describe_unseen())))
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
+
+
+def _check_own_size(network: CapturedNetwork, preprocessing: Preprocessing, name: str) -> None:
+    """Check that a network accepts the inputs that its preprocessing makes.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    config = network.config
+    size = preprocessing.whole_patches(config.patch_height, config.patch_width)
+    if size == (config.image_height, config.image_width):
+        return
+    try:
+        network.encode(torch.zeros(1, config.channels, *size, dtype=torch.float32, device=network.device))
+    except (ConfigError, ImageError) as error:
+        found = f"preprocessing makes inputs of {preprocessing.height}×{preprocessing.width} pixels"
+        expected = f"expected {config.image_height}×{config.image_width}"
+        raise ConfigError(f"{name}: {found}, which the module does not accept; {expected}: {error}") from None
 
 
 def module_name(module: nn.Module) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
+import torch
+from PIL import Image
 from torch import nn
 
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
-from vitviz.images.preprocessing import Preprocessing
-from vitviz.weights.metadata.image_processors import read_image_processor
+from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
+from vitviz.images.measuring import noise
+from vitviz.images.preprocessing import ROUNDINGS, Fit, Preprocessing
+from vitviz.images.resizing import BACKENDS
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
 from vitviz.weights.metadata.preparation import NORMALISATIONS
 from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
@@ -24,16 +30,16 @@ from vitviz.weights.modules.missing import NotStated
 
 Size = tuple[int, int]
 EXPECTED = (
-    "expected preprocessing = a vitviz.Preprocessing, an image processor of transformers, the transforms() of "
-    "torchvision's weights, a transform of timm or open_clip, or timm's data_config"
+    "expected preprocessing = a vitviz.Preprocessing, a transform of torchvision, timm, open_clip or albumentations "
+    "(the transforms() of torchvision's weights), an image processor of transformers, timm's data_config, or any "
+    "function from a PIL image to a tensor"
 )
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
-# Steps in a composed transform that change no number, or that vitviz does anyway.
-HARMLESS_STEPS = (
-    *("ToTensor", "MaybeToTensor", "PILToTensor", "MaybePILToTensor", "ConvertImageDtype"),
-    *("MaybeConvertMode", "function"),
-)
+# Sizes of the test pictures at which a function is compared; it is measured at the last.
+TEST_SIZES = ((61, 37), (37, 61), (301, 203), (211, 400), (256, 256), (2, 3), COMMON)
+# Of values from 0 to 1; one level of 256 is 0.004.
+EQUAL = 5e-6
 
 
 def module_preprocessing(
@@ -54,12 +60,14 @@ def module_preprocessing(
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
     if isinstance(stated, Preprocessing):
-        return stated, "preprocessing", False
+        if len(stated.mean) != channels:
+            raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
+        return stated, "preprocessing" if type(stated) is Preprocessing else f"{stated}, run as it is", False
     if isinstance(stated, PreprocessingRule):
         rule: PreprocessingRule | None = stated
+    elif stated is not None:
+        rule = _rule_of_data_config(stated, channels)
     else:
-        rule = _stated_rule(stated, channels) if stated is not None else None
-    if stated is None:
         try:
             rule = _rule_of_module(module, channels)
         except CheckpointError as error:
@@ -77,17 +85,12 @@ def module_preprocessing(
     raise NotStated("normalisation", f"{expected}; or {EXPECTED.removeprefix('expected ')}", "'half'")
 
 
-def as_sidecars(
-    config: Mapping[str, Any] | None = None,
-    preprocessor: Mapping[str, Any] | None = None,
-    open_clip: Mapping[str, Any] | None = None,
-) -> Sidecars:
+def as_sidecars(config: Mapping[str, Any] | None = None, open_clip: Mapping[str, Any] | None = None) -> Sidecars:
     """Attributes of a module as the files beside a checkpoint would have them."""
-    places = {"config": "the module's configuration", "preprocessor": "preprocessing", "open_clip": "preprocess_cfg"}
     return Sidecars(
-        Settings(config or {}, places["config"]),
-        Settings(preprocessor or {}, places["preprocessor"]),
-        Settings(open_clip or {}, places["open_clip"]),
+        Settings(config or {}, "the module's configuration"),
+        Settings({}, "preprocessing"),
+        Settings(open_clip or {}, "preprocess_cfg"),
     )
 
 
@@ -116,64 +119,88 @@ def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | Non
     return None
 
 
-def _stated_rule(value: Any, channels: int) -> PreprocessingRule:
-    name = type(value).__name__
-    if isinstance(value, Mapping):
-        rule = _timm_rule(value, "the data_config", channels)
-    elif callable(getattr(value, "to_dict", None)) and hasattr(value, "image_mean"):
-        values = {"image_processor_type": name, **_as_json(value.to_dict())}
-        rule = read_image_processor(as_sidecars(preprocessor=values), channels)
-    elif name == "ImageClassification":
-        rule = _torchvision_rule(value)
-    elif isinstance(getattr(value, "transforms", None), list):
-        rule = _rule_of_transforms(value.transforms)
-    else:
-        rule = None
+def _rule_of_data_config(stated: Any, channels: int) -> PreprocessingRule:
+    """The preprocessing of timm's ``data_config``.
+
+    Raises:
+        ConfigError: it is none, or has other entries.
+    """
+    rule, expected = None, EXPECTED.removeprefix("expected preprocessing = ")
+    if isinstance(stated, Mapping):
+        sidecars = as_sidecars(config={"pretrained_cfg": _as_json(stated)})
+        rule = read_timm_transform(sidecars, channels)
+        if unknown := sidecars.config.unread():
+            names = choices(name.removeprefix("pretrained_cfg.") for name in unknown)
+            raise ConfigError(
+                f"preprocessing: a mapping with {names}, which timm's data_config has not; expected {expected}"
+            )
     if rule is None:
-        raise ConfigError(f"preprocessing = {describe(value)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
-    return rule
+        raise ConfigError(f"preprocessing = {describe(stated)}: expected {expected}")
+    return replace(rule, source="the data_config")
+
+
+def recognise(function: Callable[..., Any]) -> Preprocessing:
+    """The preprocessing of a function: vitviz's own if it gives the same pixels for all test pictures.
+
+    Else it is the function itself. Only vitviz's own has other resolutions and fits, and can be written to a file.
+
+    Raises:
+        ConfigError: as :class:`CallablePreprocessing`.
+    """
+    own = CallablePreprocessing(function)
+    expected = []
+    for size in TEST_SIZES:
+        picture = noise(*size)
+        # It may refuse a picture, such as one that is smaller than its crop.
+        with suppress(ImageError):
+            expected.append((picture, own.apply(picture)))
+    box = own.locate(picture).box
+    for candidate, patch in _candidates(own, box, {tuple(pixels.shape[1:]) for _, pixels in expected}):
+        if all(_is_same(candidate, patch, *each) for each in expected):
+            found = candidate.prepare(picture, patch, patch).geometry.box
+            if max(abs(ours - theirs) for ours, theirs in zip(found, box, strict=True)) < 0.01 * max(COMMON):
+                return candidate
+    return own
+
+
+def _candidates(
+    own: CallablePreprocessing, box: tuple[float, float, float, float], shapes: set[tuple[int, ...]]
+) -> Iterator[tuple[Preprocessing, int]]:
+    """Preprocessing that may be the same as a function, with a side of patches that fits its inputs.
+
+    Args:
+        own: the function.
+        box: of its input on pictures of the size :data:`COMMON`.
+        shapes: height and width of its inputs for test pictures.
+    """
+    across, down = (box[2] - box[0]) / COMMON[0], (box[3] - box[1]) / COMMON[1]
+    if max(across, down) > 1:
+        return
+    # On pictures of this size, both fits show the same part of inputs of their aspect ratio alone.
+    fits: list[Fit] = ["squash"] * (abs(across - down) < 0.01)
+    fits += ["crop"] * (abs(across / down * COMMON[0] / COMMON[1] / (own.width / own.height) - 1) < 0.02)
+    plain, patch = Preprocessing(own.height, own.width, own.mean, own.std), 1
+    if len(shapes) > 1:
+        fits, patch = ["native"], math.gcd(*itertools.chain(*shapes))
+    for fit, backend, rounding, side in itertools.product(fits, BACKENDS, ROUNDINGS, {own.height, own.width}):
+        fraction = fraction_of(side, max(side, round(side / max(across, down))))
+        fractions: dict[str, Any] = {} if fit == "native" else {f"{fit}_fraction": fraction}
+        for interpolation in BACKENDS[backend]:
+            how = replace(plain, fit=fit, interpolation=interpolation, rounding=rounding, backend=backend)
+            yield replace(how, **fractions), patch
+
+
+def _is_same(candidate: Preprocessing, patch: int, picture: Image.Image, expected: torch.Tensor) -> bool:
+    """Whether a preprocessing gives a picture the expected input, as exactly as float32 has it."""
+    if candidate.input_size(picture, patch, patch) != tuple(expected.shape[1:]):
+        return False
+    difference = (candidate.prepare(picture, patch, patch).pixels[0] - expected).abs().amax((1, 2))
+    return bool((difference <= EQUAL * expected.new_tensor(candidate.std).reciprocal()).all())
 
 
 def _timm_rule(values: Mapping[str, Any], source: str, channels: int) -> PreprocessingRule | None:
     rule = read_timm_transform(as_sidecars(config={"pretrained_cfg": _as_json(values)}), channels)
     return None if rule is None else replace(rule, source=source)
-
-
-def _torchvision_rule(preset: Any) -> PreprocessingRule:
-    """The preprocessing of torchvision's preset for PIL images."""
-    resize, crop = _side(preset.resize_size), _side(preset.crop_size)
-    arguments = {
-        "mean": tuple(preset.mean),
-        "std": tuple(preset.std),
-        "fit": "crop",
-        "crop_fraction": fraction_of(crop, resize),
-        "interpolation": preset.interpolation.value,
-    }
-    return PreprocessingRule("torchvision's ImageClassification", arguments, (crop, crop))
-
-
-def _rule_of_transforms(transforms: list[Any]) -> PreprocessingRule:
-    """The preprocessing of a list of transforms as in timm and open_clip: resize, crop to the centre, normalise."""
-    steps = {type(step).__name__: step for step in transforms}
-    unknown = [name for name in steps if name not in (*HARMLESS_STEPS, "Resize", "CenterCrop", "Normalize")]
-    missing = [name for name in ("Resize", "Normalize") if name not in steps]
-    if unknown or missing:
-        problem = f"no {choices(missing)}" if missing else f"{choices(unknown)}"
-        raise ConfigError(f"preprocessing: {problem} among its transforms; expected Resize, CenterCrop and Normalize")
-    resize, normalize = steps["Resize"], steps["Normalize"]
-    values = {"mean": tuple(map(float, normalize.mean)), "std": tuple(map(float, normalize.std))}
-    values["interpolation"] = resize.interpolation.value
-    sides = resize.size if isinstance(resize.size, list | tuple) else [resize.size]
-    if "CenterCrop" not in steps:
-        if len(sides) != 2:
-            raise ConfigError("preprocessing: Resize of the shorter side without CenterCrop; expected one size for all")
-        return PreprocessingRule("the transforms", {**values, "fit": "squash"}, (sides[0], sides[1]))
-    crop = tuple(steps["CenterCrop"].size)
-    if len(sides) == 1:
-        fit = {"fit": "crop", "crop_fraction": fraction_of(min(crop), sides[0])}
-    else:
-        fit = {"fit": "squash", "squash_fraction": fraction_of(crop[0], sides[0])}
-    return PreprocessingRule("the transforms", {**values, **fit}, (crop[0], crop[1]))
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,12 +209,4 @@ def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_json_value(each) for each in value]
-    if isinstance(value, Mapping) or type(value).__name__ == "SizeDict":
-        return {key: each for key, each in dict(value).items() if each is not None}
-    return value.value if isinstance(value, Enum) else value
-
-
-def _side(size: Any) -> int:
-    return int(size[0] if isinstance(size, list | tuple) else size)
+    return [_json_value(each) for each in value] if isinstance(value, tuple | list) else value

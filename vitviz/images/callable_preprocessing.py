@@ -1,0 +1,214 @@
+"""Preprocessing by the user's own transform, processor or function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
+from vitviz.errors.messages import describe
+from vitviz.images.geometry import Geometry
+from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.measuring import (
+    Placement,
+    Values,
+    check_repeatable,
+    measure_placement,
+    measure_values,
+    noise,
+)
+from vitviz.images.opening import ImageFacts
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing, Sized
+from vitviz.images.resizing import to_image
+from vitviz.images.transforms import Transform, as_transform
+
+# Size of the pictures on which a function is measured.
+COMMON = (640, 480)
+# Pictures whose input is placed without measuring again.
+CACHED_SIZES = 256
+
+
+class CallablePreprocessing(Preprocessing):
+    """The user's own function from a picture to an input, which is called for every picture.
+
+    The input is the function's own. Test pictures tell its size, its mean and deviation, and where the input lies on
+    pictures of each size. ``fit`` is ``"squash"`` if the input shows whole pictures, else ``"crop"``; neither it nor
+    the resolution can be changed.
+
+    Args:
+        function: from a PIL image (or ``image=`` an array, or a tensor ``"channel height width"`` of levels or of
+            values from 0 to 1) to a tensor ``"channel height width"``, or to a mapping with one as transformers'
+            processors and albumentations return. Its input shows an upright rectangle of the picture, padded or not.
+
+    Raises:
+        ConfigError: the function fails, is random, or does to test pictures what vitviz cannot follow.
+    """
+
+    transform: Transform
+    source: str
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        source = f"preprocessing = {describe(function)}"
+        try:
+            picture = noise(*COMMON)
+            transform = as_transform(function, picture)
+            check_repeatable(transform, noise(COMMON[0] // 2, COMMON[1] // 2))
+            values = measure_values(transform, *COMMON)
+            placement = measure_placement(transform, values, *COMMON)
+            _check_content(transform, values, placement)
+            side = min(COMMON)
+            square = measure_placement(transform, values, side, side)
+        except Exception as error:  # The function is the user's, and may raise anything.
+            raise ConfigError(f"{source}: {_message(error)}") from None
+        shown = (placement.box[2] - placement.box[0]) * (placement.box[3] - placement.box[1])
+        fit: Fit = "crop" if shown < 0.98 * math.prod(COMMON) else "squash"
+        super().__init__(square.height, square.width, values.mean, values.std, fit)
+        locate = lru_cache(CACHED_SIZES)(partial(measure_placement, transform, values))
+        for name, value in {"transform": transform, "source": source, "_locate": locate}.items():
+            object.__setattr__(self, name, value)
+
+    # Two functions may do the same to test pictures, and differ.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"CallablePreprocessing({self.source.removeprefix('preprocessing = ')}: {self.height}×{self.width})"
+
+    @property
+    def values(self) -> Values:
+        return Values(self.mean, self.std)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Raises :class:`ConfigError`: a function cannot be written into a checkpoint."""
+        raise ConfigError(f"{self.source}: a function, which no file can hold; expected a vitviz.Preprocessing")
+
+    def at(self, resolution: int, patch_height: int, patch_width: int) -> Preprocessing:
+        """The same, for its own resolution alone."""
+        own = min(self.height, self.width)
+        if resolution != own:
+            instead = f"resolution = {own}, or a vitviz.Preprocessing, whose size can be changed"
+            raise ConfigError(f"resolution = {describe(resolution)}: {self.source} sets it; expected {instead}")
+        return self
+
+    def smaller(self, patch_height: int, patch_width: int) -> range:
+        return range(0)
+
+    def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: Fit | None = None) -> tuple[int, int]:
+        if fit not in (None, self.fit):
+            instead = "none, or a vitviz.Preprocessing, whose fit can be changed"
+            raise ConfigError(f"fit = {describe(fit)}: {self.source} sets it; expected {instead}")
+        placement = self.locate(image)
+        height, width = placement.height, placement.width
+        if height < patch_height or width < patch_width:
+            expected = f"at least one patch, {patch_height}×{patch_width}"
+            raise ImageError(f"{self.source}: an input of {height}×{width} pixels; expected {expected}")
+        return height // patch_height * patch_height, width // patch_width * patch_width
+
+    def locate(self, image: Sized) -> Placement:
+        """Where the input lies on pictures of this size.
+
+        Raises:
+            ImageError: it is no upright rectangle of such a picture.
+        """
+        try:
+            placement: Placement = self._locate(image.width, image.height)  # type: ignore[attr-defined]
+        except Exception as error:  # As above.
+            size = f"of pictures of {image.width}×{image.height} pixels"
+            raise ImageError(f"{self.source}: {size}: {_message(error)}") from None
+        return placement
+
+    def apply(self, image: Image.Image) -> torch.Tensor:
+        """The function's own input for an image, ``"channel height width"``.
+
+        Raises:
+            ImageError: the function fails.
+        """
+        try:
+            return self.transform(image)
+        except Exception as error:  # As above.
+            raise ImageError(f"{self.source}: {_message(error)}") from None
+
+    def prepare(self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None = None) -> PreparedImage:
+        """The function's own input, without the part of a patch on the right and below.
+
+        Where the function pads, the image of the result is the padded one.
+
+        Raises:
+            ConfigError: the fit is another than the function's.
+            ImageError: the function fails for the image, or takes another part of it than of test pictures.
+        """
+        height, width = self.input_size(image, patch_height, patch_width, fit)
+        placement, pixels = self.locate(image), self.apply(image)
+        size = (placement.height, placement.width)
+        if pixels.shape[1:] != size or not bool(pixels.isfinite().all()):
+            found = f"an input of shape {tuple(pixels.shape)}, or with values that are not finite"
+            raise ImageError(f"{self.source}: {found}; expected {len(self.mean), *size}, as of test pictures")
+        shown, box = pad_image(image, placement)
+        right, bottom = (
+            low + (high - low) * part / whole
+            for low, high, part, whole in zip(box[:2], box[2:], (width, height), size[::-1], strict=True)
+        )
+        # Rounding must not carry an edge of the image past it.
+        box = (*box[:2], min(right, shown.width), min(bottom, shown.height))
+        geometry = Geometry(*shown.size, box, height, width).resized(*ImageFacts.of(shown).size)
+        return PreparedImage(shown, pixels[None, :, :height, :width], geometry)
+
+    def fit_image(
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None = None
+    ) -> tuple[Image.Image, Geometry]:
+        prepared = self.prepare(image, patch_height, patch_width, fit)
+        return to_image(self.values.undo(prepared.pixels[0])), prepared.geometry
+
+
+def _message(error: Exception) -> str:
+    """An error's message, with its kind unless it is vitviz's own."""
+    return str(error) if isinstance(error, VitvizError) else f"{type(error).__name__}: {error}"
+
+
+def pad_image(image: Image.Image, placement: Placement) -> tuple[Image.Image, tuple[float, float, float, float]]:
+    """An image with the borders that an input shows beside it, and the input's box on it.
+
+    Raises:
+        ImageError: it would have more than 64 million pixels.
+    """
+    left, top, right, bottom = placement.box
+    before = [max(0, round(-edge)) for edge in (left, top)]
+    after = [max(0, round(edge - side)) for edge, side in zip((right, bottom), image.size, strict=True)]
+    padded = image
+    if any((*before, *after)):
+        width, height = (sum(sides) for sides in zip(image.size, before, after, strict=True))
+        if width * height > MAX_PIXELS:
+            size = f"image of {image.width}×{image.height} pixels"
+            raise ImageError(f"{size}: padded to {width}×{height}; expected at most {MAX_PIXELS:,} pixels")
+        padded = Image.new("RGB", (width, height), placement.padding)
+        padded.paste(image, (before[0], before[1]))
+        ImageFacts(ImageFacts.of(image).assumptions, padded.size, padded.size).keep(padded)
+    box = (left + before[0], top + before[1], right + before[0], bottom + before[1])
+    return padded, (max(0.0, box[0]), max(0.0, box[1]), min(box[2], padded.width), min(box[3], padded.height))
+
+
+def _check_content(transform: Transform, values: Values, placement: Placement) -> None:
+    """Check that the input of a picture with a black border lies where that of a ramp does, with its values.
+
+    Raises:
+        ConfigError: the transform treats pictures by their content.
+    """
+    width, height = COMMON
+    blobs = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8), np.uint8)).convert("RGB")
+    picture = Image.new("RGB", COMMON)
+    picture.paste(blobs.resize((width // 2, height // 2), Image.Resampling.BILINEAR), (width // 4, height // 5))
+    found = values.undo(transform(picture)).mean(0)
+    shown, box = pad_image(picture, placement)
+    expected = shown.convert("L").resize((placement.width, placement.height), Image.Resampling.BILINEAR, box)
+    levels = torch.from_numpy(np.array(expected)) / 255
+    if found.shape != levels.shape or float((found - levels).abs().mean()) > 0.05:
+        raise ConfigError(
+            "it treats each picture by its content, such as by trimming borders or equalising levels; expected the "
+            "same for all pictures"
+        )
