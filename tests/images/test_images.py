@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile, PngImagePlugin
 
 from tests.support.image_files import (
     BLACK,
@@ -32,7 +32,7 @@ from tests.support.image_files import (
     tiff,
     transparent,
 )
-from vitviz.images.opening import open_image
+from vitviz.images.opening import ImageFacts, open_image
 
 # Files.
 
@@ -229,6 +229,39 @@ def test_exif_orientation_of_a_jpeg_puts_the_marked_corner_at_its_place(orientat
     assert distance(corners, (RED, WHITE, WHITE, WHITE)) <= 12
 
 
+XMP = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+
+
+def turned_by_text(key: str, value: str) -> bytes:
+    info = PngImagePlugin.PngInfo()
+    info.add_itxt(key, value)
+    return encoded(Image.fromarray(np.ascontiguousarray(STORED[6](UPRIGHT))), "PNG", pnginfo=info)
+
+
+def exif_behind_the_pixels() -> bytes:
+    data = oriented_file(UPRIGHT, 6, "PNG")
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+    return data[:start] + data[end:-12] + data[start:end] + data[-12:]
+
+
+ORIENTATION_6 = (b"Exif\0\0II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x0112, 3, 1, 6) + bytes(4)).hex()
+# What Pillow follows and browsers do not.
+TURNED = {
+    "XMP": turned_by_text("XML:com.adobe.xmp", XMP),
+    "text": turned_by_text("Raw profile type exif", f"\nexif\n  {len(ORIENTATION_6) // 2}\n{ORIENTATION_6}"),
+    "EXIF behind the pixels": exif_behind_the_pixels(),
+    "EXIF of WebP": oriented_file(UPRIGHT, 6, "WEBP", lossless=True),
+}
+
+
+@pytest.mark.parametrize("kind", TURNED)
+def test_an_orientation_that_browsers_do_not_follow_is_followed_and_said(kind: str) -> None:
+    opened = open_image(TURNED[kind])
+    assert np.array_equal(opened, UPRIGHT)
+    assert "which browsers do not follow" in "".join(ImageFacts.of(opened).assumptions)
+
+
 def test_an_opened_image_is_not_turned_again() -> None:
     upright_image = open_image(oriented_file(UPRIGHT, 6, "PNG"))
     assert np.array_equal(open_image(upright_image), UPRIGHT)
@@ -250,3 +283,32 @@ def test_orientation_is_applied_even_if_the_other_exif_tags_cannot_be_written() 
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + bytes(4)
     stored = Image.fromarray(np.ascontiguousarray(STORED[6](UPRIGHT)))
     assert np.array_equal(open_image(encoded(stored, "PNG", exif=exif)), UPRIGHT)
+
+
+# Frames, and what is missing.
+
+
+def test_a_gif_is_white_around_a_first_frame_that_is_smaller_than_its_screen() -> None:
+    data = bytearray(encoded(palette_image(), "GIF"))
+    frame = data.index(b"\x2c" + bytes(4))
+    data[6:10] = struct.pack("<2H", 8, 6)
+    data[frame + 1 : frame + 5] = struct.pack("<2H", 3, 2)
+    opened = open_image(bytes(data))
+    assert opened.size == (8, 6)
+    assert [opened.getpixel((x, 2)) for x in range(8)] == [WHITE] * 3 + list(QUADRANTS) + [WHITE]
+    assert {opened.getpixel((x, y)) for x in range(8) for y in (0, 5)} == {WHITE}
+
+
+def test_the_animation_counts_not_the_picture_for_programs_without_animations() -> None:
+    hidden = Image.new("RGB", (32, 32), "white")
+    frames = [quadrants(), Image.new("RGB", (32, 32), "black")]
+    data = encoded(hidden, "PNG", save_all=True, default_image=True, append_images=frames)
+    assert distance(centres(open_image(data)), QUADRANTS) == 0
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF"])
+def test_a_gap_that_pillow_fills_is_said(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    data = encoded(Image.effect_noise((64, 64), 90), format)
+    assert open_image(data).info == {}
+    assert "cut short" in "".join(ImageFacts.of(open_image(data[: len(data) // 2])).assumptions)

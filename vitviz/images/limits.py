@@ -78,6 +78,8 @@ class BudgetedReader(io.BufferedReader):
     def allow(self, reads: int, nbytes: int, purpose: str = "beside its pixels") -> None:
         """Set the budget of reads and bytes from here on."""
         self._reads_left, self._bytes_left, self._budget_bytes, self._purpose = reads, nbytes, nbytes, purpose
+        # Whether more was asked for than there is.
+        self.is_exhausted = False
 
     def end_with(self, end: bytes) -> None:
         """Continue the file with a few bytes, with a new budget for its pixels."""
@@ -94,6 +96,7 @@ class BudgetedReader(io.BufferedReader):
         data = super().read(limit if size is None or size < 0 else min(size, limit))
         if not data:
             data, self._end = self._end, b""
+            self.is_exhausted = size != 0
         self._reads_left -= 1
         self._bytes_left -= len(data)
         if self._bytes_left < 0:

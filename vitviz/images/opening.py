@@ -10,10 +10,11 @@ import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
@@ -27,27 +28,17 @@ from vitviz.images.limits import (
     MAX_PIXELS,
     PIXEL_BYTES,
     BudgetedReader,
-    check_exif,
     check_header,
     check_memory,
     check_pixels,
 )
+from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
 from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
 
 MIN_SIDE, MAX_SIDE = 2, 100_000
 # A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 FACTS_KEY = "vitviz"
-EXIF_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-QUARTER_TURNS = [EXIF_TRANSPOSE[orientation] for orientation in (5, 6, 7, 8)]
 
 
 @dataclass(frozen=True)
@@ -302,8 +293,14 @@ def _finished(
     """A new image: decoded, upright and RGB. With a stream, the given image is closed."""
     _check_size(image.size, name)
     try:
+        if stream is not None and image.info.get("default_image") and getattr(image, "is_animated", False):
+            # The first picture of the animation, not the one for programs that show no animations.
+            image.seek(1)
         encoding, is_reduced = Encoding.of(image), full_size != image.size
-        upright, is_turned = _upright(image, name, stream)
+        upright, is_turned, sentence = _upright(image, name, stream)
+        assumptions += (sentence,) * bool(sentence)
+        if stream is not None and stream.is_exhausted and ImageFile.LOAD_TRUNCATED_IMAGES:
+            assumptions += ("its file is cut short, and Pillow fills the gap: ImageFile.LOAD_TRUNCATED_IMAGES is set",)
         if stream is not None:
             # Frees the pixels; close would close the file, too.
             image._im = None
@@ -324,15 +321,19 @@ def _finished(
     return rgb
 
 
-def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tuple[Image.Image, bool]:
-    """The image decoded and turned by its EXIF orientation, and whether its sides are exchanged.
+def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tuple[Image.Image, bool, str]:
+    """The image decoded and turned by its orientation, whether its sides are exchanged, and a sentence on it.
 
     A copy, or the same pixels if there is a stream.
     """
     transparency = Encoding.of(image).transparency
+    # Before Pillow reads what stands behind the pixels.
+    shown = browser_orientation(image, name)
     read_code_points(image, getattr(image, "fp", None) if stream is None else stream)
     decode(image, name, stream)
-    method = EXIF_TRANSPOSE.get(_orientation(image, name))
+    orientation = orientation_of(image, name)
+    image = _on_screen(image, name)
+    method = EXIF_TRANSPOSE.get(orientation)
     if method is not None:
         if stream is not None:
             check_memory(image, name, PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
@@ -342,7 +343,22 @@ def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tu
         upright = image._new(image.im) if stream is not None else image.copy()
     if transparency is not None:
         upright.info["transparency"] = transparency
-    return upright, method in QUARTER_TURNS
+    sentence = ""
+    # Browsers show no TIFF files.
+    if method is not None and orientation != shown and image.format != "TIFF":
+        sentence = f"it is turned as its metadata say (orientation {orientation}), which browsers do not follow here"
+    return upright, method in QUARTER_TURNS, sentence
+
+
+def _on_screen(image: Image.Image, name: str) -> Image.Image:
+    """A GIF's first frame on the screen, which is transparent around it; Pillow fills it with some colour."""
+    box: Any = getattr(image, "dispose_extent", None)
+    if image.format != "GIF" or image.tell() or not box or box == (0, 0, *image.size):
+        return image
+    check_memory(image, name, 2 * 4 * image.width * image.height)
+    screen = Image.new("RGBA", image.size)
+    screen.paste(image.crop(box).convert("RGBA"), box)
+    return screen
 
 
 def _has_frames(image: Image.Image, stream: BudgetedReader | None) -> bool:
@@ -352,25 +368,6 @@ def _has_frames(image: Image.Image, stream: BudgetedReader | None) -> bool:
         check_header(stream)
         image = open_undecoded(stream)
     return bool(getattr(image, "is_animated", False)) and not image.tell()
-
-
-def _orientation(image: Image.Image, name: str) -> int:
-    try:
-        check_exif(_exif(image), name)
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
-    except ImageError:
-        raise
-    # The picture itself is intact even if its EXIF block is damaged.
-    except Exception:
-        orientation = None
-    return orientation if isinstance(orientation, int) else 1
-
-
-def _exif(image: Image.Image) -> bytes:
-    """The EXIF block; ImageMagick writes it into a PNG as hexadecimal digits below three lines."""
-    if "exif" in image.info:
-        return image.info["exif"]
-    return bytes.fromhex("".join(image.info.get("Raw profile type exif", "").split("\n", 3)[3:]))
 
 
 def _reason(error: Exception) -> str:
