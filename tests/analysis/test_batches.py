@@ -253,6 +253,8 @@ def test_rows_have_the_image_in_a_column(make_model: MakeModel) -> None:
         analyze(rows[0], model, column="pixels")
     with pytest.raises(ImageError, match=r"column 'image': \{'x': 1\} found; expected an image, its path or its bytes"):
         analyze({"image": {"x": 1}}, model)
+    row = pytest.importorskip("pandas").DataFrame(rows).iloc[1]
+    check_same(analyze(row, model, column="pixel_values"), analyze(photo(1), model))
 
 
 @pytest.mark.parametrize(("scale", "value_range"), [(255, (0, 1)), (127.5, (-1, 1)), (1, (0, 255))])

@@ -59,7 +59,7 @@ def test_a_range_of_floats_and_of_eight_bits_is_applied_and_checked() -> None:
         128,
         255,
     )
-    with pytest.raises(ImageError, match=r"values from 0 to 200; outside of value_range = \(0, 100\)"):
+    with pytest.raises(ImageError, match=r"values from 0 to 200; outside of value_range = \(0, 100\); numpy.clip"):
         open_image(row_image("L", [0, 200]), value_range=(0, 100))
     with pytest.raises(ImageError, match="expected greyscale or opaque RGB for value_range"):
         open_image(row_image("RGBA", [(0, 0, 0, 9)] * 2), value_range=(0, 100))
@@ -85,6 +85,34 @@ def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str,
     photometric = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
     data[photometric] = not white_is_zero
     assert greys(open_image(bytes(data))) == ([255, 0, 204] if white_is_zero else [0, 255, 51])
+
+
+def test_masks_of_zeros_and_ones_are_black_and_say_so() -> None:
+    mask = np.eye(4, dtype=np.uint8)
+    for source in (mask, np.stack([mask] * 3, -1), encoded(Image.fromarray(mask), "PNG")):
+        opened = open_image(source)
+        assert "end at 1 of 255" in sentences(opened) and "value_range=(0, 1)" in sentences(opened)
+        assert open_image(source, value_range=(0, 1)).info == {}
+    assert open_image(mask * 0).info == {} and open_image(mask * 16).info == {}
+
+
+@pytest.mark.parametrize("value_range", [None, (0, 1)])
+def test_a_value_that_is_no_number_is_called_so(value_range: tuple[int, int] | None) -> None:
+    values = np.array([[0, np.nan, 1]] * 2, np.float32)
+    for source in (values, Image.fromarray(values)):
+        with pytest.raises(ImageError, match="NaN among its values; expected numbers, as"):
+            open_image(source, value_range=value_range)
+
+
+@pytest.mark.parametrize("value_range", [None, (-128, 127)])
+def test_numbers_whose_sign_pillow_misreads_are_refused(value_range: tuple[int, int] | None) -> None:
+    unsigned = struct.pack("<HHII", 339, 3, 1, 1)
+    data = tiff(3, 2, 8, 1, 1, bytes([0, 127, 200] * 2))
+    assert unsigned in data and greys(open_image(data)) == [0, 127, 200]
+    with pytest.raises(ImageError, match="signed numbers of 8 bits, which Pillow misreads"):
+        open_image(data.replace(unsigned, struct.pack("<HHII", 339, 3, 1, 2)), value_range=value_range)
+    with pytest.raises(ImageError, match="above 2,147,483,647, which Pillow misreads"):
+        open_image(tiff(2, 2, 32, 1, 1, struct.pack("<4I", 0, 3_000_000_000, 5, 9)), value_range=value_range)
 
 
 def test_twelve_bits_a_pixel_use_their_own_range() -> None:

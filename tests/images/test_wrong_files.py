@@ -102,7 +102,7 @@ WRONG = {
     "deep.tif": (encoded(row_image("I", [0, 70_000]), "TIFF"), "greyscale values from 0 to 70000; expected 0 to 65535"),
     "below.tif": (encoded(row_image("I", [-1, 70]), "TIFF"), "greyscale values from -1 to 70; expected 0 to 255"),
     "bright.tif": (encoded(row_image("F", [0.0, 1.5]), "TIFF"), "greyscale values from 0 to 1.5; expected 0 to 1"),
-    "hole.tif": (encoded(row_image("F", [0.0, math.nan]), "TIFF"), "greyscale values from nan"),
+    "hole.tif": (encoded(row_image("F", [0.0, math.nan]), "TIFF"), "NaN among its values"),
     "dot.png": (encoded(Image.new("RGB", (1, 1)), "PNG"), "1×1 pixels; expected at least 2×2"),
     "line.gif": (encoded(Image.new("L", (9, 1)), "GIF"), "9×1 pixels; expected at least 2×2"),
 }

@@ -63,6 +63,9 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     A profile that is damaged, larger than :data:`MAX_PROFILE_BYTES` or for pictures of another kind is not applied,
     as in browsers.
     """
+    # CIELAB is of no device, and Pillow converts it by itself.
+    if image.mode == "LAB":
+        return None, ""
     points = image.info.get(KEY)
     if isinstance(points, CodePoints):
         return _conversion_of_points(points)
@@ -77,7 +80,7 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
         return None, f"its colour profile has {len(profile):,} bytes and is not read: its colours are taken for sRGB"
     mode = PROFILE_MODES.get(profile[16:20], "")
     is_grey = image.mode in GREY_MODES or image.mode.startswith("I")
-    fits = {"CMYK": image.mode == "CMYK", "L": is_grey, "RGB": image.mode not in ("CMYK", "LAB")}
+    fits = {"CMYK": image.mode == "CMYK", "L": is_grey, "RGB": image.mode != "CMYK"}
     if mode and not fits[mode]:
         return None, f"its colour profile is for pictures of another kind, {mode}: its colours are taken for sRGB"
     return _conversion(profile, mode, origin)

@@ -12,18 +12,21 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.images.colours import Conversion, conversion_of
-from vitviz.images.sources import ValueRange, eight_bit
+from vitviz.images.sources import CUT, NOT_NUMBERS, ValueRange, eight_bit
 
 # Converting in strips avoids a third copy of the picture in memory.
 STRIP_PIXELS = 2**18
 # Tags of a TIFF file.
-BITS, PHOTOMETRIC, PLANAR = 258, 262, 284
-WHITE_IS_ZERO, IN_PLANES = 0, 2
+BITS, PHOTOMETRIC, PLANAR, SAMPLE_FORMAT = 258, 262, 284, 339
+WHITE_IS_ZERO, IN_PLANES, UNSIGNED, SIGNED = 0, 2, (1,), (2,)
 SWAPPED_RAWMODES = ("F;32BF", "I;16BS", "I;32B", "I;32BS")
 DEEP_TOP = 65535
 # Deep pictures whose brightest value has fewer bits are nearly black.
 DARK_BITS = 14
+# Pictures of 8 bits that end below look black, such as masks of 0 and 1.
+BLACK_LEVELS = 16
 MODES_IN_RANGE = ("1", "L", "RGB")
+MISREAD = "which Pillow misreads; expected 8 bits without a sign, or an array, as tifffile gives it, and value_range"
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,16 @@ class Encoding:
         top: the largest value that a deep greyscale file can hold.
         white_is_zero: whether large values are dark, in a TIFF file of deep greyscale.
         is_cut: whether Pillow reads 8 of its 16 bits.
-        is_misread: whether Pillow gives wrong values.
+        is_unsigned: whether a TIFF file states that no number is negative.
+        misread: what Pillow gives wrong values of; empty if there is no such thing.
     """
 
     transparency: int | tuple[int, ...] | None
     top: int
     white_is_zero: bool
     is_cut: bool
-    is_misread: bool
+    is_unsigned: bool
+    misread: str
 
     @classmethod
     def of(cls, image: Image.Image) -> Encoding:
@@ -64,7 +69,11 @@ class Encoding:
         # libtiff gives the numbers of compressed pictures in the order of this machine.
         is_swapped = bool(tiles) and tiles[0][0] == "libtiff" and rawmode in SWAPPED_RAWMODES
         is_in_planes = tags.get(PLANAR) == IN_PLANES and len(image.getbands()) > 1 and max(tags.get(BITS, (8,))) != 8
-        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_swapped or is_in_planes)
+        is_signed = tags.get(SAMPLE_FORMAT) == SIGNED and tags.get(BITS) == (8,)
+        misread = "planes of 16 bits for each colour, or compressed big-endian numbers" * (is_swapped or is_in_planes)
+        misread = "signed numbers of 8 bits" if is_signed else misread
+        is_unsigned = image.format == "TIFF" and tags.get(SAMPLE_FORMAT, UNSIGNED) == UNSIGNED
+        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_unsigned, misread)
 
 
 def to_rgb(
@@ -82,9 +91,8 @@ def to_rgb(
     Raises:
         ImageError: values lie outside of the range, or it cannot be applied.
     """
-    if encoding.is_misread:
-        problem = "planes of 16 bits for each colour, or compressed big-endian numbers, which Pillow misreads"
-        raise ImageError(f"{name}: {problem}; expected 8 bits, or an array, as tifffile gives it, and value_range")
+    if encoding.misread:
+        raise ImageError(f"{name}: {encoding.misread}, {MISREAD}")
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
     assumptions = [sentence]
     is_opaque_rgb = image.mode == "RGB" and not image.has_transparency_data
@@ -96,7 +104,7 @@ def to_rgb(
     elif value_range is not None and tuple(value_range) != (0, 255):
         convert = partial(_from_levels, _level_table(image, name, encoding, value_range), conversion)
     else:
-        assumptions.append(_dark_sentence(image, encoding))
+        assumptions.append(_dark_sentence(image, encoding) if value_range is None else "")
         if not is_opaque_rgb or conversion is not None:
             convert = partial(_on_white if image.has_transparency_data else _opaque, conversion)
     rgb = image if is_opaque_rgb else Image.new("RGB", image.size)
@@ -157,12 +165,16 @@ def _deep_range(
     bounds = [(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in strips(image))]
     # Python's min and max may hide NaN.
     low, high = np.min(bounds), np.max(bounds)
+    if low < 0 and encoding.is_unsigned:
+        raise ImageError(f"{name}: numbers of 32 bits above 2,147,483,647, {MISREAD}")
     is_integer = image.mode == "I"
     top = 1.0 if image.mode == "F" else 255 if is_integer and high <= 255 else encoding.top
     start, end = value_range or (0.0, top)
     if not (low >= start and high <= end):
         expected = f"expected {start:g} to {end:g}"
-        hint = ", or value_range, the values of black and white" if value_range is None else " = value_range"
+        hint = ", or value_range, the values of black and white" if value_range is None else f" = value_range{CUT}"
+        if np.isnan(low):
+            raise ImageError(f"{name}: {NOT_NUMBERS}")
         raise ImageError(f"{name}: greyscale values from {low:g} to {high:g}; {expected}{hint}")
     sentence = ""
     if value_range is None and is_integer:
@@ -175,10 +187,13 @@ def _deep_range(
 
 
 def _dark_sentence(image: Image.Image, encoding: Encoding) -> str:
-    """A sentence on 16 bits a colour of which only low ones are used; Pillow has dropped the lower 8."""
-    pairs: Any = image.getextrema() if encoding.is_cut else ()
+    """A sentence on a picture that uses low values only; of 16 bits a colour, Pillow has dropped the lower 8."""
+    extrema: Any = image.getextrema() if encoding.is_cut or image.mode in ("L", "RGB") else ()
+    pairs = (extrema,) if image.mode == "L" else extrema
     highest = max((pair[1] for pair, band in zip(pairs, image.getbands(), strict=False) if band != "A"), default=0)
-    if not 0 < highest < 2 ** (DARK_BITS - 8):
+    if not encoding.is_cut and 0 < highest < BLACK_LEVELS:
+        return f"its values end at {highest} of 255, so that it is black: value_range=(0, {highest}) makes it brighter"
+    if not encoding.is_cut or not 0 < highest < 2 ** (DARK_BITS - 8):
         return ""
     return "its 16-bit colours use a quarter of their range at most: an array with value_range makes it brighter"
 

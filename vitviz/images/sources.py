@@ -27,6 +27,9 @@ COLUMN = "image"
 # The keys of an undecoded image in the package datasets.
 ENCODED_KEYS = {"bytes", "path"}
 CHANNELS = (1, 3, 4)
+# Ends of messages.
+CUT = "; numpy.clip(array, low, high) cuts values to a narrower range"
+NOT_NUMBERS = "NaN among its values; expected numbers, as numpy.nan_to_num(array) gives"
 
 
 def checked_range(value_range: object) -> ValueRange | None:
@@ -78,6 +81,8 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
     Raises:
         ImageError: the row has no such column, or holds no image there.
     """
+    # A row of pandas.
+    source = source.to_dict() if hasattr(source, "to_dict") else source
     if not isinstance(source, Mapping):
         return source
     if column not in source:
@@ -145,10 +150,11 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
     if value_range is None and is_tensor:
         raise ImageError(f"{name}: nothing says what black and white are; expected value_range, such as (0, 1)")
     low, high = value_range or (0.0, 1.0)
-    # Written so that NaN fails, too.
+    if is_float and np.isnan(array.min()):
+        raise ImageError(f"{name}: {NOT_NUMBERS}")
     if not (array.min() >= low and array.max() <= high):
         values = f"values from {array.min():g} to {array.max():g}"
         if value_range is None:
             raise ImageError(f"{name}: {values}; floating point must lie in [0, 1], or in value_range")
-        raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g})")
+        raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g}){CUT}")
     return np.rint((array.astype(np.float32) - low) * (255 / (high - low))).astype(np.uint8)
