@@ -126,6 +126,16 @@ def test_another_size_of_image_is_verified_and_captured_too() -> None:
     close(trace.weights(1), explicit_weights(module, pixels)[1])
 
 
+def test_a_captured_network_gives_its_weights_beside_its_output() -> None:
+    module, pixels = OwnViT(), torch.randn(2, 3, *SIZE)
+    network = load_own(module).network
+    logits, weights = network(pixels, need_weights=True)
+    assert torch.equal(logits, module(pixels)) and torch.equal(logits, network(pixels))
+    for image in range(2):
+        for found, expected in zip(weights, explicit_weights(module, pixels[image : image + 1]), strict=True):
+            close(found[image], expected)
+
+
 def test_queries_and_keys_can_be_stored_in_less() -> None:
     model = load_own(OwnViT())
     trace = model.network.encode(torch.randn(1, 3, *SIZE), storage="bfloat16").traces[0]
