@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import vitviz
 from tests.support.commands import Capture, write_dino, write_timm
-from vitviz.cli.command import _parser, main
+from vitviz.cli.command import main
+from vitviz.cli.parsing import parse
 
 # What goes wrong.
 
@@ -24,53 +26,54 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such token": (["attention", "{photo}", "--query", "register 9"], "token 'register 9': this model has prefix"),
     "no such patch": (["rollout", "{photo}", "--query", "99,0"], "patch (99, 0): this model has prefix tokens"),
     "no such index": (["rollout", "{photo}", "--query", "999"], "token 999: this model has prefix tokens"),
-    "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "discard_ratio = 1.0: expected a number"),
-    "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "residual_weight = nan: expected a number"),
+    "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "--discard-ratio 1.0: expected a number"),
+    "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "--residual-weight nan: expected a number"),
     "percentiles out of order": (
         ["attention", "{photo}", "--percentiles", "98", "2"],
-        "percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first",
+        "--percentiles 98.0 2.0: expected two numbers from 0 to 100, the lower one first",
     ),
-    "too opaque": (["attention", "{photo}", "--opacity", "2"], "opacity = 2.0: expected a number in [0, 1]"),
+    "too opaque": (["attention", "{photo}", "--opacity", "2"], "--opacity 2.0: expected a number in [0, 1]"),
     "contradiction": (
         ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
-        "residual_weight = 0.5 and start_layer = 1: vit-explain knows only",
+        "--residual-weight 0.5 and --start-layer 1: vit-explain knows only",
     ),
     "no such device": (["attention", "{photo}", "--device", "gpu"], "device 'gpu': this machine has none of this name"),
     "no such resolution": (
         ["attention", "{photo}", "--resolution", "30"],
-        "resolution = 30: expected a multiple of the patch's 8 pixels: 24 or 32",
+        "--resolution 30: expected a multiple of the patch's 8 pixels: 24 or 32",
     ),
     "too large": (["rollout", "{photo}", "--resolution", "6400"], "input of 6400×6400: 640,005 tokens need"),
-    "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
+    "no memory allowed": (
+        ["rollout", "{photo}", "--max-bytes", "1"],
+        "--max-bytes 1; no resolution fits, or allow more by --max-bytes",
+    ),
     "the image itself": (
         ["attention", "{photo}", "-o", "{photo}"],
         ": the input itself; expected another file to write",
     ),
     "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
     "numbers over their image": (["probe", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
-    "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
+    "no such folder": (
+        ["attention", "{photo}", "-o", "gone/map.png"],
+        "gone/map.png: cannot be written (no folder gone)",
+    ),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
-    "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
     "no folder for a page": (["explore", "{photo}", "-o", "gone/a.html"], "gone/a.html: cannot be written"),
     "page a folder": (["explore", "{photo}", "-o", "{folder}"], "cannot be written"),
-    "no fact": (["rollout", "{photo}", "--fact", "heads"], "'heads': expected NAME=VALUE, such as heads=6"),
-    "no such fact": (["inspect", "{timm}", "--fact", "hats=3"], "hats = '3': of a checkpoint you can say heads"),
-    "no such value": (["inspect", "{timm}", "--fact", "pooling=max"], "pooling = 'max': expected"),
-    "no size": (["app", "--fact", "image_size=24x"], "image_size = '24x': expected a number"),
     "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
     "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
-    "facts left open": (["inspect", "{timm}"], "or heads=…, norm_epsilon=… (usually 1e-06)"),
-    "facts of vitviz's own": (["inspect", "{checkpoint}", "--fact", "heads=4"], "leave out heads"),
+    "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
+    "facts of vitviz's own": (["inspect", "{checkpoint}", "--heads", "4"], "leave out heads"),
     "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),
     "nothing in it": (["inspect", "{photo}"], "my photo.png: it begins with"),
     "no classifier": (
-        ["evaluate", "{folder}", "--checkpoint", "{dino}", "--fact", "heads=3"],
+        ["evaluate", "{folder}", "--checkpoint", "{dino}", "--heads", "3"],
         "dino has no classifier",
     ),
     "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
     "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
-    "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of heads = 5"),
-    "no augmentation": (["train", "{folder}", "{folder}/run", "--mix", "3"], "mix = 3.0: expected a number in [0, 1]"),
+    "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of --heads 5"),
+    "no augmentation": (["train", "{folder}", "{folder}/run", "--mix", "3"], "--mix 3.0: expected a number in [0, 1]"),
 }
 
 
@@ -92,15 +95,26 @@ def test_an_error_is_one_line_and_leaves_no_file(
     assert sorted(photo.parent.iterdir()) == before
 
 
-USAGE = [
-    ([], "the following arguments are required: COMMAND"),
-    (["draw"], "invalid choice: 'draw'"),
-    (["Rolout"], "; did you mean 'rollout'?"),
+WRONG = [
+    (["draw"], "vitviz: no command draw; vitviz --help lists all"),
+    (["Rolout"], "vitviz: no command Rolout; did you mean 'rollout'?"),
     (["check-method"], "; did you mean 'check-methods'?"),
+    (["--verson"], "vitviz: no option --verson; did you mean '--version'?"),
+    (
+        ["rollout", "a.png", "--hed-fusion", "max"],
+        "vitviz rollout: no option --hed-fusion; did you mean '--head-fusion'?",
+    ),
+    (["rollout", "--head", "max", "a.png"], "vitviz rollout: no option --head; did you mean '--heads'?"),
+    (["rollout", "a.png", "--xyz=3"], "vitviz rollout: no option --xyz; vitviz rollout --help lists all"),
+    (
+        ["atlas", "a", "b", "c"],
+        "vitviz atlas: 'c' is one argument too many; expected vitviz atlas RESULTS OUTPUT [OPTIONS]",
+    ),
     (["rollout", "a.png", "--scale", "lineer"], "; did you mean 'linear'?"),
-    (["attention"], "the following arguments are required: image"),
-    (["inspect"], "the following arguments are required: checkpoint"),
-    (["inspect", "a.pth", "--fact"], "argument --fact: expected one argument"),
+    (["inspect", "a.pth", "--heads"], "argument --heads: expected one argument"),
+    (["inspect", "a.pth", "--heads", "x"], "argument --heads: invalid int value: 'x'"),
+    (["inspect", "a.pth", "--pooling", "max"], "argument --pooling: invalid choice: 'max'"),
+    (["inspect", "a.pth", "--image-size", "24x"], "argument --image-size: '24x': expected HEIGHTxWIDTH or one number"),
     (["attention", "a.png", "--query", "2,x"], "argument --query: '2,x': expected ROW,COLUMN, both whole numbers"),
     (["attention", "a.png", "--query", "-1,0"], "--query"),
     (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),
@@ -110,25 +124,80 @@ USAGE = [
     (["rollout", "a.png", "--fit", "pad"], "argument --fit: invalid choice: 'pad'"),
     (["rollout", "a.png", "--resolution", "big"], "argument --resolution: invalid int value: 'big'"),
     (["evaluate", "a", "--precision", "int8"], "argument --precision: invalid choice: 'int8'"),
-    (["inspect", "a.pth", "--device", "cpu"], "unrecognized arguments: --device cpu"),
+    (["inspect", "a.pth", "--device", "cpu"], "vitviz inspect: no option --device"),
     (["train", "a", "b", "--preset", "imagenet"], "argument --preset: invalid choice: 'imagenet'"),
     (["train", "a", "b", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+    (["batch", "a", "b", "--map", "rolout"], "argument --map: method 'rolout': expected"),
+    (
+        ["batch", "a", "b", "--map", "rollout:head_fusion=median"],
+        "head_fusion 'median': expected 'mean', 'max' or 'min'",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
-def test_what_is_typed_wrong_is_told_with_the_usage(capsys: Capture, arguments: list[str], message: str) -> None:
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_what_is_typed_wrong_is_one_line(capsys: Capture, words: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(arguments)
+        main(words)
     assert caught.value.code == 2
-    usage, *_, error = capsys.readouterr().err.splitlines()
-    assert usage.startswith("usage: vitviz")
-    assert message in error
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith("vitviz") and message in error
+
+
+@pytest.mark.parametrize(("words", "usage"), [(["train", "a"], "IMAGES OUTPUT"), (["video", "a.mp4"], "SOURCE OUTPUT")])
+def test_what_is_missing_is_told_with_the_usage(capsys: Capture, words: list[str], usage: str) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    usage_line, error = capsys.readouterr().err.splitlines()
+    assert usage_line == f"usage: vitviz {words[0]} {usage} [OPTIONS]"
+    assert error == f"vitviz {words[0]}: the following arguments are required: output"
+
+
+@pytest.mark.parametrize(("words", "status"), [([], 0), (["rollout"], 2), (["inspect"], 2)])
+def test_a_bare_command_prints_its_help(capsys: Capture, words: list[str], status: int) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == status
+    shown = capsys.readouterr()
+    text = shown.err if status else shown.out
+    assert text.startswith(" ".join(["usage: vitviz", *words])) and "--help" in text
+
+
+def test_the_version_is_printed(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"vitviz {vitviz.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rollout", "a_b.png", "--head_fusion", "max"], {"images": ["a_b.png"], "head_fusion": "max"}),
+        (["grad_cam", "a.png", "--start-layer=1"], None),
+        (["gradient_rollout", "a.png", "--start_layer=1"], {"start_layer": 1, "method": "gradient_rollout"}),
+        (["rollout", "a.png", "-o", "maps", "b.png"], {"images": ["a.png", "b.png"], "output": "maps"}),
+        (["rollout", "--", "--a_b.png"], {"images": ["--a_b.png"]}),
+        (["rollout", "-", "-o", "-"], {"images": ["-"], "output": "-"}),
+        (
+            ["inspect", "a.pth", "--heads", "6", "--image_size", "24x48", "--ignore", "head.*", "--ignore", "a.*"],
+            {"overrides": ["heads=6", "image_size=24x48", "ignore=head.*", "ignore=a.*"]},
+        ),
+        (["rollout", "a.png"], {"overrides": [], "percentiles": [2.0, 98.0], "quiet": False, "json": False}),
+        (["video", "a.mp4", "b.mp4", "--no-caption"], {"caption": False, "map": ("rollout", {})}),
+    ],
+)
+def test_words_become_arguments(capsys: Capture, words: list[str], expected: dict[str, object] | None) -> None:
+    if expected is None:
+        with pytest.raises(SystemExit):
+            parse(words)
+        return
+    _, options = parse(words)
+    assert {name: options[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("text", ["2,3", "2, 3", " 2 ,3 "])
 def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
-    assert _parser().parse_args(["attention", "a.png", "--query", text]).query == (2, 3)
+    assert parse(["attention", "a.png", "--query", text])[1]["query"] == (2, 3)
 
 
 def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -65,7 +65,7 @@ def check_table(shown: str, reading: Any) -> None:
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
     assert lines[0] == f"{reading.model.name}: {reading.model.parameters:,} parameters"
     if reading.model.assumptions:
-        assert lines.pop() == "No file states what is assumed; --fact NAME=VALUE corrects it."
+        assert lines.pop() == "No file states what is assumed; an option of its name corrects it."
     assert "has its place, and the right shape." in lines[-1]
     header, *table = lines[2:-2]
     columns = [header.index(title) for title in ("fact", "value", "how it is known")]
@@ -80,7 +80,11 @@ def check_table(shown: str, reading: Any) -> None:
         else:
             rows[-1] = [f"{before} {cell.strip()}".strip() for before, cell in zip(rows[-1], cells, strict=True)]
     expected = [
-        [check.fact, check.value, f"assumed: {check.source}" if check.assumed else check.source]
+        [
+            check.fact,
+            check.value,
+            ("assumed: " * check.assumed + check.source).replace("normalisation=", "--normalisation "),
+        ]
         for check in reading.checks
         if check.fact != "not needed"
     ]
@@ -116,8 +120,8 @@ def test_a_long_value_goes_on_in_its_own_column(capsys: Capture, tmp_path: Path)
 def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     path = write_timm(tmp_path, size=(24, 48))
     assert main(["inspect", str(path), *as_options(TIMM)]) == 2, "18 patches are no square"
-    assert "say image_size=(height, width)" in capsys.readouterr().err
-    assert main(["inspect", str(path), *as_options(TIMM), "--fact", "image_size=24x48", "--family", "timm"]) == 0
+    assert "say --image-size heightxwidth" in capsys.readouterr().err
+    assert main(["inspect", str(path), *as_options(TIMM), "--image-size", "24x48", "--family", "timm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "heads 4 stated by the user" in shown
     assert "grid 3×6 patches" in shown
@@ -128,8 +132,8 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
         return read(source, **options)
 
     monkeypatch.setattr("vitviz.cli.checkpoints.read", spy)
-    typed = ["--family", "timm", *as_options(TIMM), "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
-    assert main(["inspect", str(path), *typed, "--fact", "pooling=mean", "--fact", "heads=2"]) == 0
+    typed = ["--family", "timm", *as_options(TIMM), "--image-size", "24x48", "--norm-epsilon", "1e-5"]
+    assert main(["inspect", str(path), *typed, "--pooling", "mean", "--heads", "2"]) == 0
     told = {"family": "timm", **TIMM, "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
     assert given == [(str(path), told)]
 

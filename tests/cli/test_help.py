@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.support.commands import Capture, command_of
+from tests.support.example import ROOT
 from vitviz import METHODS
 from vitviz.attention.precision import PRECISIONS
-from vitviz.cli.batching import map_request
-from vitviz.cli.command import _parser, main
-from vitviz.weights import BUNDLED, FAMILIES
+from vitviz.cli.command import main
+from vitviz.cli.declarations import commands
+from vitviz.cli.grammar import FILE, map_request, stored_text
+from vitviz.cli.parsing import build
+from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
 
 # Help.
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command by its name, and the whole one as ``""``."""
-    whole = _parser()
-    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
-    return {"": whole, **action.choices}
+    whole, parsers = build()
+    return {"": whole, **parsers}
 
 
 COMMANDS = list(parsers())
+
+
+def test_the_stored_options_are_those_of_the_tables() -> None:
+    assert FILE.read_text(encoding="utf-8") == stored_text(commands()), "python -m vitviz.cli.declarations"
+
+
+WITHOUT_TORCH = """
+import sys
+from vitviz.cli import main
+statuses = []
+for line in ("--help", "--version", "rollout --help", "rollout a.png --colour x", "batch a b --map rolout", ""):
+    try:
+        main(line.split())
+    except SystemExit as end:
+        statuses.append(end.code)
+print(statuses, sorted({"torch", "numpy", "scipy", "matplotlib", "PIL"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.process
+def test_help_and_wrong_options_import_no_torch() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 2, 2, 0] []"
 
 
 def test_there_is_a_command_for_every_method() -> None:
@@ -32,6 +62,8 @@ def test_there_is_a_command_for_every_method() -> None:
         "",
         *map(command_of, METHODS),
         "video",
+        "predict",
+        "completion",
         "models",
         "inspect",
         "verify",
@@ -55,12 +87,12 @@ def test_there_is_a_command_for_every_method() -> None:
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
-    assert {"checkpoint", "family", "overrides"} <= actions.keys()
+    assert {"checkpoint", "family", "ignore", "base", *OVERRIDES} <= actions.keys()
     assert all(family.name in str(actions["family"].help) for family in FAMILIES)
     assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"
     if command != "inspect":
         assert actions["checkpoint"].default == BUNDLED[0]
-        assert actions["precision"].choices == PRECISIONS
+        assert actions["precision"].choices == list(PRECISIONS)
 
 
 @pytest.mark.slow
@@ -85,7 +117,7 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
     examples = re.findall(r"\w+:\w+=[\w.,=]+", str(action.help))
     assert examples
     for example in examples:
-        assert map_request(example).parameters
+        assert map_request(example)[1]
 
 
 def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:

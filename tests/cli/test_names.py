@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.hub_server import HubServer
 from tests.support.commands import TIMM, Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
+from vitviz.cli.output import STREAMS, bar
 from vitviz.weights import BUNDLED, ZOO, NamedModel
 
 # Names.
@@ -21,7 +23,7 @@ from vitviz.weights import BUNDLED, ZOO, NamedModel
 def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     there = {model.repository for number, model in enumerate(ZOO.values()) if number % 3 == 0}
     assert there
-    monkeypatch.setattr("vitviz.cli.command.is_cached", there.__contains__)
+    monkeypatch.setattr("vitviz.cli.checkpoints.is_cached", there.__contains__)
     assert main(["models"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -72,9 +74,10 @@ def test_what_models_says_of_the_cache_is_so(
     assert re.search(r"small-one +ViT, 32 pixels, mit, downloaded", capsys.readouterr().out)
 
 
-def test_the_bar_of_a_download_does_not_stand_in_what_is_printed(
-    server: HubServer, photo: Path, capsys: Capture
+def test_a_terminal_alone_shows_the_bar_of_a_download(
+    server: HubServer, photo: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     output = photo.with_name("map.png")
     arguments = ["attention", str(photo), "--checkpoint", "small-one", "-o", str(output)]
     assert main(arguments) == 0
@@ -86,6 +89,19 @@ def test_the_bar_of_a_download_does_not_stand_in_what_is_printed(
     assert main(arguments) == 0
     again = capsys.readouterr()
     assert (again.out, again.err) == (first.out, ""), "nothing is downloaded twice"
+
+
+def test_bars_are_not_for_files_dumb_terminals_and_the_quiet(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert bar(total=1).disable
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with bar(total=1) as shown:
+        assert not shown.disable
+    monkeypatch.setattr(STREAMS, "quiet", True)
+    assert bar(total=1).disable
+    monkeypatch.setattr(STREAMS, "quiet", False)
+    monkeypatch.setenv("TERM", "dumb")
+    assert bar(total=1).disable
 
 
 def test_a_download_that_fails_ends_with_one_line(server: HubServer, photo: Path, capsys: Capture) -> None:

@@ -53,7 +53,7 @@ def test_numbers_and_pictures_are_written_where_asked(
 
 def test_what_a_model_cannot_have_is_said_and_refused_by_name(photo: Path, tmp_path: Path, capsys: Capture) -> None:
     path = str(write_dino(tmp_path))
-    options = ["--checkpoint", path, "--fact", "heads=3"]
+    options = ["--checkpoint", path, "--heads", "3"]
     assert main(["probe", str(photo), *options]) == 0
     sentence = "this model has no classifier, so tokens have no class"
     assert f"Logit lens: {sentence}.\n" in capsys.readouterr().out
@@ -66,7 +66,7 @@ def test_what_a_model_cannot_have_is_said_and_refused_by_name(photo: Path, tmp_p
     [
         (["--layer", "99"], "layer 99: this model has layers 0 to "),
         (["--query", "99,0"], "patch (99, 0): this model has "),
-        (["-o", "no/such/folder/found.npz"], "no/such/folder/found.npz: cannot be written (No such file or directory)"),
+        (["-o", "no/such/folder/found.npz"], "no/such/folder/found.npz: cannot be written (no folder no/such/folder)"),
         (["--pictures", "/dev/null/here"], "cannot be written (Not a directory)"),
     ],
 )

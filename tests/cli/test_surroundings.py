@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.example import EXAMPLE, ROOT
 from vitviz.cli.command import main
-from vitviz.cli.output import in_working_folder, print_in_any_encoding
+from vitviz.cli.output import print_in_any_encoding
+from vitviz.cli.pictures import find_picture
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,9 @@ from vitviz.cli.output import in_working_folder, print_in_any_encoding
 def test_results_of_different_pictures_differ_in_name(names: list[str], expected: set[str], tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).touch()
-    assert {str(in_working_folder(str(tmp_path / name), ".rollout.png")) for name in names} == expected
+    # One at a time, as in a loop of the shell.
+    pictures = [find_picture(str(tmp_path / name)) for name in names]
+    assert {str(picture.result(None, ".rollout.png")) for picture in pictures} == expected
 
 
 def test_a_terminal_that_lacks_a_sign_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:

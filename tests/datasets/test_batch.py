@@ -22,8 +22,8 @@ import vitviz
 from tests.datasets.batches import COUNT, asked, rows
 from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.analysis.encoder import Encoder
-from vitviz.cli.batching import map_request
 from vitviz.cli.command import main
+from vitviz.cli.grammar import map_request
 from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
@@ -317,7 +317,7 @@ def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]
     ],
 )
 def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
-    assert map_request(text) == expected
+    assert MapRequest(*map_request(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
         ("rolout", "did you mean 'rollout'"),
         ("rollout:layer=3", "no parameter 'layer'"),
         ("rollout:max", "'max' found; expected NAME=VALUE"),
-        ("rollout:head_fusion=sum", "expected one of mean, max, min"),
+        ("rollout:head_fusion=sum", "head_fusion 'sum': expected 'mean', 'max' or 'min'"),
         ("rollout:discard_ratio=much", "discard_ratio = 'much': expected"),
     ],
 )

@@ -98,7 +98,7 @@ def test_every_error_is_a_vitviz_error() -> None:
 
 STEPS = (
     "vitviz.attribution, vitviz.visualization.heatmaps",
-    "vitviz, vitviz.cli.command",
+    "vitviz.analysis, vitviz.cli.declarations",
     "vitviz.ui, vitviz.ui.explorer.inline",
     "vitviz.evaluation.head_picture, scipy.stats",
     "huggingface_hub, vitviz.weights.hub.client",
@@ -173,7 +173,7 @@ def test_importing_the_methods_loads_nothing_heavy(imports: Imports) -> None:
 @pytest.mark.process
 def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(imports: Imports) -> None:
     # The process has neither tqdm nor tensorboard, so importing them would fail.
-    assert not HEAVY.intersection(imports.loaded["vitviz, vitviz.cli.command"])
+    assert not HEAVY.intersection(imports.loaded["vitviz.analysis, vitviz.cli.declarations"])
 
 
 @pytest.mark.process

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.sources import parsed
 from vitviz import METHODS
-from vitviz.cli.command import _parser
+from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import AXES, PROBES
 from vitviz.training.config import PRESETS
 from vitviz.weights import OVERRIDES
@@ -172,7 +172,7 @@ def test_the_documents_with_commands_are_those_that_are_known() -> None:
 def test_every_command_of_the_page_parses(document: str) -> None:
     for line in commands(document, "vitviz"):
         # A wrong command ends the process with the usage.
-        _parser().parse_args(line)
+        parse(line)
 
 
 @every_document

@@ -18,7 +18,7 @@ from docs.site.check import problems
 from docs.site.gallery import index, pieces
 from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
-from vitviz.cli.command import _parser
+from vitviz.cli.parsing import parse
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.links import (
     DEFAULT_WORDS,
@@ -74,11 +74,11 @@ def test_no_command_of_an_explorer_is_overlooked() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[block.name for _, block in BLOCKS])
 def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block, example: Analysis) -> None:
-    arguments = _parser().parse_args(block.arguments)
-    assert (ROOT / arguments.image).is_file()
+    _, options = parse(block.arguments)
+    assert (ROOT / options["image"]).is_file()
     # Picture and fit may differ; layers, heads and classes are the same.
-    page_state = opening(example, arguments.link, None, None)
-    assert len(page_state.state.views) == (2 if "layout=two" in arguments.link else 1), page
+    page_state = opening(example, options["link"], None, None)
+    assert len(page_state.state.views) == (2 if "layout=two" in options["link"] else 1), page
 
 
 def test_a_command_without_a_name_is_refused() -> None:

@@ -37,8 +37,8 @@ DINO = {"heads": 3}
 
 
 def as_options(overrides: dict[str, Any]) -> list[str]:
-    """Overrides as the options ``--fact`` of the command."""
-    return [word for name, value in overrides.items() for word in ("--fact", f"{name}={value}")]
+    """Overrides as options of the command."""
+    return [word for name, value in overrides.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:

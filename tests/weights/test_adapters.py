@@ -180,7 +180,7 @@ def test_a_model_of_timm_s_with_its_base_said(tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(CheckpointError, match=r"^adapter: its adapter_config.json names no base model; .* base=…"):
         vitviz.load(tmp_path / "adapter", **facts)
     same_logits(vitviz.load(tmp_path / "adapter", base=tmp_path / "base.safetensors", **facts), merged)
-    said = [f"--fact={fact}={value}" for fact, value in {**facts, "base": tmp_path / "base.safetensors"}.items()]
+    said = [f"--{fact}={value}" for fact, value in {**facts, "base": tmp_path / "base.safetensors"}.items()]
     assert main(["inspect", str(tmp_path / "adapter"), *said]) == 0
     assert "tensors of LoRA" in capsys.readouterr().out
 

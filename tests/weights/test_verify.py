@@ -123,7 +123,7 @@ def test_a_weight_that_only_the_package_reads_is_seen_in_its_layer(
 
 def test_what_a_user_says_wrongly_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("transformers", tmp_path)
-    assert run(folder, "--fact", "activation=relu") == 1
+    assert run(folder, "--activation", "relu") == 1
     printed = capsys.readouterr().out
     rows = {line.split("  ")[0]: line.split()[-1] for line in printed.splitlines() if "allowed" in line}
     assert rows == {
@@ -158,8 +158,8 @@ def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: 
         (tmp_path / "small" / "model.safetensors").rename(source)
         # The configuration may be that of either.
         (tmp_path / "small" / "other.safetensors").write_bytes(b"")
-    overrides = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12", "pooling=cls")
-    assert run(source, *[f"--fact={fact}" for fact in overrides if file]) == 2
+    overrides = ("image-size=32", "heads=4", "activation=gelu", "norm-epsilon=1e-12", "pooling=cls")
+    assert run(source, *[f"--{fact}" for fact in overrides if file]) == 2
     error = capsys.readouterr().err
     assert "no file beside it names a package; expected a folder with" in error and error.count("\n") == 1
     if not file:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.attribution import METHODS
-from vitviz.attribution.parameters import Parameter
+from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.options import add_checkpoint, add_reading, add_resolution, argument_of
+from vitviz.cli.grammar import AUTO, Command, map_request
+from vitviz.cli.options import (
+    MAP_GRAMMAR,
+    add_batch_size,
+    add_checkpoint,
+    add_fit,
+    add_max_bytes,
+    add_reading,
+    add_resolution,
+)
+from vitviz.cli.output import bar
 from vitviz.datasets import (
     ENGINES,
     NUMBERS,
@@ -33,107 +39,64 @@ from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import PathMaker
-from vitviz.errors.arguments import word
-from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import left_out
-from vitviz.images.preprocessing import FITS, Fit
+from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
 
-# A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
-NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 SOME_FAILED = 1
-AUTO = "auto"
-MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
 
 
-def add_batch(parser: argparse.ArgumentParser) -> None:
+def add_batch(command: Command) -> None:
     """Add the options of ``vitviz batch``."""
-    parser.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
-    parser.add_argument("output", type=Path, help="folder for the results; the same command resumes an interrupted run")
+    command.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
+    command.add_argument(
+        "output", type=Path, help="folder for the results; the same command resumes an interrupted run"
+    )
     maps = "a map of every picture, such as rollout or relevance:target=dog,start_layer=2; may be repeated"
-    parser.add_argument(
+    command.add_argument(
         "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps
     )
     probe_names = [name for name, record in PROBES.items() if record.requires != "model"]
-    probes = f"a probe of every picture; may be repeated: {', '.join(probe_names)}"
-    parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
-    parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
-    parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
+    probes = "a probe of every picture; may be repeated"
+    command.add_argument("--probe", dest="probes", action="append", choices=probe_names, default=[], help=probes)
+    command.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
+    command.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
     column = "the column of a Parquet file or data set with the pictures (default: %(default)s)"
-    parser.add_argument("--column", default=COLUMN, help=column)
-    parser.add_argument(
+    command.add_argument("--column", default=COLUMN, help=column)
+    command.add_argument(
         "--explorers", action="store_true", help="also write the explorer of every picture, one HTML file each"
     )
     gallery = "also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it sorts by"
-    parser.add_argument("--gallery", action="store_true", help=gallery)
+    command.add_argument("--gallery", action="store_true", help=gallery)
     retry = "analyse again the pictures that could not be analysed before"
-    parser.add_argument("--retry-failed", action="store_true", help=retry)
-    size = "pictures that are encoded together, or auto for what the memory allows (default: %(default)s)"
-    parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
+    command.add_argument("--retry-failed", action="store_true", help=retry)
+    add_batch_size(command)
     threads = "threads that open pictures while the model runs (default: %(default)s)"
-    parser.add_argument("--workers", type=int, default=WORKERS, help=threads)
-    memory = "the most memory that one batch may need (default: %(default)s)"
-    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
-    parser.add_argument(
-        "--fit", choices=FITS, default=None, help="how a picture fits the input (default: the checkpoint's own)"
-    )
-    add_resolution(parser)
-    add_reading(parser)
-    add_checkpoint(parser)
+    command.add_argument("--workers", type=int, default=WORKERS, help=threads)
+    add_max_bytes(command, "batch")
+    add_fit(command)
+    add_resolution(command)
+    add_reading(command)
+    add_checkpoint(command)
     engines = "; ".join(f"{engine.name}: {engine.title}" for engine in ENGINES.values())
-    parser.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
+    command.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
     address = "address of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)"
-    parser.add_argument("--ray-address", default=None, metavar="ADDRESS", help=address)
+    command.add_argument("--ray-address", default=None, metavar="ADDRESS", help=address)
     actors = "processes of Ray that hold the model (default: as many as there is room for)"
-    parser.add_argument("--actors", type=int, default=None, help=actors)
+    command.add_argument("--actors", type=int, default=None, help=actors)
     cores = "cores of each of these processes (default: %(default)s)"
-    parser.add_argument("--actor-cpus", type=int, default=Cluster.cpus, metavar="CORES", help=cores)
-    parser.set_defaults(run=run)
-
-
-def map_request(text: str) -> MapRequest:
-    """Parse a method with its parameters, written as :data:`MAP_GRAMMAR`.
-
-    Raises:
-        argparse.ArgumentTypeError: there is no such method or parameter, or a value is not legal for it.
-    """
-    method, _, assignments = text.partition(":")
-    try:
-        record = METHODS[word("method", method, METHODS)]
-        parameters = {parameter.name: parameter for parameter in record.parameters}
-        values = {}
-        for assignment in NEXT_PARAMETER.split(assignments) if assignments else ():
-            name, sign, value = assignment.partition("=")
-            if not sign:
-                raise MethodError(
-                    f"{assignment!r} found; expected NAME=VALUE, such as {method}:{next(iter(parameters))}=…"
-                )
-            values[name] = _value(parameters[name], value) if name in parameters else value
-        return MapRequest(record.name, values)
-    except MethodError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _value(parameter: Parameter, text: str) -> Any:
-    options = argument_of(parameter)
-    try:
-        value = options.get("type", str)(text)
-    except (ValueError, argparse.ArgumentTypeError):
-        raise MethodError(f"{parameter.name} = {text!r}: expected {parameter.help}") from None
-    if "choices" in options and value not in options["choices"]:
-        raise MethodError(f"{parameter.name} = {text!r}: expected one of {', '.join(map(str, options['choices']))}")
-    return value
+    command.add_argument("--actor-cpus", type=int, default=Cluster.cpus, metavar="CORES", help=cores)
 
 
 def run(
     source: str,
     output: Path,
-    maps: list[MapRequest],
+    maps: list[tuple[MethodName, dict[str, Any]]],
     probes: list[str],
     pictures: bool,
     numbers: bool,
@@ -163,9 +126,10 @@ def run(
     found = read_items(source, column)
     items: Iterable[Item] = found if found.reader.streams else list(found)
     # The gallery sorts by these probes.
-    probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
+    probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
     model = load_with_bar(**load_options, device=local_device)
-    request = BatchRequest(model, tuple(maps), tuple(probes), fit, resolution, value_range, color_profile)
+    requests = tuple(MapRequest(*each) for each in maps)
+    request = BatchRequest(model, requests, tuple(probes), fit, resolution, value_range, color_profile)
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
@@ -181,11 +145,6 @@ def run(
     return SOME_FAILED if summary.failed or summary.failed_before else 0
 
 
-def batch_size_of(text: str) -> int | str:
-    """Parse a number of pictures, or :data:`AUTO`."""
-    return text if text == AUTO else int(text)
-
-
 def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:
     """The writer of every picture's explorer."""
     from vitviz.ui.explorer import whole_page
@@ -199,11 +158,10 @@ def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:
     return Writer(EXPLORERS, write, lambda maps: ["html"], whole_pictures=False)
 
 
-def add_atlas(parser: argparse.ArgumentParser) -> None:
+def add_atlas(command: Command) -> None:
     """Add the options of ``vitviz atlas``."""
-    parser.add_argument("results", type=Path, help="folder that vitviz batch wrote")
-    parser.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
-    parser.set_defaults(run=run_atlas)
+    command.add_argument("results", type=Path, help="folder that vitviz batch wrote")
+    command.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
 
 
 def run_atlas(results: Path, output: Path) -> None:
@@ -216,13 +174,11 @@ def run_atlas(results: Path, output: Path) -> None:
 
 
 def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **options: Any) -> Summary:
-    from tqdm import tqdm
-
-    with tqdm(desc="Pictures", unit=" pictures") as bar:
+    with bar(desc="Pictures", unit=" pictures") as progress:
 
         def report(state: Progress) -> None:
-            bar.total = state.total or None
-            bar.update(state.done - bar.n)
+            progress.total = state.total or None
+            progress.update(state.done - progress.n)
 
         return run_batch(request, items, output, report=report, **options)
 

@@ -1,25 +1,42 @@
-"""How the command opens checkpoints."""
+"""How the command opens checkpoints, and the commands that list, describe and verify them."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
-from vitviz.weights import DownloadProgress, Model, Reading, parse_overrides, read
+from vitviz.cli.output import LINE_CHARS, bar, print_json, spelled
+from vitviz.errors.messages import listing
+from vitviz.weights import (
+    BUNDLED,
+    ZOO,
+    DownloadProgress,
+    Model,
+    NamedModel,
+    Reading,
+    is_cached,
+    parse_overrides,
+    read,
+    resources,
+)
+from vitviz.weights.verify import PHOTO, verify
 
 BASE = "base="
 
 
 def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
     """Read a checkpoint, with a progress bar while it is downloaded."""
-    from tqdm import tqdm
-
-    bar: Any = None
+    shown: Any = None
 
     def show(progress: DownloadProgress) -> None:
-        nonlocal bar
-        if bar is None:
-            bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)
-        bar.update(progress.done - bar.n)
+        nonlocal shown
+        if shown is None:
+            options = {"total": progress.total, "desc": progress.repository, "initial": progress.done}
+            shown = bar(**options, unit="B", unit_scale=True)
+        shown.update(progress.done - shown.n)
 
     bases = [text.removeprefix(BASE) for text in overrides if text.startswith(BASE)]
     overrides_by_name = parse_overrides([text for text in overrides if not text.startswith(BASE)])
@@ -28,10 +45,85 @@ def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **o
     try:
         return read(checkpoint, family=family, report=show, **options, **overrides_by_name)
     finally:
-        if bar is not None:
-            bar.close()
+        if shown is not None:
+            shown.close()
 
 
 def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:
     """Load the model of a checkpoint, with a progress bar while it is downloaded."""
     return read_with_bar(checkpoint, family, overrides, device=device, precision=precision).model
+
+
+def run_models(json: bool) -> None:
+    """List the checkpoints that have a name."""
+    bundled = [read(name).model for name in BUNDLED]
+    if json:
+        named = [_record(each, downloaded=is_cached(each.repository)) for each in ZOO.values()]
+        own = [_record(None, True, name=each.name, input_size=each.preprocessing.height) for each in bundled]
+        print_json(named + own)
+        return
+    family = known_for = ""
+    for model in ZOO.values():
+        if model.family != family:
+            print(f"\n{model.family}")
+        # Print a description that several models of a family share only once.
+        if (model.family, model.known_for) != (family, known_for):
+            print(textwrap.fill(model.known_for, LINE_CHARS, initial_indent="  ", subsequent_indent="  "))
+        family, known_for = model.family, model.known_for
+        cost = "downloaded" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB to download"
+        print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}, {cost}")
+        print(f"  {'':<24} hf:{model.repository}")
+    print("\nBundled")
+    for each in bundled:
+        classes, side = len(each.labels), each.preprocessing.height
+        print(f"  {each.name:<24} ViT trained by vitviz, {classes} classes, {side} pixels")
+
+
+def _record(model: NamedModel | None, downloaded: bool, **others: Any) -> dict[str, Any]:
+    """What ``--json`` prints of a checkpoint that has a name; null for what a bundled one has not."""
+    fields = ("name", "family", "title", "repository", "megabytes", "licence", "input_size", "known_for")
+    return {name: getattr(model, name, None) for name in fields} | {"downloaded": downloaded} | others
+
+
+def run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:
+    """Print what a checkpoint is, and how that is known."""
+    reading = read_with_bar(checkpoint, family, overrides)
+    # Group the keys, since hundreds may be ignored for few reasons.
+    ignored_keys: dict[str, list[str]] = {}
+    for key, reason in reading.ignored.items():
+        ignored_keys.setdefault(reason, []).append(key)
+    rows = [
+        (check.fact, check.value, f"{'assumed: ' * check.assumed}{spelled(check.source)}")
+        for check in reading.checks
+        if check.fact != "not needed"
+    ]
+    rows += [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
+    print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
+    _print_table([("fact", "value", "how it is known"), *rows])
+    print(f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape.")
+    if reading.model.assumptions:
+        print("No file states what is assumed; an option of its name corrects it.")
+
+
+def run_verify(
+    checkpoint: str, family: str | None, overrides: list[str], image: Path | None, sizes: list[tuple[int, int]]
+) -> int:
+    """Compare a checkpoint with its package; the exit status says whether all numbers match."""
+    verification = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
+    print(f"{verification.name} beside {verification.reference}\n")
+    _print_table(verification.rows)
+    for subject in verification.not_compared:
+        print(f"not compared: {subject}")
+    print(f"\n{'Every number matches' if verification.exact else 'Not every number matches'} the package's.")
+    return 0 if verification.exact else 1
+
+
+def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print three columns; long cells are wrapped."""
+    first = max(len(row[0]) for row in rows)
+    second = min(max(len(row[1]) for row in rows), 41)
+    widths = (first, second, LINE_CHARS - first - second - 4)
+    for row in rows:
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        for fact, value, source in zip_longest(*cells, fillvalue=""):
+            print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.grammar import Command
 from vitviz.cli.options import add_checkpoint, add_color_profile
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
@@ -16,19 +16,18 @@ from vitviz.models.require import require_vit
 from vitviz.models.targets import class_of
 
 
-def add_evaluate(parser: argparse.ArgumentParser) -> None:
+def add_evaluate(command: Command) -> None:
     """Add the options of ``vitviz evaluate``."""
-    parser.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some")
-    add_checkpoint(parser)
+    command.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some")
+    add_checkpoint(command)
     together = "classes to measure together as well; may be repeated"
-    parser.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
+    command.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
     strangers = "folder of images of other things, to measure how well scores tell them from the test images"
-    parser.add_argument("--strangers", type=Path, default=None, metavar="FOLDER", help=strangers)
-    add_color_profile(parser)
-    parser.set_defaults(run=run_evaluate)
+    command.add_argument("--strangers", type=Path, default=None, metavar="FOLDER", help=strangers)
+    add_color_profile(command)
 
 
-def run_evaluate(
+def run(
     images: Path,
     labels: list[str] | None,
     strangers: Path | None,

@@ -8,57 +8,62 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.cli.batching import AUTO, MAP_GRAMMAR, batch_size_of, map_request
+from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.options import add_checkpoint, add_resolution, add_style
+from vitviz.cli.grammar import AUTO, Command, map_request
+from vitviz.cli.options import (
+    MAP_GRAMMAR,
+    add_batch_size,
+    add_checkpoint,
+    add_fit,
+    add_max_bytes,
+    add_resolution,
+    add_style,
+)
+from vitviz.cli.output import bar, note
 from vitviz.datasets import MapRequest
 from vitviz.datasets.video import VideoRequest, VideoSummary, render_video
 from vitviz.datasets.video.render import run_folder
 from vitviz.images.clip_facts import Clip
 from vitviz.images.clips import CLIP_SUFFIXES
 from vitviz.images.muxing import CONTAINERS, container_of
-from vitviz.images.preprocessing import FITS, Fit
+from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import ScaleName
 
 
-def add_video(parser: argparse.ArgumentParser) -> None:
+def add_video(command: Command) -> None:
     """Add the options of ``vitviz video``."""
-    parser.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
+    command.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
     output = f"video to write: {' or '.join(CONTAINERS)}; the same command resumes an interrupted run"
-    parser.add_argument("output", type=Path, help=output)
+    command.add_argument("output", type=Path, help=output)
     maps = "the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)"
-    parser.add_argument("--map", type=map_request, default=MapRequest("rollout"), metavar=MAP_GRAMMAR, help=maps)
+    command.add_argument("--map", type=map_request, default="rollout", metavar=MAP_GRAMMAR, help=maps)
     smoothing = "average maps over time by a Gaussian of this standard deviation (default: 0, not at all)"
-    parser.add_argument("--smoothing-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
+    command.add_argument("--smoothing-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
     side = "longer side of the picture in the video, at most, in pixels (default: %(default)s)"
-    parser.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
-    parser.add_argument("--no-caption", action="store_true", help="leave out the colour bar and the caption")
+    command.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
+    caption = "draw the colour bar and the caption below the picture"
+    command.add_argument("--caption", action=argparse.BooleanOptionalAction, default=True, help=caption)
     numbers = "NPZ file for the maps of all frames, before any averaging, and their times"
-    parser.add_argument("--numbers", type=Path, default=None, metavar="FILE", help=numbers)
-    add_style(parser)
-    size = "frames that are encoded together, or auto for what the memory allows (default: %(default)s)"
-    parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
-    memory = "the most memory that one batch may need (default: %(default)s)"
-    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
-    parser.add_argument(
-        "--fit", choices=FITS, default=None, help="how a frame fits the input (default: the checkpoint's own)"
-    )
-    add_resolution(parser)
-    add_checkpoint(parser)
-    parser.set_defaults(run=run)
+    command.add_argument("--numbers", type=Path, default=None, metavar="FILE", help=numbers)
+    add_style(command)
+    add_batch_size(command, "frames")
+    add_max_bytes(command, "batch")
+    add_fit(command, "frame")
+    add_resolution(command)
+    add_checkpoint(command)
 
 
 def run(
     source: Path,
     output: Path,
-    map: MapRequest,
+    map: tuple[MethodName, dict[str, Any]],
     smoothing_seconds: float,
     longest_side: int,
-    no_caption: bool,
+    caption: bool,
     numbers: Path | None,
     colormap: ColormapName,
     opacity: float,
@@ -80,12 +85,12 @@ def run(
     with _isolated(source):
         pass
     model = load_with_bar(**load_options)
-    request = VideoRequest(model, map, fit, resolution, style, smoothing_seconds, longest_side, not no_caption)
+    request = VideoRequest(model, MapRequest(*map), fit, resolution, style, smoothing_seconds, longest_side, caption)
     size = None if batch_size == AUTO else int(batch_size)
     try:
         summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
     except KeyboardInterrupt:
-        print(f"\nthe progress is stored in {run_folder(output)}; delete it to start over")
+        note(f"\nthe progress is stored in {run_folder(output)}; delete it to start over")
         raise
     _print(summary, output, numbers)
 
@@ -98,8 +103,6 @@ def _isolated(source: Path) -> AbstractContextManager[Clip]:
 
 
 def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
-    from tqdm import tqdm
-
     bars: dict[str, Any] = {}
     with ExitStack() as stack:
 
@@ -107,7 +110,7 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
             if phase not in bars:
                 stack.close()
                 # Frames of an earlier run do not count for the rate.
-                bars[phase] = stack.enter_context(tqdm(desc=phase, unit=" frames", initial=state.done))
+                bars[phase] = stack.enter_context(bar(desc=phase, unit=" frames", initial=state.done))
             bars[phase].total = state.total or None
             bars[phase].update(state.done - bars[phase].n)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,50 +10,42 @@ from typing import Any
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.grammar import Command
 from vitviz.cli.options import add_images
-from vitviz.cli.output import write_whole
+from vitviz.cli.output import bar, write_whole
 from vitviz.errors.kinds import ConfigError
 from vitviz.weights import Model
 
 
-def add_measurements(commands: Any) -> None:
-    """Add the commands ``evaluate-methods``, ``describe-heads``, ``evaluate-attention`` and ``check-methods``.
-
-    Args:
-        commands: the result of :meth:`argparse.ArgumentParser.add_subparsers`.
-    """
-    methods_parser = commands.add_parser(
-        "evaluate-methods", help="measure how faithful every method's maps are, on a folder"
-    )
-    add_images(methods_parser, 200, "area")
-    _add_methods(methods_parser)
-    methods_parser.set_defaults(run=_run_evaluate_methods)
-
-    heads_parser = commands.add_parser(
-        "describe-heads", help="measure how far and how widely every head looks, on a folder"
-    )
-    add_images(heads_parser, 200, "measure")
-    heads_parser.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
-    heads_parser.set_defaults(run=_run_describe_heads)
-
-    attention_parser = commands.add_parser(
-        "evaluate-attention", help="measure how much attention lies on the object, on a folder of photographs"
-    )
-    add_images(attention_parser, 1000, "head")
-    attention_parser.set_defaults(run=_run_evaluate_attention)
-
-    check_parser = commands.add_parser("check-methods", help="see whether the maps change when weights are shuffled")
-    add_images(check_parser, 50, "correlation")
-    _add_methods(check_parser)
-    check_parser.set_defaults(run=_run_check_methods)
+def add_methods(command: Command) -> None:
+    """Add the options of ``vitviz evaluate-methods``."""
+    add_images(command, 200, "area")
+    _add_method_choice(command)
 
 
-def _add_methods(parser: argparse.ArgumentParser) -> None:
+def add_heads(command: Command) -> None:
+    """Add the options of ``vitviz describe-heads``."""
+    add_images(command, 200, "measure")
+    command.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
+
+
+def add_attention_images(command: Command) -> None:
+    """Add the options of ``vitviz evaluate-attention``."""
+    add_images(command, 1000, "head")
+
+
+def add_check(command: Command) -> None:
+    """Add the options of ``vitviz check-methods``."""
+    add_images(command, 50, "correlation")
+    _add_method_choice(command)
+
+
+def _add_method_choice(command: Command) -> None:
     method_help = "measure this method alone; may be given several times (default: all that can serve the model)"
-    parser.add_argument("--method", dest="methods", action="append", choices=METHODS, help=method_help)
+    command.add_argument("--method", dest="methods", action="append", choices=METHODS, help=method_help)
 
 
-def _run_evaluate_methods(
+def run_evaluate_methods(
     images: Path,
     count: int,
     resolution: int | None,
@@ -73,7 +64,7 @@ def _run_evaluate_methods(
     print(table(method_areas))
 
 
-def _run_check_methods(
+def run_check_methods(
     images: Path,
     count: int,
     resolution: int | None,
@@ -93,7 +84,7 @@ def _run_check_methods(
     print(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
 
 
-def _run_describe_heads(
+def run_describe_heads(
     images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **load_options: Any
 ) -> None:
     from vitviz.evaluation.head_picture import heads_picture
@@ -115,7 +106,7 @@ def _run_describe_heads(
     print(head_tables(heads))
 
 
-def _run_evaluate_attention(
+def run_evaluate_attention(
     images: Path, count: int, resolution: int | None, output: Path | None, **load_options: Any
 ) -> None:
     from vitviz.evaluation.method_table import find_images, record
@@ -131,10 +122,8 @@ def _run_evaluate_attention(
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
-    from tqdm import tqdm
-
-    with tqdm(total=len(images), unit="image") as bar:
-        return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
+    with bar(total=len(images), unit="image") as progress:
+        return measure(model, images, report=lambda done: progress.update(1) and None, resolution=resolution)
 
 
 def _write(output: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The options of the `vitviz` command, generated from the tables of methods, families and settings."""
+"""The options of the `vitviz` command that several commands have, from the tables of methods, families and settings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.attention.layout import Query
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.cli.targets import add_target, patch_choice
+from vitviz.cli.grammar import AUTO, Command, Fact, batch_size, file, head, patch, query, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
@@ -21,138 +20,193 @@ from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, SCALES
 from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
-from vitviz.weights.metadata.settings import MAX_SIDE
+from vitviz.weights.overrides import CHOICES
 
-OUTPUT_HELP = "picture to write (default: IMAGE.METHOD.png in the working folder)"
+OUTPUT_HELP = (
+    "picture to write, .npz for its numbers, - for the standard output; a folder for several pictures "
+    "(default: IMAGE.METHOD.png in the working folder)"
+)
+FACTS_HEADING = "what the checkpoint does not state"
+MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
+# What the user may state of a checkpoint whose file does not; --ignore and --base are beside them.
+FACTS: dict[str, dict[str, Any]] = {
+    "heads": {"type": int, "metavar": "COUNT", "help": "attention heads of a layer"},
+    "image_size": {"type": size, "metavar": "HxW", "help": "trained size in pixels"},
+    "patch_size": {"type": size, "metavar": "HxW", "help": "size of a patch in pixels"},
+    "activation": {"help": "activation function of the MLPs"},
+    "pooling": {"help": "what the classifier reads"},
+    "final_norm": {"help": "place of the last LayerNorm"},
+    "position_rule": {"help": "rule by which position embeddings are resized"},
+    "normalisation": {"help": "mean and standard deviation of the pixels"},
+    "probability": {"help": "what the classifier's outputs are"},
+    "norm_epsilon": {"type": float, "metavar": "NUMBER", "help": "epsilon of the LayerNorms"},
+    "architecture": {"metavar": "NAME", "help": "timm's name of the architecture"},
+}
 
 
-def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
-    """Add a checkpoint and its overrides; an optional argument also adds precision and device."""
+def add_checkpoint(command: Command, argument: str = "--checkpoint") -> None:
+    """Add a checkpoint and its facts; an optional argument also adds precision and device."""
     checkpoint_help = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
     if argument.startswith("-"):
-        parser.add_argument(argument, default=BUNDLED[0], help=f"{checkpoint_help} (default: %(default)s)")
-        parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
+        command.add_argument(argument, type=file, default=BUNDLED[0], help=f"{checkpoint_help} (default: %(default)s)")
+        command.add_argument(
+            "--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)"
+        )
         description = "number format in which the layers compute (default: %(default)s)"
-        parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=description)
+        command.add_argument("--precision", choices=PRECISIONS, default="float32", help=description)
     else:
-        parser.add_argument(argument, help=checkpoint_help)
+        command.add_argument(argument, type=file, help=checkpoint_help)
     names = ", ".join(family.name for family in FAMILIES)
-    parser.add_argument("--family", default=None, help=f"the family, if the checkpoint's keys do not tell it: {names}")
-    parser.add_argument(
-        "--fact",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(OVERRIDES)}; or ignore=PATTERN, such as "
-        "ignore=head.*, for keys and settings to leave out; or base=CHECKPOINT, that an adapter is merged into",
-    )
+    command.add_argument("--family", default=None, help=f"the family, if the checkpoint's keys do not tell it: {names}")
+    for fact in OVERRIDES:
+        _add_fact(command, fact, **FACTS[fact] | ({"choices": CHOICES[fact]} if fact in CHOICES else {}))
+    patterns = "keys and settings to leave out, such as head.*; may be repeated"
+    _add_fact(command, "ignore", metavar="PATTERN", help=patterns)
+    _add_fact(command, "base", metavar="CHECKPOINT", help="the checkpoint that an adapter is merged into")
+    command.fixed["overrides"] = []
 
 
-def add_verification(parser: argparse.ArgumentParser) -> None:
+def _add_fact(command: Command, name: str, **settings: Any) -> None:
+    command.add_argument(_flag(name), action=Fact, default=argparse.SUPPRESS, group=FACTS_HEADING, **settings)
+
+
+def add_verification(command: Command) -> None:
     """Add the options of ``vitviz verify``."""
-    add_checkpoint(parser, "checkpoint")
-    parser.add_argument("--image", type=Path, default=None, help="a photograph (default: a bundled one)")
+    add_checkpoint(command, "checkpoint")
+    command.add_argument("--image", type=Path, default=None, help="a photograph (default: a bundled one)")
     size_help = "height and width in pixels, or one number, to compare besides the trained size; may be repeated"
-    parser.add_argument("--size", dest="sizes", type=_size, action="append", default=[], metavar="HxW", help=size_help)
+    command.add_argument("--size", dest="sizes", type=size, action="append", default=[], metavar="HxW", help=size_help)
 
 
-def _size(text: str) -> tuple[int, int]:
-    sides = text.replace("×", "x").split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) <= MAX_SIDE for side in sides):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH or one number, in pixels")
-    return int(sides[0]), int(sides[-1])
-
-
-def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
+def add_images(command: Command, count: int, noun: str) -> None:
     """Add a folder of images, of which ``count`` are used by default; ``noun`` is what is written for each image."""
-    parser.add_argument("images", type=Path, help="folder with images, at any depth")
+    command.add_argument("images", type=Path, help="folder with images, at any depth")
     count_help = "how many of them, chosen at random (default: %(default)s)"
-    parser.add_argument("--count", type=int, default=count, help=count_help)
-    add_resolution(parser)
-    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image")
-    add_checkpoint(parser)
+    command.add_argument("--count", type=int, default=count, help=count_help)
+    add_resolution(command)
+    command.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image")
+    add_checkpoint(command)
 
 
-def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
+def add_method(command: Command, method: Method) -> None:
     """Add the options of a method and of the picture of its map."""
-    parser.add_argument("-o", "--output", type=Path, default=None, help=OUTPUT_HELP)
+    add_pictures(command)
+    command.add_argument("-o", "--output", type=file, default=None, help=OUTPUT_HELP)
+    add_json(command, "the map, and the most probable classes,")
     for parameter in method.parameters:
-        add_parameter(parser, parameter)
+        add_parameter(command, parameter)
+    command.parameters = [parameter.name for parameter in method.parameters]
     if method.class_specific:
-        add_target(parser)
-    add_style(parser)
+        _add_target(command)
+    add_style(command)
+    add_analysis(command)
 
 
-def add_style(parser: argparse.ArgumentParser) -> None:
+def _add_target(command: Command) -> None:
+    """Add the options for targets other than a single class."""
+    against = "another class: the map shows what raises the score of its own class above the score of this one"
+    command.add_argument("--against", default=None, metavar="CLASS", help=against)
+    margin = "compare the map's class with the best of all others"
+    command.add_argument("--margin", action="store_true", help=margin)
+    command.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
+    like = "another image: what makes this one like it, with a classifier or without"
+    command.add_argument("--like", type=Path, default=None, metavar="IMAGE", help=like)
+    like_patch = "a patch of the image of --like, or of this one: what is like it"
+    command.add_argument("--like-patch", type=patch, default=None, metavar="ROW,COLUMN", help=like_patch)
+
+
+def add_style(command: Command) -> None:
     """Add the options for how a map is drawn."""
-    parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
-    parser.add_argument(
+    command.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
+    command.add_argument(
         "--opacity", type=float, default=Style.opacity, help="opacity of the colours (default: %(default)s)"
     )
-    parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
-    parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+    command.add_argument("--smooth", action="store_true", help="interpolate between patches")
+    command.add_argument("--grid", action="store_true", help="draw the patch grid")
     scale_help = "from values to colours (default: chosen from the values of the map)"
-    parser.add_argument("--scale", choices=SCALES, default=None, help=scale_help)
+    command.add_argument("--scale", choices=SCALES, default=None, help=scale_help)
     percentiles_help = "between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES)
-    parser.add_argument(
+    command.add_argument(
         "--percentiles", type=float, nargs=2, default=PERCENTILES, metavar=("LOW", "HIGH"), help=percentiles_help
     )
 
 
-def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
+def add_parameter(command: Command, parameter: Parameter) -> None:
     """Add the option of a method's parameter."""
-    parser.add_argument(_flag(parameter.name), dest=parameter.name, default=parameter.default, **argument_of(parameter))
+    flag = _flag(parameter.name)
+    command.add_argument(flag, dest=parameter.name, default=parameter.default, **_settings_of(parameter))
 
 
-def add_resolution(parser: argparse.ArgumentParser) -> None:
+def add_resolution(command: Command) -> None:
     description = "shorter side of the model's input, a multiple of the patch (default: the trained one)"
-    parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
+    command.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
+def add_reading(command: Command) -> None:
     """Add how the values of pictures are read."""
     range_help = "values of black and white in pictures of 16 bits or floats, such as 0 4095 (default: of the format)"
-    parser.add_argument("--value-range", type=float, nargs=2, default=None, metavar=("BLACK", "WHITE"), help=range_help)
-    add_color_profile(parser)
+    command.add_argument(
+        "--value-range", type=float, nargs=2, default=None, metavar=("BLACK", "WHITE"), help=range_help
+    )
+    add_color_profile(command)
 
 
-def add_color_profile(parser: argparse.ArgumentParser) -> None:
+def add_color_profile(command: Command) -> None:
     profile_help = (
         "convert colours from a picture's profile to sRGB, or keep the stored values (default: as in training)"
     )
-    parser.add_argument("--color-profile", choices=COLOR_PROFILES, default=None, help=profile_help)
+    command.add_argument("--color-profile", choices=COLOR_PROFILES, default=None, help=profile_help)
 
 
-def add_image(parser: argparse.ArgumentParser) -> None:
-    """Add an image, and the options of its analysis."""
-    parser.add_argument("image", help="path of the image")
-    add_checkpoint(parser)
-    parser.add_argument(
-        "--fit", choices=FITS, default=None, help="how the image fits the input (default: the checkpoint's own)"
-    )
-    add_resolution(parser)
-    add_reading(parser)
-    parser.add_argument(
-        "--max-bytes",
-        type=int,
-        default=MAX_BYTES,
-        metavar="BYTES",
-        help="most memory that the analysis may need (default: %(default)s)",
-    )
+def add_fit(command: Command, noun: str = "picture") -> None:
+    fit_help = f"how a {noun} fits the input (default: the checkpoint's own)"
+    command.add_argument("--fit", choices=FITS, default=None, help=fit_help)
 
 
-def add_training(parser: argparse.ArgumentParser) -> None:
+def add_max_bytes(command: Command, noun: str = "analysis") -> None:
+    memory = f"the most memory that one {noun} may need (default: %(default)s)"
+    command.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
+
+
+def add_batch_size(command: Command, noun: str = "pictures") -> None:
+    count = f"{noun} that are encoded together, or auto for what the memory allows (default: %(default)s)"
+    command.add_argument("--batch-size", type=batch_size, default=AUTO, metavar="auto|COUNT", help=count)
+
+
+def add_json(command: Command, content: str) -> None:
+    command.add_argument("--json", action="store_true", help=f"print {content} as JSON, and nothing else")
+
+
+def add_image(command: Command) -> None:
+    """Add an image."""
+    command.add_argument("image", type=file, metavar="IMAGE", help="path of the image, or - for the standard input")
+
+
+def add_pictures(command: Command) -> None:
+    """Add several images."""
+    images = "paths of images, folders of them, or - for the standard input"
+    command.add_argument("images", type=file, nargs="+", metavar="IMAGE", help=images)
+
+
+def add_analysis(command: Command) -> None:
+    """Add how images are opened and analysed."""
+    add_fit(command)
+    add_resolution(command)
+    add_reading(command)
+    add_max_bytes(command)
+    add_checkpoint(command)
+
+
+def add_training(command: Command) -> None:
     """Add all settings of a training run; a preset has the defaults."""
-    parser.add_argument(
+    command.add_argument(
         "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
     )
     for option in (*fields(TrainingConfig), *fields(Augmentation)):
         if option.default is not MISSING:
-            _add_training_option(parser, option)
+            _add_training_option(command, option)
     named = "\n".join(f"  {name:<10}{_option_text(config)}" for name, config in PRESETS.items())
-    parser.epilog = f"presets:\n{named}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = f"presets:\n{named}"
 
 
 def training_config(preset: str | None, **values: Any) -> TrainingConfig:
@@ -191,18 +245,18 @@ def _option_of_setting(name: str, value: Any) -> str:
     return f"{_flag(name)} {value}"
 
 
-def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
+def _add_training_option(command: Command, option: Field[Any]) -> None:
     help = f"{option.metadata['help']} (default: {option.default})"
     action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
     kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
     # An option that is not given must not override the preset.
-    parser.add_argument(
+    command.add_argument(
         _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
     )
 
 
-def argument_of(parameter: Parameter) -> dict[str, Any]:
-    """The arguments of ``add_argument`` for a parameter: its type, choices and help."""
+def _settings_of(parameter: Parameter) -> dict[str, Any]:
+    """The settings of a parameter's option: its type, choices and help."""
     match parameter:
         case Choice():
             values = [value for _, value in parameter.options if value is not None]
@@ -215,22 +269,12 @@ def argument_of(parameter: Parameter) -> dict[str, Any]:
             return {"type": int, "help": f"{parameter.help}; {counted}"}
         case HeadNumber():
             counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
-            return {"type": _head, "help": f"{parameter.help} ({counted})"}
+            return {"type": head, "help": f"{parameter.help} ({counted})"}
         case TokenQuery():
             tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
             return {
-                "type": _query,
+                "type": query,
                 "help": f"{parameter.help}: {tokens} (default: {parameter.default_help})",
             }
         case ClassTarget():
             return {"help": f"{parameter.help}: a name or a number (default: the most probable)"}
-
-
-def _head(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-def _query(text: str) -> Query:
-    if "," in text:
-        return patch_choice(text)
-    return int(text) if text.strip().isdecimal() else text

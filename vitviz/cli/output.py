@@ -1,19 +1,26 @@
-"""The output of the command: the width of its lines, and files that are written atomically."""
+"""The output of the command: its lines and bars, JSON, and files that are written atomically."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import json
+import math
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.kinds import FILE_SUFFIXES
 from vitviz.system.atomic import atomic_write
 
 LINE_CHARS = 100
+# The file that stands for the standard input or output.
+STANDARD = "-"
 # For terminals that cannot show them; what is not here becomes a question mark.
 ASCII = {
     "×": "x",
@@ -44,34 +51,109 @@ def _as_ascii(error: UnicodeError) -> tuple[str, int]:
     return "".join(ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
-def in_working_folder(image: str, suffix: str) -> Path:
-    """The default output path: a file of the image's name in the working folder.
+@dataclass
+class _Streams:
+    """What goes where: set for every run of the command.
 
-    The image's own folder may be read-only, or somebody else's. The name is whole if the image has no ending of a
-    picture, or a picture beside it differs in its ending alone.
+    Attributes:
+        quiet: whether only results and errors are printed.
+        is_data: whether the standard output is data for another program, so that nothing else may stand there.
+        options: option of each parameter of the running command, and what stands between the two numbers of a pair.
     """
-    path = Path(image)
-    endings = [each for name in FILE_SUFFIXES for each in (name, name.upper()) if each != path.suffix]
-    is_alone = path.suffix.lower() in FILE_SUFFIXES and not any(map(Path.exists, map(path.with_suffix, endings)))
-    return Path((path.stem if is_alone or not path.suffix else path.name) + suffix)
+
+    quiet: bool = False
+    is_data: bool = False
+    options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+STREAMS = _Streams()
+
+
+def spelled(message: str) -> str:
+    """A message of the library with its parameters spelled as options of the running command.
+
+    ``heads=12`` is ``--heads 12``, and ``value_range = (0, 1)`` is ``--value-range 0 1``. A name of several words is a
+    parameter wherever it stands. Names in quotes, paths and calls stay.
+    """
+    for name, (flag, separator) in STREAMS.options.items():
+        outside = rf"(?<![\w'\"(./-]){name}"
+        value = r"(?: = |=)(?:\[([^\]]*)\]|\(([^()]*)\)|'([\w-]*)'|(?=\S))"
+        message = re.sub(outside + value, partial(_option, flag, separator), message)
+        if "_" in name:
+            message = re.sub(rf"{outside}(?![\w'\"(./=-])", flag, message)
+    return message
+
+
+def _option(flag: str, separator: str, match: re.Match[str]) -> str:
+    items, pair, word = match.groups()
+    if items is not None:
+        return " ".join(f"{flag} {item}" for item in items.split(", "))
+    return f"{flag} {word or '' if pair is None else separator.join(pair.split(', '))}"
+
+
+def print_error(text: str) -> None:
+    """Print an error, as one line."""
+    print(f"vitviz: {text}", file=sys.stderr)
+
+
+def show(text: str) -> None:
+    """Print a result that a person reads."""
+    print(text, file=sys.stderr if STREAMS.is_data else sys.stdout)
+
+
+def note(text: str) -> None:
+    """Print what a person reads beside the results."""
+    if not STREAMS.quiet:
+        show(text)
+
+
+def bar(**options: Any) -> Any:
+    """A progress bar, which only a terminal shows."""
+    from tqdm import tqdm
+
+    terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return tqdm(**options | {"disable": STREAMS.quiet or not terminal or options.get("disable", False)})
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON; numbers that JSON lacks are null."""
+    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_output(output: Path, source: str) -> None:
-    """Check that an output is not the source file.
+    """Check that an output is not the source file, and that its folder exists.
 
     Raises:
-        ConfigError: both are the same file.
+        ConfigError: both are the same file, or there is no such folder.
     """
-    if output.exists() and Path(source).exists() and output.samefile(source):
+    if str(output) == STANDARD:
+        if sys.stdout.isatty():
+            raise ConfigError("-: a terminal cannot show a file; expected a pipe or a file, such as -o - > map.png")
+    elif output.exists() and Path(source).exists() and output.samefile(source):
         raise ConfigError(f"{output}: the input itself; expected another file to write")
+    elif not output.parent.is_dir():
+        raise ConfigError(f"{output}: cannot be written (no folder {output.parent})")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file atomically.
+    """Write a file atomically, or the standard output for ``-``.
 
     Raises:
         ConfigError: it cannot be written; an existing file stays unchanged.
     """
+    if str(path) == STANDARD:
+        content = io.BytesIO()
+        write(content)
+        sys.stdout.buffer.write(content.getvalue())
+        return
     try:
         with atomic_write(path) as file:
             write(file)

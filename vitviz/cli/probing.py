@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Sequence
 from functools import partial
@@ -12,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.cli.options import add_image, add_parameter
-from vitviz.cli.output import LINE_CHARS, write_whole
+from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.grammar import Command
+from vitviz.cli.options import add_analysis, add_image, add_json, add_parameter
+from vitviz.cli.output import LINE_CHARS, check_output, note, print_json, show, write_whole
+from vitviz.cli.pictures import analysis_of, find_picture, take_settings
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.tables import text_table
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
@@ -22,10 +24,10 @@ PARAMETERS = {each.name: each for record in PROBES.values() for each in record.p
 """The parameters of all probes, by name; probes share those of one name."""
 
 
-def add_probe(parser: argparse.ArgumentParser) -> None:
+def add_probe(command: Command) -> None:
     """Add the options of ``vitviz probe``."""
-    add_image(parser)
-    parser.add_argument(
+    add_image(command)
+    command.add_argument(
         "--probe",
         dest="names",
         action="append",
@@ -34,64 +36,84 @@ def add_probe(parser: argparse.ArgumentParser) -> None:
         help="one of the probes, by name; may be repeated (default: all that the model can have)",
     )
     for parameter in PARAMETERS.values():
-        add_parameter(parser, parameter)
-    numbers = "NPZ file to write, with every measurement"
-    parser.add_argument("-o", "--output", type=Path, default=None, help=numbers)
+        add_parameter(command, parameter)
+    numbers = "NPZ file to write, with every measurement; - for the standard output"
+    command.add_argument("-o", "--output", type=Path, default=None, help=numbers)
+    add_json(command, "every measurement")
     folder = "folder to write pictures into, one for each measurement that has one"
-    parser.add_argument("--pictures", type=Path, default=None, metavar="FOLDER", help=folder)
+    command.add_argument("--pictures", type=Path, default=None, metavar="FOLDER", help=folder)
+    add_analysis(command)
     lines = [f"  {record.name:<20} {record.interpretation}" for record in PROBES.values()]
-    parser.epilog = "probes:\n" + "\n".join(lines)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "probes:\n" + "\n".join(lines)
 
 
-def run_probes(
-    analysis: Analysis, names: Sequence[str] | None, output: Path | None, folder: Path | None, **parameters: Any
+def run(
+    image: str,
+    names: Sequence[str] | None,
+    output: Path | None,
+    pictures: Path | None,
+    json: bool,
+    **options: Any,
 ) -> None:
-    """Print the findings of probes, and optionally write them.
-
-    Args:
-        analysis: of one image.
-        names: of the probes; by default all that the model supports.
-        output: file for the numbers, if any.
-        folder: folder for the pictures, if any.
-        parameters: of all probes; each uses only its own.
+    """Print the findings of probes, and write them if that is asked for.
 
     Raises:
         MethodError: the model does not support a probe that is requested by name.
         QueryError: it has no such layer or token.
         ConfigError: a file cannot be written.
     """
+    picture = find_picture(image)
+    if output is not None:
+        check_output(output, image)
+    parameters = {name: options.pop(name) for name in PARAMETERS}
+    settings = take_settings(options)
+    analysis = analysis_of(picture, load_with_bar(**options), **settings)
     config = analysis.model.network.config
-    results = []
+    results, refusals = [], {}
     for name in dict.fromkeys(names or PROBES):
         record = PROBES[name]
         refusal = record.refusal(config)
         if names is None and refusal is not None:
-            print(f"{record.title}: {refusal}.\n")
+            refusals[name] = refusal
+            if not json:
+                show(f"{record.title}: {refusal}.\n")
             continue
         arguments = {each.name: parameters[each.name] for each in record.parameters}
         results.append(probe(analysis, name, **arguments))
-        _print_findings(record, results[-1])
+        if not json:
+            _print_findings(record, results[-1])
+    if json:
+        probes = {findings.probe: _record(findings) for findings in results}
+        print_json({"image": image, "model": analysis.model.name, "probes": probes, "not_applicable": refusals})
     if output is not None:
         _write_numbers(results, output)
-    if folder is not None:
-        _write_pictures(results, analysis, folder)
+    if pictures is not None:
+        _write_pictures(results, analysis, pictures)
+
+
+def _record(findings: Findings) -> dict[str, Any]:
+    """What ``--json`` prints of a probe."""
+    measurements = {
+        name: {"axes": list(each.axes), "quantity": each.quantity, "names": each.names, "values": each.values.tolist()}
+        for name, each in findings.measurements.items()
+    }
+    return {"summary": findings.summary, "measurements": measurements}
 
 
 def _print_findings(record: Probe, findings: Findings) -> None:
-    print(f"{record.title} ({record.name})")
-    print(textwrap.fill(record.interpretation, LINE_CHARS))
-    print(textwrap.fill(findings.summary, LINE_CHARS))
+    show(f"{record.title} ({record.name})")
+    show(textwrap.fill(record.interpretation, LINE_CHARS))
+    show(textwrap.fill(findings.summary, LINE_CHARS))
     if findings.rows:
-        print()
-        print(textwrap.indent(text_table((findings.heading, *findings.rows)), "  "))
-    print()
+        show("")
+        show(textwrap.indent(text_table((findings.heading, *findings.rows)), "  "))
+    show("")
 
 
 def _write_numbers(results: Sequence[Findings], output: Path) -> None:
     arrays: dict[str, Any] = {name: array for findings in results for name, array in findings.arrays().items()}
     write_whole(output, lambda file: np.savez_compressed(file, **arrays))
-    print(f"{len(arrays)} measurement{'s' * (len(arrays) != 1)} written to {output}")
+    note(f"{len(arrays)} measurement{'s' * (len(arrays) != 1)} written to {output}")
 
 
 def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
@@ -109,4 +131,4 @@ def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Pat
             save = partial(save_figure, figure, dpi=150, format="png")
             write_whole(folder / f"{findings.probe}.{name}.png", save)
             count += 1
-    print(f"{count} picture{'s' * (count != 1)} written to {folder}")
+    note(f"{count} picture{'s' * (count != 1)} written to {folder}")

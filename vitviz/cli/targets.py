@@ -1,8 +1,7 @@
-"""The options for the target of a class-specific map."""
+"""The target of a class-specific map, as the options of the command state it."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,6 @@ from vitviz.weights.text_tower import open_text_tower
 OPTION_GROUPS = (("--target", "--against", "--margin"), ("--text",), ("--like", "--like-patch"))
 """Options of one group may be combined, except those of :data:`EXCLUSIVE_OPTIONS`."""
 EXCLUSIVE_OPTIONS = {"--against", "--margin"}
-
-
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the options for targets other than a single class."""
-    against = "another class: the map shows what raises the score of its own class above the score of this one"
-    parser.add_argument("--against", default=None, metavar="CLASS", help=against)
-    margin = "compare the map's class with the best of all others"
-    parser.add_argument("--margin", action="store_true", help=margin)
-    parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
-    like = "another image: what makes this one like it, with a classifier or without"
-    parser.add_argument("--like", type=Path, default=None, metavar="IMAGE", help=like)
-    patch = "a patch of the image of --like, or of this one: what is like it"
-    parser.add_argument("--like-patch", type=patch_choice, default=None, metavar="ROW,COLUMN", help=patch)
 
 
 @dataclass(frozen=True)
@@ -87,11 +73,3 @@ class TargetOptions:
         if self.against is not None or self.margin:
             return ClassDifference(self.target, self.against)
         return self.target
-
-
-def patch_choice(text: str) -> tuple[int, int]:
-    """The row and column of a patch."""
-    row, _, column = (text_part.strip() for text_part in text.partition(","))
-    if not (row.isdecimal() and column.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
-    return int(row), int(column)

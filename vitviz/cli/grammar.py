@@ -1,0 +1,224 @@
+"""The commands and their options, stored in ``grammar.json`` so that they are known without importing torch.
+
+``python -m vitviz.cli.declarations`` writes the file from the tables of methods, probes, families and settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vitviz.errors.arguments import no_parameter, word
+from vitviz.errors.kinds import MethodError
+
+FILE = Path(__file__).with_name("grammar.json")
+# A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
+NEXT_PARAMETER = re.compile(r",(?=\w+=)")
+AUTO = "auto"
+# A height and width in pixels, or one number; the widest sides are far beyond any real ones.
+SIZE = re.compile(r"([1-9]\d{,5})(?:[x×]([1-9]\d{,5}))?")
+
+
+@dataclass
+class Command:
+    """A command.
+
+    Args:
+        name: what is typed.
+        help: its line in the list of commands.
+        run: the function that runs it, ``"MODULE:FUNCTION"`` in this package. It takes the options by name.
+        fixed: arguments of the function that are no options, such as the method.
+        epilog: the end of its help.
+        parameters: the options that are parameters of its method.
+        resumes: how the same command continues after an interrupt, if it does.
+        arguments: arguments of :meth:`argparse.ArgumentParser.add_argument`, for every option.
+    """
+
+    name: str
+    help: str
+    run: str
+    fixed: dict[str, Any] = field(default_factory=dict)
+    epilog: str = ""
+    parameters: list[str] = field(default_factory=list)
+    resumes: str = ""
+    arguments: list[tuple[list[str], dict[str, Any]]] = field(default_factory=list)
+
+    def add_argument(self, *flags: str, **settings: Any) -> None:
+        """Add an option, or an argument without a flag, as :meth:`argparse.ArgumentParser.add_argument` does.
+
+        ``group`` is the heading under which its help stands.
+        """
+        self.arguments.append((list(flags), settings))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by the names that they have in Python: ``head_fusion`` is ``--head-fusion``."""
+        flags = [flag for flags, _ in self.arguments for flag in flags if flag.startswith("--")]
+        return {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether it does nothing without further words."""
+        return any(not flags[0].startswith("-") for flags, _ in self.arguments)
+
+    def separator(self, parameter: str) -> str:
+        """What stands between the two numbers of a pair."""
+        settings = self.settings(parameter)
+        return " " if settings.get("nargs") == 2 else "x" if settings.get("type") is size else ","
+
+    def settings(self, parameter: str) -> dict[str, Any]:
+        """The settings of a parameter's option."""
+        return next(settings for flags, settings in self.arguments if self.options[parameter] in flags)
+
+
+# Kinds of values.
+
+
+def file(text: str) -> str:
+    """The path of a file that is read, or ``-`` for the standard input."""
+    return text
+
+
+def head(text: str) -> int | str:
+    """A head by number, or a fusion of all."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def query(text: str) -> str | int | tuple[int, int]:
+    """A token by name or number, or a patch."""
+    if "," in text:
+        return patch(text)
+    return int(text) if text.strip().isdecimal() else text
+
+
+def patch(text: str) -> tuple[int, int]:
+    """The row and column of a patch."""
+    row, _, column = (part.strip() for part in text.partition(","))
+    if not (row.isdecimal() and column.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
+    return int(row), int(column)
+
+
+def size(text: str) -> tuple[int, int]:
+    """A height and width in pixels, or one number for both."""
+    match = SIZE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH or one number, in pixels")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def batch_size(text: str) -> int | str:
+    """A number of pictures, or :data:`AUTO`."""
+    return text if text == AUTO else int(text)
+
+
+def map_request(text: str) -> tuple[str, dict[str, Any]]:
+    """A method and its parameters, written as ``METHOD[:NAME=VALUE,…]``.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such method or parameter, or a value is not legal for it.
+    """
+    name, _, assignments = text.partition(":")
+    methods = {command.fixed["method"]: command for command in stored() if "method" in command.fixed}
+    try:
+        command = methods[word("method", name, methods)]
+        assigned = NEXT_PARAMETER.split(assignments) if assignments else []
+        return name, dict(_assignment(name, command, each) for each in assigned)
+    except MethodError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _assignment(method: str, command: Command, text: str) -> tuple[str, Any]:
+    """A parameter of a method and its value."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        example = f"{method}:{command.parameters[0]}=…"
+        raise MethodError(f"{text!r} found; expected NAME=VALUE, such as {example}")
+    if name not in command.parameters:
+        raise MethodError(no_parameter(method, name, command.parameters))
+    settings = command.settings(name)
+    try:
+        typed = settings.get("type", str)(value)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise MethodError(f"{name} = {value!r}: expected {settings['help']}") from None
+    return name, word(name, typed, settings["choices"]) if "choices" in settings else typed
+
+
+class Fact(argparse.Action):
+    """Adds a fact about the checkpoint to those that the user states."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, flag: str | None = None) -> None:
+        fact = (self.dest, "x".join(map(str, value)) if isinstance(value, tuple) else str(value))
+        namespace.overrides = [*getattr(namespace, "overrides", []), "=".join(fact)]
+
+
+TYPES = {
+    **{
+        "str": str,
+        "int": int,
+        "float": float,
+        "path": Path,
+        "file": file,
+        "head": head,
+        "query": query,
+        "patch": patch,
+    },
+    **{"size": size, "batch_size": batch_size, "map_request": map_request},
+}
+ACTIONS = {"fact": Fact, "boolean": argparse.BooleanOptionalAction}
+
+
+# The file.
+
+
+def write(commands: Iterable[Command], path: Path = FILE) -> None:
+    """Store commands."""
+    path.write_text(stored_text(commands), encoding="utf-8")
+
+
+def stored_text(commands: Iterable[Command]) -> str:
+    """What is stored of commands: JSON with one option a line."""
+    blocks = []
+    for command in commands:
+        record = asdict(command)
+        arguments = [_as_json([flags, _named(settings)]) for flags, settings in record.pop("arguments")]
+        lines = ",\n    ".join(arguments)
+        blocks.append(f'{_as_json(record)[:-1]}, "arguments": [\n    {lines}\n]}}')
+    return "[" + ",\n".join(blocks) + "]\n"
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which functions are names, and choices a list."""
+    names = {function: name for table in (TYPES, ACTIONS) for name, function in table.items()}
+    named = {key: names.get(value, value) if key in ("type", "action") else value for key, value in settings.items()}
+    return named | ({"choices": list(settings["choices"])} if "choices" in settings else {})
+
+
+@cache
+def stored() -> tuple[Command, ...]:
+    """The commands of the file."""
+    return tuple(_command(record) for record in json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def _command(record: dict[str, Any]) -> Command:
+    for _, settings in record["arguments"]:
+        if "type" in settings:
+            settings["type"] = TYPES[settings["type"]]
+        if "action" in settings:
+            settings["action"] = ACTIONS.get(settings["action"], settings["action"])
+        # argparse knows it by its identity.
+        if settings.get("default") == argparse.SUPPRESS:
+            settings["default"] = argparse.SUPPRESS
+        if isinstance(settings.get("metavar"), list):
+            settings["metavar"] = tuple(settings["metavar"])
+    return Command(**record)

@@ -1,0 +1,106 @@
+"""From the words of the command line to a command and its options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import vitviz
+from vitviz.cli.grammar import Command, stored
+from vitviz.errors.messages import did_you_mean
+
+WHOLE_OPTIONS = ("-h", "--help", "--version")
+DESCRIPTION = "See what a Vision Transformer attends to, on your own image."
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, which suggests the command, option or choice closest to a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        hint = did_you_mean(match[1], [name.strip(" '") for name in match[2].split(",")]) if match else ""
+        usage = self.format_usage() if "arguments are required" in message else ""
+        self.exit(2, f"{usage}{self.prog}: {message}{hint}\n")
+
+
+def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+    """The command, and its options by the names of its function's arguments.
+
+    Raises:
+        SystemExit: help or the version is wanted, or the words are no command.
+    """
+    whole, parsers = build()
+    if not words:
+        whole.print_help()
+        whole.exit(0)
+    name, *rest = map(_with_hyphens, _options_of(words))
+    name = name if name.startswith("-") else name.replace("_", "-")
+    rest += words[1 + len(rest) :]
+    commands = {command.name: command for command in stored()}
+    if name not in commands and name not in WHOLE_OPTIONS:
+        kind, legal = ("option", WHOLE_OPTIONS) if name.startswith("-") else ("command", commands)
+        whole.error(f"no {kind} {name}{did_you_mean(name, legal) or '; vitviz --help lists all'}")
+    if name in commands and not rest and commands[name].needs_arguments:
+        parsers[name].print_help(sys.stderr)
+        whole.exit(2)
+    namespace, others = whole.parse_known_args([name, *rest])
+    options = vars(namespace)
+    command = commands[options.pop("command")]
+    unknown = [word for word in others if word.startswith("-") and word != "-"]
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        more = f"; vitviz {command.name} --help lists all"
+        parsers[command.name].error(f"no option {flag}{did_you_mean(flag, command.options.values()) or more}")
+    # argparse takes pictures before the first option alone.
+    if others and "images" in options and isinstance(options["images"], list):
+        options["images"] += others
+    elif others:
+        parsers[command.name].error(f"{others[0]!r} is one argument too many; expected {parsers[command.name].usage}")
+    return command, options
+
+
+def build() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the whole command, and those of the commands by name."""
+    whole = Parser("vitviz", description=DESCRIPTION, allow_abbrev=False, usage="vitviz COMMAND [OPTIONS] …")
+    whole.add_argument("--version", action="version", version=f"vitviz {vitviz.__version__}")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parsers = {command.name: _add(commands, command) for command in stored()}
+    return whole, parsers
+
+
+def _add(commands: Any, command: Command) -> Parser:
+    form = argparse.RawDescriptionHelpFormatter if "\n" in command.epilog else argparse.HelpFormatter
+    parser = commands.add_parser(
+        command.name,
+        prog=f"vitviz {command.name}",
+        help=command.help,
+        epilog=command.epilog,
+        formatter_class=form,
+        allow_abbrev=False,
+    )
+    names, groups = [], {"": parser}
+    for flags, settings in command.arguments:
+        settings = dict(settings)
+        group = settings.pop("group", "")
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        action = groups[group].add_argument(*flags, **settings)
+        if not action.option_strings:
+            names.append(f"{action.metavar or action.dest.upper()}{' …' * (action.nargs == '+')}")
+    parser.usage = " ".join(["vitviz", command.name, *names, "[OPTIONS]"])
+    parser.set_defaults(**command.fixed)
+    return parser
+
+
+def _options_of(words: Sequence[str]) -> Sequence[str]:
+    """The words before ``--``, behind which no word is an option."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _with_hyphens(word: str) -> str:
+    """An option with hyphens in place of underscores: ``--head_fusion=max`` is ``--head-fusion=max``."""
+    flag, sign, value = word.partition("=")
+    return f"{flag.replace('_', '-')}{sign}{value}" if word.startswith("--") else word

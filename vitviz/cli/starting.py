@@ -1,0 +1,20 @@
+"""The command ``vitviz app``, which starts the app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitviz.cli.checkpoints import load_with_bar
+
+
+def run(host: str | None, port: int | None, **load_options: Any) -> None:
+    """Serve the app until it is ended."""
+    model = load_with_bar(**load_options)
+    # Importing the app takes seconds, so a wrong path or option is refused first.
+    from vitviz.ui import build_demo, serve
+    from vitviz.ui.hosting import prepare
+    from vitviz.ui.server.settings import ServerSettings
+
+    server_settings = ServerSettings.of()
+    prepare(server_settings.threads)
+    serve(build_demo(model, server_settings), server_settings, server_name=host, server_port=port)
