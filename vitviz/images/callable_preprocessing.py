@@ -50,6 +50,7 @@ class CallablePreprocessing(Preprocessing):
         ConfigError: the function fails, is random, or does to test pictures what vitviz cannot follow.
     """
 
+    function: Callable[..., Any]
     transform: Transform
     source: str
 
@@ -70,12 +71,16 @@ class CallablePreprocessing(Preprocessing):
         fit: Fit = "crop" if shown < 0.98 * math.prod(COMMON) else "squash"
         super().__init__(square.height, square.width, values.mean, values.std, fit)
         locate = lru_cache(CACHED_SIZES)(partial(measure_placement, transform, values))
-        for name, value in {"transform": transform, "source": source, "_locate": locate}.items():
+        own = {"function": function, "transform": transform, "source": source, "_locate": locate}
+        for name, value in own.items():
             object.__setattr__(self, name, value)
 
     # Two functions may do the same to test pictures, and differ.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function,)
 
     def __repr__(self) -> str:
         return f"CallablePreprocessing({self.source.removeprefix('preprocessing = ')}: {self.height}×{self.width})"
