@@ -42,7 +42,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS)
 FENCE = re.compile(r"(<!-- not run: [^>\n]+ -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Its block needs a running app: tests/ui/test_app_api.py runs it.
 NEEDS_THE_APP = {"docs/api.md"}
-PICTURES_OF_README = {"attention.png", "rollout.png", "relevance.png"}
+PICTURES_OF_README = {"attention.png", "rollout.png", "relevance.png", "own.png"}
 
 
 def python_blocks(document: str) -> list[tuple[bool, str]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vitviz.analysis.card import card
+from vitviz.analysis.given import model_and_picture
 from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
 from vitviz.attention.layout import Query
@@ -28,6 +29,7 @@ from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
+from vitviz.images.sources import ImageSource
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfulness
 from vitviz.models.network import Network
@@ -49,7 +51,7 @@ def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, un
 
 @dataclass(frozen=True, eq=False)
 class Analysis(MethodMaps, AttributeAdvice):
-    """One image encoded by one model, made by :func:`vitviz.analyze`.
+    """One image encoded by one model, made by :func:`vitviz.analyze`, or by :meth:`of`.
 
     It can be pickled and copied; its cached gradients are left out.
 
@@ -69,6 +71,27 @@ class Analysis(MethodMaps, AttributeAdvice):
     trace: AttentionTrace
     _inputs: dict[int | Target, AttributionInput] = field(default_factory=dict, init=False, repr=False)
     _weights: bytes = field(default=b"", init=False, repr=False)
+
+    @classmethod
+    @named_arguments(MethodError)
+    def of(cls, trace: AttentionTrace, image: ImageSource) -> Analysis:
+        """The analysis of attention that exists already, such as :meth:`vitviz.AttentionTrace.from_weights` of yours.
+
+        All that needs attention alone works: maps, sheets, probes and :func:`vitviz.explore`. The maps cover the whole
+        picture; if the network saw only a part of it, as after a centre crop, give it that part.
+
+        Args:
+            trace: of the picture.
+            image: as :func:`vitviz.open_image` takes it.
+
+        Raises:
+            ConfigError: this is no trace.
+            ImageError: the image cannot be opened.
+        """
+        model, prepared = model_and_picture(trace, image)
+        # An analysis needs no gradients, whose graph would be kept.
+        weights = tuple(layer.detach() for layer in trace.stored_weights)
+        return cls(model, prepared, torch.empty(0), replace(trace, stored_weights=weights))
 
     def __repr__(self) -> str:
         layout = self.trace.layout

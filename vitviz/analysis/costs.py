@@ -8,8 +8,10 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import integer
+from vitviz.errors.kinds import MethodError
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.config import ViTConfig
+from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.layers import mlp_chunk_tokens
 from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
@@ -84,7 +86,9 @@ def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, stor
 
     The trace is counted exactly; the forward pass is taken for that of a usual Vision Transformer.
     """
-    assert isinstance(config, ModuleConfig), "there are two kinds of networks"
+    if isinstance(config, GivenConfig):
+        raise MethodError(NO_NETWORK)
+    assert isinstance(config, ModuleConfig), "there are three kinds of networks"
     tokens, matrix = layout.token_count, NUMBER_BYTES * layout.token_count**2
     rows = config.depth * config.heads * tokens
     stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize

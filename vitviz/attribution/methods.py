@@ -39,6 +39,7 @@ from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.capture.residual import NO_STREAM
+from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
 
@@ -114,6 +115,8 @@ class Method:
             config: configuration of the model.
             has_target: whether there is a target that needs no classifier, such as a text.
         """
+        if self.class_specific and isinstance(config, GivenConfig):
+            return NO_NETWORK
         if self.reads_layers and isinstance(config, ModuleConfig) and not config.has_stream:
             return NO_STREAM
         if self.package is not None and find_spec(self.package) is None:

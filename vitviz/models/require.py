@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vitviz.errors.kinds import MethodError
 from vitviz.models.config import ViTConfig
+from vitviz.models.given import NO_NETWORK, GivenNetwork
 from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.vit import VisionTransformer
 
@@ -21,11 +22,11 @@ def require_vit(network: Network, purpose: str) -> VisionTransformer:
         purpose: start of the message, such as the name of a method.
 
     Raises:
-        MethodError: the network is a captured module.
+        MethodError: the network is a captured module, or there is none.
     """
     if isinstance(network, VisionTransformer):
         return network
-    raise MethodError(f"{purpose}: {CAPTURED_MODULE}")
+    raise MethodError(f"{purpose}: {NO_NETWORK if isinstance(network, GivenNetwork) else CAPTURED_MODULE}")
 
 
 def require_vit_config(config: NetworkConfig, purpose: str) -> ViTConfig:

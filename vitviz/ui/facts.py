@@ -152,7 +152,8 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
     config = model.network.config
     layout = config.layout(config.image_height, config.image_width)
     card = {check.fact: check.value for check in describe(config)}
-    card |= {"parameters": f"{model.parameters:,}", **model.card}
+    card |= {"parameters": f"{model.parameters:,}"} if model.parameters else {}
+    card |= model.card
     return {
         "id": model_id,
         "name": visible(model.name),

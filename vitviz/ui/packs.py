@@ -9,7 +9,8 @@ file           tensor       shape                 values
 layer          `queries`    `"head token dim"`    float16 (float32 if a value exceeds its range), scale included
 layer          `keys`       `"head token dim"`    the same, minus each head's mean key
 layer          `log_sums`   `"head query"`        float32, the logarithm of the sum of the exponentials of these scores
-layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one
+layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one, and of
+                                                  stored weights, whose logarithms it is
 rollout        `rows`       `"query key"`         float16, each token's attention rollout times the number of tokens
 map NAME       `values`     `"token"`             float32, the map of a method; NaN for tokens without a value
 probe          by name      any                   float32, the measurements of a probe; NaN where there is none
@@ -79,6 +80,8 @@ def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
         QueryError: there is no such layer.
     """
     layer = trace.layer_index(layer)
+    if trace.stored_weights:
+        return _weights_pack(trace.weights(layer))
     queries, keys = precise(trace.queries[layer]) * trace.scale, precise(trace.keys[layer])
     mean = keys.mean(1, keepdim=True)
     mean_scores = einsum(queries, mean, "head query dim, head one dim -> head query")
@@ -90,6 +93,22 @@ def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
     if trace.bias is not None:
         tensors["bias"] = _half(trace.bias[layer if len(trace.bias) > 1 else 0].expand(trace.heads, -1, -1))
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def _weights_pack(weights: torch.Tensor) -> bytes:
+    """The file of a layer of which there are weights alone, ``"head query key"``: their logarithms are the bias."""
+    logarithms = weights.log()
+    # The largest weights of a row are the most exact.
+    highest = logarithms.amax(-1, keepdim=True)
+    features = weights.new_zeros(*weights.shape[:2], 1)
+    tensors = {
+        "queries": _half(features),
+        "keys": _half(features.clone()),
+        "log_sums": -highest[..., 0].float(),
+        # No weight is larger than the exponential of this number, which is 0.
+        "bias": _half((logarithms - highest).clamp(min=torch.finfo(torch.float16).min)),
+    }
+    return save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
 
 
 @without_autocast()

@@ -13,6 +13,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.config import ViTConfig
+from vitviz.models.given import GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
@@ -219,6 +220,10 @@ def describe(
         family: source of the other facts.
     """
     trained = config.layout(config.image_height, config.image_width)
+    grid = Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes)
+    prefix = Check("prefix tokens", ", ".join(config.prefix) or "none", shapes)
+    if isinstance(config, GivenConfig):
+        return [Check("layers", str(config.depth), shapes), Check("heads", str(config.heads), shapes), grid, prefix]
     vit_config = config if isinstance(config, ViTConfig) else None
     width = Check("width", f"{config.width}", shapes)
     checks = [
@@ -228,8 +233,8 @@ def describe(
         if vit_config is None
         else Check("width, MLP width", f"{vit_config.width}, {vit_config.mlp_width}", shapes),
         Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
-        Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes),
-        Check("prefix tokens", ", ".join(config.prefix) or "none", shapes),
+        grid,
+        prefix,
         Check("classes", f"{config.classes:,}" if config.classes else "no classifier", shapes),
     ]
     if vit_config is None:

@@ -30,6 +30,7 @@ from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, positi
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.config import ViTConfig
+from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.require import CAPTURED_MODULE
 
@@ -65,6 +66,8 @@ class Probe:
 
     def refusal(self, config: NetworkConfig) -> str | None:
         """The reason why the probe does not apply to a model of this configuration, or None if it does."""
+        if isinstance(config, GivenConfig) and (self.requires != "trace" or self.reads_norms):
+            return NO_NETWORK
         if isinstance(config, ModuleConfig):
             if self.requires == "model":
                 return CAPTURED_MODULE
