@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,6 @@ from vitviz import (
     Preprocessing,
     VisionTransformer,
 )
-from vitviz.training.attention_log import SIDE, attention_picture
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy, classify, evaluate, logits_of
 from vitviz.training.out_of_distribution import area_under_curve
@@ -110,13 +110,9 @@ def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., 
         evaluate(make_network(), PLAIN, grey_images(3))
 
 
-def test_the_picture_of_the_log_has_every_class_above_its_attention(
-    make_network: Callable[..., VisionTransformer],
-) -> None:
-    network = make_network(image_height=8, image_width=8, classes=3, register_tokens=1)
-    picture = attention_picture(network, PLAIN, grey_images(6))
-    assert picture.shape == (3, 2 * SIDE, 3 * SIDE)
-    assert picture.dtype == np.uint8
-    above = picture[:, :SIDE].reshape(3, SIDE, 3, SIDE)
-    np.testing.assert_array_equal(above, np.broadcast_to(np.array([10, 20, 30])[None, None, :, None], above.shape))
-    assert all(below.std() > 5 for below in np.split(picture[:, SIDE:], 3, axis=2))
+def test_examples_are_the_first_image_of_each_of_the_first_classes() -> None:
+    data = grey_images(6)
+    assert [int(each[0, 0, 0]) for each in data.examples(2)] == [10, 20]
+    assert data.examples(8)[2].shape == (8, 8, 3)
+    # A class may have no image.
+    assert len(replace(data, targets=data.targets.clamp(max=1)).examples(8)) == 2

@@ -32,10 +32,10 @@ from vitviz import (
     VisionTransformer,
     load,
 )
+from vitviz.callbacks import SIDE_PX
 from vitviz.datasets import BatchRequest
 from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
 from vitviz.training import loop
-from vitviz.training.attention_log import SIDE
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
@@ -100,8 +100,8 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) ->
     expected = [schedule(step - 1, 18, SMALL.warmup) for step in every_epoch]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
     pictures = events.Images("attention rollout")
-    assert [picture.step for picture in pictures] == every_epoch[1::2]
-    assert (pictures[0].width, pictures[0].height) == (3 * SIDE, 2 * SIDE)
+    assert [picture.step for picture in pictures] == [0, *every_epoch[1::2]]
+    assert (pictures[0].width, pictures[0].height) == (3 * SIDE_PX, 2 * SIDE_PX)
 
 
 def test_the_state_holds_data_only(state: dict[str, Any]) -> None:

@@ -50,6 +50,11 @@ class LabelledImages:
         new_indices = torch.tensor([labels.index(label) for label in self.labels])
         return replace(self, targets=new_indices[self.targets], labels=tuple(labels))
 
+    def examples(self, classes: int) -> list[np.ndarray]:
+        """The first image of each of the first classes that have one, each ``"height width channel"``."""
+        first = [(self.targets == target).nonzero() for target in range(len(self.labels))]
+        return [self.images[int(each[0])].permute(1, 2, 0).numpy() for each in first if len(each)][:classes]
+
     def at(self, side: int) -> LabelledImages:
         """The same images, brought to squares of ``side`` pixels."""
         if self.images.shape[-2:] == (side, side):

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from vitviz.callbacks import AttentionWatch
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
-from vitviz.training.attention_log import attention_picture
 from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
@@ -34,6 +34,8 @@ from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
+# Classes of which the log shows a picture.
+LOGGED_CLASSES = 8
 # On a CPU, a batch is computed in chunks of this many tokens, so that activations stay in the cache.
 TOKENS_AT_ONCE = 4096
 
@@ -122,6 +124,9 @@ def train(
         SummaryWriter(str(output / LOGS), purge_step=done + 1) as log,
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
+        if run.epoch < config.epochs:
+            facts = {"preprocessing": preprocessing, "labels": test.labels}
+            watch = AttentionWatch(run.averaged, test.examples(LOGGED_CLASSES), log, every=1, step=done, **facts)
         while run.epoch < config.epochs:
             _epoch(run, data, teacher, preprocessing, device, bfloat16, steps_per_epoch, bar, log, snapshotter, limit)
             run.epoch += 1
@@ -134,7 +139,7 @@ def train(
                     log.add_scalar(f"test/loss{tag}", accuracy.loss, done)
                     summary = f"test accuracy{tag} {accuracy.top1:.2%}, loss {accuracy.loss:.3f}"
                     tqdm.write(f"epoch {run.epoch}: {summary}")
-                log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
+                watch(done)
             run.save(output / STATE)
             run.save_compact(output / COMPACT)
     model, accuracy = _finished_model(run, name, preprocessing, data, test, device)
