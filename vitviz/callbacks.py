@@ -39,14 +39,15 @@ from vitviz.weights.modules.unwrap import unwrap
 
 # Pixels of a picture's longer side in the log.
 SIDE_PX = 96
-# A head attends to exp(entropy) tokens. Those of the bundled model attend to 9 to 147 of 201, but for one that looks at
-# one token from its first layer on. Entropy near zero comes before training diverges: Zhai et al. 2023,
+# A head attends to exp(entropy) tokens. In docs/watch.md none comes below 3 at a rate at which the network learns, and
+# half of them fall below 2 at ten times that rate. Entropy near zero comes before training diverges: Zhai et al. 2023,
 # "Stabilizing Transformer Training by Preventing Attention Entropy Collapse" (arXiv 2303.06296).
 ONE_TOKEN = 2.0
 # Shares of the largest entropy, that of even attention: above the first, a head no longer chooses between tokens; below
 # the second, it does. Heads of the bundled model have 0.43 to 0.94.
 EVEN_SHARE, CHOOSING_SHARE = 0.99, 0.95
-# PLACEHOLDER
+# Of 18 heads in docs/watch.md, none moves by more than a factor of 6 at a rate at which the network learns, and 8 do at
+# ten times that rate.
 ENTROPY_FACTOR = 8.0
 # What has happened, and why it matters, by the kind of alarm.
 KINDS = {
@@ -60,7 +61,7 @@ KINDS = {
     ),
     "entropy": (
         f"heads that attend to {ENTROPY_FACTOR:g} times fewer or more tokens than for any picture at first",
-        "No healthy training that was measured moves so far.",
+        "Healthy training was never measured to move them so far.",
     ),
     "sinks": (
         f"patches that receive more than {SINK_RATIO:g} even shares of a layer's attention, and did not at first",
@@ -127,7 +128,9 @@ class AttentionWatch:
     ) -> None:
         self.every, self.log, self.alarms = integer("every", every, 1), log, list[Alarm]()
         if not callable(getattr(log, "add_image", None)):
-            raise ConfigError(f"log: {describe(log)} found; expected an object with add_image, such as a SummaryWriter")
+            raise ConfigError(
+                f"log: {describe(log)} found; expected an object with add_image, such as TensorBoard's writer"
+            )
         self.module, self._step = unwrap(network), step
         self._reported, self._failures = set[tuple[str, tuple[int, int]]](), set[str]()
         with undisturbed(self.module):
@@ -253,7 +256,12 @@ class _TrainerHooks:
         pictures, every, options: as :class:`AttentionWatch` takes them.
         part: name of the network in the module that is trained, such as ``"backbone.vit"``. By default, it is the
             module itself, or in Lightning's module its only child with weights.
-        log: as :class:`AttentionWatch` takes it; by default that of the trainer.
+        log: as :class:`AttentionWatch` takes it. By default, the first logger of Lightning's trainer that has
+            ``add_image``; with transformers' trainer, a ``SummaryWriter`` in the folder ``runs/attention`` of its
+            output, or pass its ``TensorBoardCallback``, if that comes first.
+
+    Attributes:
+        watch: the :class:`AttentionWatch`, once the training has begun; its ``alarms`` are those so far.
     """
 
     def __init__(
@@ -265,14 +273,10 @@ class _TrainerHooks:
         log: Any = None,
         **options: Any,
     ) -> None:
-        self.pictures, self.every, self.part, self.log = list(pictures), integer("every", every, 1), part, log
-        self.options = options
+        self.pictures, self.every, self.part = list(pictures), integer("every", every, 1), part
+        # Lightning replaces an attribute `log` by its own function.
+        self.options, self.chosen_log = options, log
         self.watch: AttentionWatch | None = None
-
-    @property
-    def alarms(self) -> list[Alarm]:
-        """The alarms so far."""
-        return [] if self.watch is None else self.watch.alarms
 
     def _begin(self, module: nn.Module, log: Any, step: int) -> None:
         network = module
@@ -289,11 +293,8 @@ class _Lightning(_TrainerHooks):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
-        logs = [self.log] if self.log is not None else [each.experiment for each in trainer.loggers]
-        log = next((each for each in logs if hasattr(each, "add_image")), None)
-        if log is None:
-            found = choices([type(each).__name__ for each in trainer.loggers]) if trainer.loggers else "no logger"
-            raise ConfigError(f"{found} found; expected a logger with add_image, such as TensorBoardLogger, or log=…")
+        logs = [self.chosen_log] if self.chosen_log is not None else [each.experiment for each in trainer.loggers]
+        log = next((each for each in logs if hasattr(each, "add_image")), trainer.logger)
         children = [name for name, child in pl_module.named_children() if any(True for _ in child.parameters())]
         if self.part is None and len(children) == 1:
             self.part = children[0]
@@ -309,7 +310,7 @@ class _Trainer(_TrainerHooks):
         if not state.is_world_process_zero:
             return
         # transformers' TensorBoardCallback makes its writer when the training begins.
-        log = getattr(self.log, "tb_writer", None) or self.log
+        log = getattr(self.chosen_log, "tb_writer", None) or self.chosen_log
         if log is None:
             with extra("train", "the log"):
                 from torch.utils.tensorboard import SummaryWriter
@@ -321,7 +322,7 @@ class _Trainer(_TrainerHooks):
             self.watch(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.watch is not None and self.log is None:
+        if self.watch is not None and self.chosen_log is None:
             self.watch.log.close()
 
 

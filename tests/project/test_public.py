@@ -108,7 +108,7 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 # hide that vitviz does.
 ABSENT = ("tqdm", "tensorboard")
 # Rooms that are imported on first use.
-LAZY = ("cli", "evaluation", "isolation", "training", "ui")
+LAZY = ("callbacks", "cli", "evaluation", "isolation", "training", "ui")
 ROOMS = sorted(
     {path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
 )

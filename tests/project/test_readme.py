@@ -60,7 +60,19 @@ RUNNABLE = [
 
 
 def test_the_documents_with_code_are_those_that_are_known() -> None:
-    pages = {"figures", "index", "learn", "library", "methods", "notebooks", "probes", "scale", "site/pypi", "video"}
+    pages = {
+        "figures",
+        "index",
+        "learn",
+        "library",
+        "methods",
+        "notebooks",
+        "probes",
+        "scale",
+        "site/pypi",
+        "video",
+        "watch",
+    }
     assert {"README.md", *(f"docs/{page}.md" for page in pages)} == set(RUNNABLE)
     assert {"docs/api.md", "docs/families.md", "docs/models.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
