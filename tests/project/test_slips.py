@@ -5,6 +5,7 @@ The code of every row is written as in a notebook; :func:`names` defines its nam
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -130,6 +131,28 @@ def test_an_unknown_attribute_is_an_error_that_says_where_the_name_is(
     with pytest.raises(AttributeError) as caught:
         eval(code, names)
     assert str(caught.value).endswith(answer)
+
+
+PUBLIC = [value for name in vitviz.__all__ if inspect.isfunction(value := getattr(vitviz, name))]
+METHODS = [
+    (kind, name)
+    for kind in (vitviz.Analysis, Model, Heatmap)
+    for name in dir(kind)
+    if name != "map" and not name.startswith("_") and inspect.isfunction(method := getattr(kind, name))
+    if len(inspect.signature(method).parameters) > 1
+]
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=lambda function: function.__name__)
+def test_every_public_function_names_an_unknown_parameter(function: Callable[..., object]) -> None:
+    with pytest.raises(VitvizError, match="no parameter 'nonsense'"):
+        function(nonsense=1)
+
+
+@pytest.mark.parametrize(("kind", "name"), METHODS, ids=lambda value: getattr(value, "__name__", value))
+def test_every_method_with_parameters_names_an_unknown_one(kind: type, name: str) -> None:
+    with pytest.raises(VitvizError, match="no parameter 'nonsense'"):
+        getattr(kind, name)(object.__new__(kind), nonsense=1)
 
 
 def test_a_property_that_fails_says_so_itself(names: dict[str, Any]) -> None:

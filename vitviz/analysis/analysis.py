@@ -135,6 +135,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         pixels = self.prepared.pixels.nbytes + 3 * width * height
         return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
 
+    @named_arguments(MethodError)
     def predictions(self, count: int = 5) -> Predictions:
         """The most probable classes, best first.
 

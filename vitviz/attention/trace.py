@@ -145,7 +145,7 @@ class AttentionTrace(AttributeAdvice):
         Raises:
             ConfigError: it is of another kind, such as attention weights.
         """
-        return instance("trace", trace, cls, "vitviz.AttentionTrace.from_weights(attentions)")
+        return instance("trace", trace, cls, "analysis.trace or vitviz.AttentionTrace.from_weights(attentions)")
 
     def __repr__(self) -> str:
         layout = self.layout

@@ -129,9 +129,8 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
     """The error message about a parameter that a function does not have."""
-    return (
-        f"{function} has no parameter {name!r}: expected {choices(legal)}{did_you_mean(WORDS.get(name, name), legal)}"
-    )
+    suggestion = did_you_mean(name, legal) or did_you_mean(WORDS.get(name), legal)
+    return f"{function} has no parameter {name!r}: expected {choices(legal)}{suggestion}"
 
 
 def named_arguments(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from vitviz.errors.arguments import word
+from vitviz.errors.arguments import named_arguments, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
@@ -70,6 +70,7 @@ class ImageFacts:
         return cls(assumptions, size, image.size)
 
 
+@named_arguments(ConfigError)
 def open_image(
     source: ImageSource,
     name: str | None = None,

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
-from vitviz.errors.arguments import integer_or_none
+from vitviz.errors.arguments import integer_or_none, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean, quote, several
 from vitviz.models.pooling import Output
@@ -151,6 +151,7 @@ TargetChoice = int | str | Target | ClassDifference | None
 other target."""
 
 
+@named_arguments(MethodError)
 def contrast(first: int | str | None, second: int | str) -> ClassDifference:
     """One class against another: what raises the first logit above the second, ``y_first - y_second``.
 
@@ -173,6 +174,7 @@ def contrast(first: int | str | None, second: int | str) -> ClassDifference:
     return ClassDifference(first, second)
 
 
+@named_arguments(MethodError)
 def margin(first: int | str | None = None) -> ClassDifference:
     """A class against the best of all others: ``y_first - max(y_other)``.
 

@@ -213,6 +213,7 @@ class Heatmap(AttributeAdvice):
         """How the map was computed, as captions show it."""
         return self.token_map.description
 
+    @named_arguments(MethodError)
     def scale(self, style: AnyStyle = None) -> FittedScale:
         """The scale with its ends on which a style draws this map.
 
@@ -225,6 +226,7 @@ class Heatmap(AttributeAdvice):
         ends = {"low": style.low, "high": style.high}
         return fit(style.scale, [self.values], percentiles=style.percentiles, signed=token_map.signed, **ends)
 
+    @named_arguments(MethodError)
     def caption(self, style: AnyStyle = None) -> str:
         """The description, and a sentence on the scale unless it is linear and includes all values.
 
@@ -238,6 +240,7 @@ class Heatmap(AttributeAdvice):
         text = " ".join(filter(None, sentences))
         return f"{self.description}. {text}" if text else self.description
 
+    @named_arguments(MethodError)
     def resized(self, longest_side: int) -> Heatmap:
         """The heatmap on an image of another size, such as for the screen.
 
@@ -262,6 +265,7 @@ class Heatmap(AttributeAdvice):
         image = f"{self.image.width}×{self.image.height} pixels"
         return f"Heatmap({self.description!r}, {rows}×{columns} patches, image of {image})"
 
+    @named_arguments(MethodError)
     def pixels(self, smooth: bool = False) -> np.ndarray:
         """The value at every pixel of the image: ``"height width"``, float32, NaN outside the model's input.
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vitviz.errors.arguments import instance
+from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
@@ -38,6 +38,7 @@ DETECTOR, NUMBERS = "ood_detector.", ("energy_scale", "distance_scale", "thresho
 MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
 
+@named_arguments(ConfigError)
 def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model as one safetensors file. If this fails, an existing file stays as it was.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from vitviz.errors.arguments import instance
+from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import several
 from vitviz.weights.model import Model, Snapshots
@@ -56,6 +56,7 @@ def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int
     )
 
 
+@named_arguments(CheckpointError)
 @torch.inference_mode(False)
 def open_snapshot(model: Model, step: int) -> Model:
     """Another snapshot of a model that was opened with its snapshots.
