@@ -13,14 +13,17 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 
 if _typing.TYPE_CHECKING:
+    from vitviz import analysis as analysis
     from vitviz import attention as attention
     from vitviz import attribution as attribution
+    from vitviz import callbacks as callbacks
     from vitviz import datasets as datasets
     from vitviz import errors as errors
     from vitviz import evaluation as evaluation
     from vitviz import images as images
     from vitviz import metrics as metrics
     from vitviz import models as models
+    from vitviz import progress as progress
     from vitviz import training as training
     from vitviz import ui as ui
     from vitviz import visualization as visualization

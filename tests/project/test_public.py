@@ -48,6 +48,8 @@ def test_type_checkers_see_what_is_imported_on_first_use() -> None:
     statements = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.module != "vitviz"]
     stated = {alias.name: node.module for node in statements for alias in node.names}
     assert stated == vitviz._MODULES and stated.keys() == set(vitviz.__all__) <= set(dir(vitviz))
+    modules = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.module == "vitviz"]
+    assert sorted(alias.name for node in modules for alias in node.names) == sorted({*ROOMS} - INTERNAL)
 
 
 @pytest.mark.parametrize("name", [name for name in vitviz.__all__ if not name.isupper()])
@@ -109,6 +111,7 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 ABSENT = ("tqdm", "tensorboard")
 # Rooms that are imported on first use.
 LAZY = ("callbacks", "cli", "evaluation", "isolation", "training", "ui")
+INTERNAL = {"cli", "isolation", "system"}
 ROOMS = sorted(
     {path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
 )
