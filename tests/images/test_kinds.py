@@ -5,18 +5,19 @@ from __future__ import annotations
 import io
 import struct
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
+from PIL import Image
 
 import vitviz
 from tests.support.image_files import encoded, oriented_file, quadrants, tiff
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
 from vitviz.images import decoding, limits, opening
+from vitviz.images.code_points import PRIMARIES
+from vitviz.images.colours import gamma_profile
 from vitviz.images.kinds import picture_files
 from vitviz.images.opening import ImageFacts, open_image
 
@@ -96,42 +97,60 @@ def test_other_formats_are_called_by_their_names(data: bytes) -> None:
 HEIC = [b"\0\0\0\x18ftyp" + brand + bytes(99) for brand in (b"heic", b"hevc", b"heix", b"heim", b"mif1", b"MiHB")]
 
 
-def without_heif(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
-    monkeypatch.setitem(sys.modules, "pillow_heif", module)
-    monkeypatch.setattr(opening, "heif_formats", decoding.heif_formats.__wrapped__)
-    monkeypatch.setattr(decoding, "heif_formats", decoding.heif_formats.__wrapped__)
-
-
 @pytest.mark.parametrize("data", HEIC)
 def test_a_heic_photo_names_its_extra_and_the_other_way_out(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_heif(monkeypatch, None)
+    for package in ("pi_heif", "pillow_heif"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for module in (opening, decoding):
+        monkeypatch.setattr(module, "heif_formats", decoding.heif_formats.__wrapped__)
     with pytest.raises(
         ImageError, match=r"^it: a HEIC photo, which needs pip install 'vitviz\[heif\]'; .*export it as JPEG$"
     ):
         open_image(data, "it")
 
 
-def test_a_heic_photo_is_opened_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Opener(ImageFile.ImageFile):
-        """Stands in for the reader of pillow-heif."""
+# The same picture in each: six colours above black.
+PHOTOS = Path(__file__).parents[1] / "data"
+COLOURS = np.array([(90, 140, 60), (200, 150, 125), (230, 120, 30), (90, 150, 220), (200, 60, 60), (128, 128, 128)])
+SHOWN = np.concatenate([np.tile(COLOURS.repeat(8, 0), (16, 1, 1)), np.zeros((16, 48, 3), int)])
 
-        format = "HEIF"
 
-        def _open(self) -> None:
-            assert self.fp is not None
-            self._size, self._mode = (4, 3), "RGB"
-            self.tile = [ImageFile._Tile("raw", (0, 0, 4, 3), 24, "RGB")]
+@pytest.mark.parametrize("name", ["plain", "turned"])
+def test_a_heic_photo_is_opened_upright(name: str) -> None:
+    path = PHOTOS / f"{name}.heic"
+    for source in (path, path.read_bytes(), Image.open(io.BytesIO(path.read_bytes()), formats=decoding.heif_formats())):
+        opened = open_image(source)
+        assert opened.size == (48, 32) and opened.info == {}
+        assert np.abs(np.subtract(opened, SHOWN)).max() <= 2
 
-    def register_heif_opener() -> None:
-        Image.register_open("HEIF", Opener, lambda start: start[4:12] == b"ftypheic")
 
-    monkeypatch.setattr(Image, "ID", list(Image.ID))
-    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
-    without_heif(monkeypatch, types.SimpleNamespace(register_heif_opener=register_heif_opener))
-    opened = open_image(b"\0\0\0\x18ftypheic".ljust(24, b"\0") + bytes([9, 8, 7] * 12))
-    assert opened.size == (4, 3) and opened.getpixel((3, 2)) == (9, 8, 7)
-    with pytest.raises(ImageError, match="a HEIC photo, damaged, or of a rare kind"):
-        open_image(b"\0\0\0\x18ftypmif1" + bytes(99))
+def test_the_colours_of_a_heic_photo_are_those_of_the_same_png() -> None:
+    photo, stated = (PHOTOS / "display_p3.heic").read_bytes(), bytearray((PHOTOS / "plain.heic").read_bytes())
+    start = stated.index(b"colrnclx") + 8
+    stated[start : start + 4] = struct.pack(">HH", 12, 13)
+    profile = gamma_profile(1 / 2.2, PRIMARIES[12][1])
+    same = open_image(encoded(Image.fromarray(SHOWN.astype(np.uint8)), "PNG", icc_profile=profile))
+    for data in (photo, bytes(stated)):
+        opened = open_image(data)
+        assert np.abs(np.subtract(opened, same, dtype=int)).max() <= 4
+        assert "converted to sRGB from" in ImageFacts.of(opened).assumptions[0]
+        assert np.abs(np.subtract(open_image(data, color_profile="ignore"), SHOWN)).max() <= 2
+
+
+def test_a_damaged_heic_photo_is_refused() -> None:
+    data = (PHOTOS / "plain.heic").read_bytes()
+    for end in range(12, len(data), 7):
+        with pytest.raises(ImageError, match="HEIC photo, damaged|damaged or cut short"):
+            open_image(data[:end])
+
+
+@pytest.mark.parametrize("side", [1, 8001, 40_000, 2**31])
+def test_a_heic_photo_that_claims_another_size_is_refused(side: int) -> None:
+    data = bytearray((PHOTOS / "plain.heic").read_bytes())
+    start = data.index(b"ispe") + 8
+    data[start : start + 8] = struct.pack(">II", side, side)
+    with pytest.raises(ImageError):
+        open_image(bytes(data))
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])

@@ -333,5 +333,6 @@ DECODER_BYTES: dict[str, Callable[[Any, BudgetedReader], float]] = {
     "WEBP": lambda image, stream: 12 * image.width * image.height,
     # The decoded planes, and the pixels as bytes.
     "AVIF": _planes_bytes,
-    "HEIF": _planes_bytes,
+    # Deep ones are converted from 16 bits a channel.
+    "HEIF": lambda image, stream: (3 if image.info["bit_depth"] <= 8 else 9) * image.width * image.height,
 }
