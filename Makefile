@@ -67,13 +67,13 @@ UV_INSTALL = rm -rf build/$@ && $(PYTHON) -m venv build/$@ && build/$@/bin/pytho
   && build/$@/bin/uv pip install --quiet --python build/$@/bin/python
 
 oldest:
-	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,hub,test-library,text,train,verify,video]'
+	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,heif,hub,test-library,text,train,verify,video]'
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile' \
 	  --ignore=tests/ui --ignore=tests/project $(ARGS)
 
 newest:
-	$(UV_INSTALL) --editable '.[heif,mcp,test]'
+	$(UV_INSTALL) --editable '.[mcp,test]'
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m tests.browser
 	build/$@/bin/python -m pytest $(WORKERS) $(ARGS)

@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.example import ROOT
 from vitviz import Model, isolation, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError
 from vitviz.images.colours import gamma_profile
@@ -64,6 +65,14 @@ def test_a_picture_is_prepared_as_the_library_does(
     expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
     assert torch.equal(found.pixels, expected.pixels)
     assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
+
+
+def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: Make) -> None:
+    path, preprocessing = ROOT / "tests" / "data" / "display_p3.heic", make_model().preprocessing
+    with isolation.open_picture(worker, path, "photo.heic") as picture:
+        found = picture.prepare(preprocessing, 4, 4, None, 90)
+    expected = preprocessing.prepare(vitviz.open_image(path), 4, 4).resized(90)
+    assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
 
 
 @pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])

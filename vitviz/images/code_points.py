@@ -123,7 +123,7 @@ def read_code_points(image: Image.Image, file: Any) -> None:
         file: that it was opened from, as far as it is still open.
     """
     reader = {"PNG": _of_png, "AVIF": _of_avif}.get(image.format or "")
-    # As pi-heif and pillow-heif give them.
+    # As pillow-heif gives them.
     stated = image.info.get("nclx_profile")
     if image.format != "PNG" and image.info.get("icc_profile"):
         return

@@ -40,15 +40,12 @@ def open_undecoded(stream: BudgetedReader) -> Image.Image:
 
 @cache
 def heif_formats() -> tuple[str, ...]:
-    """Pillow's name of the format HEIC, if pillow-heif or the extra ``heif`` is installed."""
+    """Pillow's name of the format HEIC, if the extra ``heif`` is installed."""
     try:
-        from pillow_heif import register_heif_opener
+        import pillow_heif
     except ImportError:
-        try:
-            from pi_heif import register_heif_opener
-        except ImportError:
-            return ()
-    register_heif_opener()
+        return ()
+    pillow_heif.register_heif_opener()
     return (HEIF,)
 
 

@@ -27,7 +27,7 @@ from PIL import Image
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.decoding import heif_formats
-from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIF
+from vitviz.images.kinds import FORMATS, HAS_AVIF
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.isolation.jobs import JOBS
@@ -64,9 +64,7 @@ def main(control: int, preload: Sequence[str]) -> None:
         # Threads take more addresses than a child may have.
         importlib.import_module("PIL.AvifImagePlugin").DEFAULT_MAX_THREADS = 1  # type: ignore[attr-defined]
     if heif_formats():
-        # Pillow's reader is pi-heif's or pillow-heif's.
-        package = Image.OPEN[HEIF][0].__module__.partition(".")[0]
-        importlib.import_module(f"{package}.options").DECODE_THREADS = 1  # type: ignore[attr-defined]
+        importlib.import_module("pillow_heif.options").DECODE_THREADS = 1  # type: ignore[attr-defined]
     for image_format in FORMATS:
         _warm_up(image_format)
     gc.collect()
