@@ -30,7 +30,7 @@ STRANGE = "odd </script> & @keys@ #1.png"
 def photos(tmp_path: Path) -> Path:
     folder, rng = tmp_path / "photos", np.random.default_rng(0)
     (folder / "deep").mkdir(parents=True)
-    for name in ("a.png", "b.png", "deep/c.png", STRANGE):
+    for name in ("a.png", "b.png", "deep/c.png", "Class_2/d.png", STRANGE):
         (folder / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (40, 60, 3), np.uint8)).save(folder / name, "PNG")
     (folder / "broken.png").write_bytes(b"none")
@@ -52,7 +52,10 @@ def pictures_in(page: Path) -> dict[str, dict[str, Any]]:
 def test_its_numbers_are_those_of_the_pictures(make_model: Callable[..., Model], photos: Path, tmp_path: Path) -> None:
     model = make_model()
     found = pictures_in(made(model, photos, tmp_path / "out"))
-    assert sorted(found) == sorted(["a.png", "b.png", "deep/c.png", "broken.png", STRANGE])
+    assert sorted(found) == sorted(["a.png", "b.png", "deep/c.png", "Class_2/d.png", "broken.png", STRANGE])
+    labelled = found["Class_2/d.png"]
+    assert labelled["truth"] == "class 2" and labelled.get("wrong", False) == (labelled["label"] != "class 2")
+    assert "truth" not in found["deep/c.png"]
     for name in ("a.png", "deep/c.png"):
         analysis, each = vitviz.analyze(photos / name, model), found[name]
         best = analysis.predictions(1)[0]
@@ -69,7 +72,7 @@ def test_its_numbers_are_those_of_the_pictures(make_model: Callable[..., Model],
 def test_what_does_not_fit_is_said(make_model: Callable[..., Model], photos: Path, tmp_path: Path) -> None:
     made(make_model(), photos, tmp_path / "out")
     page = write_gallery(tmp_path / "out", 2)
-    assert len(pictures_in(page)) == 2 and "3 more are in the table" in page.read_text()
+    assert len(pictures_in(page)) == 2 and "4 more are in the table" in page.read_text()
 
 
 def test_rows_of_before_the_gallery_are_there_without_pictures(
@@ -107,6 +110,10 @@ def test_the_page_sorts_finds_and_opens(
         page.click("#order")
         order = sorted(known, key=lambda each: (each[key], each["path"]))
         assert names.all_text_contents() == [*(each["path"] for each in order), "broken.png"]
+    page.check("#wrong")
+    wrong = ["Class_2/d.png"] * (expected["Class_2/d.png"]["label"] != "class 2")
+    assert names.all_text_contents() == wrong == ["Class_2/d.png"]
+    page.uncheck("#wrong")
     page.fill("#find", "deep")
     assert names.all_text_contents() == ["deep/c.png"]
     before = page.locator(".tile img").get_attribute("src")

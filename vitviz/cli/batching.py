@@ -39,6 +39,7 @@ from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import PathMaker
+from vitviz.errors.messages import quote, several
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import left_out
@@ -162,15 +163,17 @@ def add_atlas(command: Command) -> None:
     """Add the options of ``vitviz atlas``."""
     command.add_argument("results", type=Path, help="folder that vitviz batch wrote")
     command.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
+    wrong = "only pictures whose most probable class is not the class that their folder names"
+    command.add_argument("--misclassified", action="store_true", help=wrong)
 
 
-def run_atlas(results: Path, output: Path) -> None:
+def run_atlas(results: Path, output: Path, misclassified: bool) -> None:
     """Write the atlas of a batch's results."""
     # Imported here, since it imports matplotlib.
     from vitviz.datasets.atlas_page import write_atlas
 
-    atlas = read_atlas(results)
-    print(f"atlas of {atlas.pictures:,} pictures: {write_atlas(atlas, output)}")
+    atlas = read_atlas(results, misclassified=misclassified)
+    print(f"atlas of {atlas.pictures:,} {'misclassified ' * misclassified}pictures: {write_atlas(atlas, output)}")
 
 
 def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **options: Any) -> Summary:
@@ -198,6 +201,9 @@ def _print(summary: Summary, output: Path) -> None:
     if done and summary.wait_seconds is not None:
         wait = f"; the model waited {summary.wait_seconds / summary.seconds:.0%} of the time for pictures"
     print(f"{summary.analysed:,} {noun} analysed{rate}{batch}{wait}{failed}{skipped}\nwritten to {output / 'parts'}")
+    if summary.other_folders:
+        folders = several([f"{quote(name)} ({count:,})" for name, count in summary.other_folders.items()])
+        print(f"true classes: of {summary.labelled:,} pictures; folders that name no class of the model: {folders}")
     unnamed = summary.failed + summary.failed_before - len(summary.errors)
     if summary.errors:
         print("not analysed (with --retry-failed again, see the column error):")

@@ -80,7 +80,7 @@ class Atlas:
 
     Args:
         model: its name.
-        pictures: how many were analysed.
+        pictures: how many were analysed, or are misclassified, if only these count.
         failed: how many could not be analysed.
         grid: rows and columns of the patch grid of the mean maps, the most frequent one.
         pictures_of_other_grids: how many pictures are in no mean map because they have another grid.
@@ -105,16 +105,17 @@ class Atlas:
     thumbnails: Mapping[str, bytes]
 
 
-def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES) -> Atlas:
+def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: bool = False) -> Atlas:
     """Read an atlas from the folder that a batch wrote.
 
     Args:
         results: the folder.
         memory_bytes: memory limit of DuckDB, which spills the rest to a temporary folder.
+        misclassified: whether only pictures count whose most probable class is not that of their folder.
 
     Raises:
         ConfigError: DuckDB is not installed, or there are no results.
-        DataError: no picture was analysed, or the batch has neither a map nor a probe of heads.
+        DataError: no picture was analysed, none is misclassified, or the batch has neither a map nor a probe of heads.
     """
     request = read_request(results)
     if request["schema"] != SCHEMA_VERSION:
@@ -124,6 +125,13 @@ def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES) -> Atlas:
         pictures, failed = table.one("SELECT count(*) FILTER (error IS NULL), count(error) FROM rows")
         if not pictures:
             raise DataError(f"{results}: none of {failed:,} pictures could be analysed; expected at least one")
+        if misclassified:
+            table.all("CREATE OR REPLACE VIEW analysed AS SELECT * FROM rows WHERE is_misclassified")
+            labelled, wrong = table.one("SELECT count(true_class), count_if(is_misclassified) FROM rows")
+            if not wrong:
+                known = f"{labelled:,} of {pictures:,} pictures lie in a folder with the name of a class"
+                raise DataError(f"{results}: no picture is misclassified; {known}")
+            pictures = wrong
         heads, pairs = (
             {name: _means(table, name, column) for name, column in fields.items() if column.get("axes") == axes}
             for axes in (HEAD_AXES, PAIR_AXES)

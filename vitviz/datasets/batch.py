@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
+from vitviz.datasets.true_classes import folder_of
 from vitviz.datasets.work import WORKERS, BatchSettings, UnprocessedPictures
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import word
@@ -41,6 +43,8 @@ class Summary:
         seconds: duration of the run.
         wait_seconds: seconds for which the model waited for pictures to be opened; None if several models ran.
         batch_size: most pictures that were encoded together; None if every worker chose its own.
+        labelled: pictures of this run whose folder names a class of the model.
+        other_folders: the number of this run's pictures by the names of folders that name no class.
     """
 
     analysed: int
@@ -52,6 +56,8 @@ class Summary:
     seconds: float
     wait_seconds: float | None
     batch_size: int | None
+    labelled: int = 0
+    other_folders: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_batch(
@@ -121,7 +127,8 @@ def run_batch(
         seconds = time.monotonic() - table.started
         skipped = unprocessed.skipped + table.repeated
         counts = table.analysed, table.failed, skipped, table.failed_before, table.completed
-        return Summary(*counts, table.errors, seconds, source.wait_seconds, source.batch_size)
+        timing = seconds, source.wait_seconds, source.batch_size
+        return Summary(*counts, table.errors, *timing, table.labelled, table.other_folders)
 
 
 class _Table:
@@ -137,6 +144,7 @@ class _Table:
         self.rows: list[dict[str, Any]] = []
         self.analysed = self.failed = self.failed_before = self.repeated = self.completed = 0
         self.errors: dict[str, str] = {}
+        self.labelled, self.other_folders = 0, Counter[str]()
         self.incomplete = set[bytes]()
         self.started = self.written = time.monotonic()
 
@@ -172,6 +180,10 @@ class _Table:
             self.completed += error is None
             return
         self.analysed += error is None
+        folder = folder_of(row["path"])
+        self.labelled += row.get("true_class") is not None
+        if "true_class" in row and row["true_class"] is None and folder:
+            self.other_folders[folder] += 1
         self.rows.append(row)
         if len(self.rows) >= PART_ROWS or time.monotonic() - self.written > PART_SECONDS:
             self.flush()

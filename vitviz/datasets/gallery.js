@@ -3,11 +3,11 @@
 const PAGE_SIZE = 120;
 const TEXT_KEYS = ["path", "label"];
 const byId = (id) => document.getElementById(id);
-const state = { key: KEYS[0].name, down: KEYS[0].down, find: "", maps: false, limit: PAGE_SIZE };
+const state = { key: KEYS[0].name, down: KEYS[0].down, find: "", maps: false, wrong: false, limit: PAGE_SIZE };
 
 function matchingPictures() {
   const query = state.find.trim().toLowerCase();
-  const matches = PICTURES.filter((each) => `${each.path}\n${each.label ?? ""}`.toLowerCase().includes(query));
+  const matches = PICTURES.filter((each) => (each.wrong || !state.wrong) && `${each.path}\n${each.label ?? ""}\n${each.truth ?? ""}`.toLowerCase().includes(query));
   const sign = state.down ? -1 : 1;
   // Pictures without a value come last in either order; ties are sorted by name.
   return matches.sort((first, second) => {
@@ -48,6 +48,7 @@ function tile(picture) {
   name.title = picture.path;
   text.append(name);
   if (picture.label) text.append(element("div", "label", `${picture.label} ${(100 * picture.confidence).toFixed(0)} %`));
+  if (picture.wrong) text.append(element("div", "numbers", `true class: ${picture.truth}`));
   for (const key of KEYS) {
     const value = picture[key.name];
     if (key.unit && typeof value === "number") text.append(element("div", "numbers", `${key.title} ${format(value, key.unit)}`));
@@ -78,10 +79,12 @@ function change(values) {
 
 const MAP_NAME = byId("look").textContent.trim();
 for (const key of KEYS) byId("sort").append(new Option(key.title, key.name));
+byId("truth").hidden = !PICTURES.some((each) => each.truth);
 byId("look").hidden = !PICTURES.some((each) => each.map);
 byId("sort").onchange = (event) => change({ key: event.target.value, down: KEYS.find((key) => key.name === event.target.value).down });
 byId("order").onclick = () => change({ down: !state.down });
 byId("find").oninput = (event) => change({ find: event.target.value });
+byId("wrong").onchange = (event) => change({ wrong: event.target.checked });
 byId("maps").onchange = (event) => change({ maps: event.target.checked });
 byId("more").onclick = () => change({ limit: state.limit + 4 * PAGE_SIZE });
 draw();

@@ -50,7 +50,15 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
     """
     request = read_request(results)
     maps = [column for column in _map_columns(request)][:1]
-    columns = ["path", "error", "predictions", THUMBNAIL, *(f"{name}.{THUMBNAIL}" for name in maps)]
+    columns = [
+        "path",
+        "error",
+        "predictions",
+        "true_class",
+        "is_misclassified",
+        THUMBNAIL,
+        *(f"{name}.{THUMBNAIL}" for name in maps),
+    ]
     columns += [column for *_, column in KEYS if column]
     rows = read_rows(results, columns)
     pictures = [_picture(row, maps, results) for row in islice(rows, max_pictures)]
@@ -90,6 +98,8 @@ def _picture(row: dict[str, Any], maps: list[str], results: Path) -> dict[str, A
         "error": row.get("error"),
         "label": prediction and prediction["label"],
         "confidence": prediction and prediction["probability"],
+        "truth": row.get("true_class"),
+        "wrong": row.get("is_misclassified") or None,
         "thumbnail": _base64(row.get(THUMBNAIL)),
         "map": _base64(row.get(f"{maps[0]}.{THUMBNAIL}")) if maps else None,
     }

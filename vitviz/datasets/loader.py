@@ -104,7 +104,11 @@ def rows_of(
     rows = []
     for key, analysis, result in zip(keys, analyses, compute_results(analyses, request), strict=True):
         info = FileInfo(None, *analysis.prepared.image.size)
-        rows.append(failed_row(key, info, result) if isinstance(result, VitvizError) else result_row(key, info, result))
+        rows.append(
+            failed_row(key, info, result)
+            if isinstance(result, VitvizError)
+            else result_row(key, info, result, request.class_names)
+        )
     return rows
 
 

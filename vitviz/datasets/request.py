@@ -12,6 +12,7 @@ import torch
 
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
+from vitviz.datasets.true_classes import class_names
 from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
@@ -22,7 +23,7 @@ from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PREDICTION_COUNT = 5
 
 
@@ -111,6 +112,11 @@ class BatchRequest:
                 raise MethodError(f"{name}: {refusal}")
             if record.requires == "model":
                 raise MethodError(f"{name}: it is of the model, the same for every picture; see vitviz probe")
+
+    @cached_property
+    def class_names(self) -> dict[str, str]:
+        """The labels by the names of folders; empty for a model without classes."""
+        return class_names(self.model.labels) if self.model.gives_probabilities else {}
 
     def to_json(self) -> dict[str, Any]:
         """The request as JSON; equal requests give a picture the same row."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from vitviz.attribution import METHODS
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
+from vitviz.datasets.true_classes import true_class
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.visualization.heatmaps import Heatmap
@@ -123,7 +124,13 @@ def schema(
                 "predictions",
                 prediction_type,
                 metadata={"meaning": f"the {PREDICTION_COUNT} most probable classes, best first"},
-            )
+            ),
+            pa.field("true_class", text, metadata={"meaning": "the class that the picture's folder names, else null"}),
+            pa.field(
+                "is_misclassified",
+                pa.bool_(),
+                metadata={"meaning": "whether the most probable class is not the true one; null without a true class"},
+            ),
         ]
     if _has_energy(request.model):
         fields += [
@@ -170,8 +177,10 @@ class FileInfo:
     height: int = 0
 
 
-def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool = False) -> dict[str, Any]:
-    """The row of a picture."""
+def result_row(
+    key: str, info: FileInfo, result: PictureResult, names: Mapping[str, str], thumbnails: bool = False
+) -> dict[str, Any]:
+    """The row of a picture; ``names`` as :func:`vitviz.datasets.true_classes.class_names` gives them."""
     analysis = result.analysis
     layout = analysis.trace.layout
     cells: dict[str, Any] = {
@@ -186,6 +195,8 @@ def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool
     if analysis.model.gives_probabilities:
         predictions = analysis.predictions(PREDICTION_COUNT)
         cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
+        cells["true_class"] = truth = true_class(key, names)
+        cells["is_misclassified"] = None if truth is None else predictions[0].label != truth
     if _has_energy(analysis.model):
         cells["energy_score"] = analysis.energy_score
     if analysis.model.ood_detector is not None:

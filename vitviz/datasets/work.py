@@ -187,7 +187,7 @@ class RowComputer:
                     result,
                     lambda ending, folder=writer.folder: make_file_path(self.settings.output, folder, item.key, ending),  # type: ignore[misc]
                 )
-            return result_row(item.key, info, result, self.settings.thumbnails)
+            return result_row(item.key, info, result, self.settings.request.class_names, self.settings.thumbnails)
         except VitvizError as error:
             return failed_row(item.key, info, error)
 

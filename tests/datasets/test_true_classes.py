@@ -1,0 +1,68 @@
+"""The true class of a picture is that of its folder, where it names one, and never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.datasets.batches import rows
+from vitviz import DataError, Model
+from vitviz.cli.batching import _print
+from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
+from vitviz.datasets.true_classes import class_names, true_class
+
+LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "crane, bird", "ice-cream")
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("test/tench/1.jpg", LABELS[0]),
+        ("Tinca_tinca/1.jpg", LABELS[0]),
+        ("White Shark/1.jpg", LABELS[1]),
+        ("Ice cream/1.jpg", LABELS[4]),
+        # One name for two classes, part of a name, a folder further up, and none.
+        ("crane/1.jpg", None),
+        ("shark/1.jpg", None),
+        ("tench/photos/1.jpg", None),
+        ("tench.jpg", None),
+    ],
+)
+def test_a_folder_names_a_class_or_none(key: str, expected: str | None) -> None:
+    assert true_class(key, class_names(LABELS)) == expected
+
+
+def test_the_table_the_command_and_the_atlas_know_the_misclassified(
+    make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, rng, photos = make_model(), np.random.default_rng(0), tmp_path / "photos"
+    for number in range(10):
+        folder = photos / ("class_0", "class 1", "class-2", "class 3", "others")[number % 5]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (16, 24, 3), np.uint8)).save(folder / f"{number}.png")
+    request = BatchRequest(model, (MapRequest("rollout"),))
+    summary = run_batch(request, read_items(str(photos)), tmp_path / "out")
+    found = rows(tmp_path / "out")
+    for path, row in found.items():
+        truth = None if path.startswith("others/") else f"class {path[6]}"
+        best = row["predictions"][0]["label"]
+        assert row["true_class"] == truth and row["is_misclassified"] == (None if truth is None else best != truth)
+    assert (summary.labelled, summary.other_folders) == (8, {"others": 2})
+    _print(summary, tmp_path / "out")
+    assert (
+        "true classes: of 8 pictures; folders that name no class of the model: 'others' (2)" in capsys.readouterr().out
+    )
+    wrong = [row["rollout"] for row in found.values() if row["is_misclassified"]]
+    assert 0 < len(wrong) < 10
+    atlas = read_atlas(tmp_path / "out", misclassified=True)
+    assert atlas.pictures == len(wrong)
+    np.testing.assert_allclose(atlas.maps["rollout"].values.ravel(), np.mean(wrong, 0), rtol=1e-6)
+    for folder in photos.iterdir():
+        folder.rename(photos / f"x{folder.name}")
+    run_batch(request, read_items(str(photos)), tmp_path / "unlabelled")
+    with pytest.raises(DataError, match="no picture is misclassified; 0 of 10 pictures lie in a folder with the name"):
+        read_atlas(tmp_path / "unlabelled", misclassified=True)
