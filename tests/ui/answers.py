@@ -306,8 +306,9 @@ class Expected:
         geometry, trained = self.analysis.prepared.geometry, min(own.height, own.width)
         is_trained = min(geometry.input_height, geometry.input_width) == trained
         assert (f"(trained at {trained})" in shown["seen"]) != is_trained
-        assert set(shown["parameters"]) == {each.name for each in METHODS[self.view.method].parameters}
-        for record in METHODS[self.view.method].parameters:
+        records = [each for each in METHODS[self.view.method].parameters if getattr(each, "on_page", True)]
+        assert set(shown["parameters"]) == {each.name for each in records}
+        for record in records:
             control, value = shown["parameters"][record.name], self.parameter(record.name)
             if isinstance(record, ClassTarget):
                 self.check_target(control, value if isinstance(value, Mapping) else {"class": value})
