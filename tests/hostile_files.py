@@ -107,6 +107,7 @@ COMPLETE = Outcome((32, 32), is_complete=True)
 EITHER = Outcome()
 DAMAGED = refused_with("damaged")
 NO_IMAGE = refused_with(f"not an image; {EXPECTED}")
+PAGES = refused_with("a PostScript document")
 TOO_MANY_SEGMENTS = refused_with("too many small pieces")
 METADATA_BYTES, METADATA_NUMBERS = refused_with("bytes beside its pixels"), refused_with("numbers beside its pixels")
 BYTES_TO_READ, MEMORY = refused_with("bytes to read"), refused_with("MB of memory")
@@ -146,19 +147,19 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
     "page.jpg": (lambda: HTML, refused_with("an HTML page")),
     "drawing.jpg": (lambda: SVG, refused_with("an SVG drawing")),
     "entities.svg": (lambda: ENTITIES, refused_with("an SVG drawing")),
-    "poster.jpg": (lambda: POSTSCRIPT, refused_with("a text file; expected a JPEG")),
-    "poster.eps": (lambda: b"\xc5\xd0\xd3\xc6" + struct.pack("<6I", 30, 99, 0, 0, 0, 0) + POSTSCRIPT, NO_IMAGE),
+    "poster.jpg": (lambda: POSTSCRIPT, PAGES),
+    "poster.eps": (lambda: b"\xc5\xd0\xd3\xc6" + struct.pack("<6I", 30, 99, 0, 0, 0, 0) + POSTSCRIPT, PAGES),
     "paper.png": (lambda: b"%PDF-1.7\n1 0 obj\n<</OpenAction<</S/Launch/F(sh)>>>>", refused_with("a PDF document")),
     "layers.psd": (photoshop, refused_with("a Photoshop document (PSD)")),
-    "stars.fits": (fits, refused_with("a text file; expected a JPEG")),
-    "digits.ppm": (lambda: ASCII_PIXELS, refused_with("a text file; expected a JPEG")),
-    "huge.ppm": (lambda: b"P6\n2000000000 2000000000\n255\n" + bytes(99), NO_IMAGE),
-    "icon.jpg": (picture_as("ICO"), NO_IMAGE),
-    "targa.jpg": (picture_as("TGA"), NO_IMAGE),
+    "stars.fits": (fits, refused_with("a FITS file")),
+    "digits.ppm": (lambda: ASCII_PIXELS, refused_with("a QOI, PNM")),
+    "huge.ppm": (lambda: b"P6\n2000000000 2000000000\n255\n" + bytes(99), refused_with("a QOI, PNM")),
+    "icon.jpg": (picture_as("ICO"), refused_with("an icon")),
+    "targa.jpg": (picture_as("TGA"), refused_with("a texture")),
     "wavelets.jpg": (picture_as("JPEG2000"), refused_with("a JPEG 2000 image")),
-    "texture.jpg": (picture_as("DDS"), NO_IMAGE),
-    "rows.jpg": (picture_as("PCX"), NO_IMAGE),
-    "apple.jpg": (picture_as("ICNS"), NO_IMAGE),
+    "texture.jpg": (picture_as("DDS"), refused_with("a texture")),
+    "rows.jpg": (picture_as("PCX"), refused_with("a QOI, PNM, SGI or PCX")),
+    "apple.jpg": (picture_as("ICNS"), refused_with("an icon")),
     "bits.jpg": (lambda: encoded(PICTURE.convert("1"), "XBM"), refused_with("a text file")),
     "windows.jpg": (lambda: b"\xd7\xcd\xc6\x9a" + bytes(80), NO_IMAGE),
     "phone.heic": (

@@ -144,3 +144,21 @@ def test_planes_of_sixteen_bits_are_refused() -> None:
     assert planar != data and open_image(data).size == (4, 4)
     with pytest.raises(ImageError, match="which Pillow misreads"):
         open_image(planar)
+
+
+def bands(*kinds: int) -> bytes:
+    """A TIFF of four channels of 8 bits, the fourth of these kinds of extra samples."""
+    image = Image.fromarray(np.full((4, 4, 4), (10, 20, 30, 40), np.uint8))
+    data = bytearray(encoded(image, "TIFF"))
+    at = data.index(struct.pack("<HHI", 338, 3, 1))
+    # Another tag in its place, which nobody reads.
+    data[at : at + 12] = struct.pack("<HHIHH", 338 if kinds else 337, 3, 1, *(kinds or (0,)), 0)
+    return bytes(data)
+
+
+def test_a_fourth_channel_that_is_not_called_transparency_is_said() -> None:
+    shown, guessed, stated = open_image(bands(0)), open_image(bands()), open_image(bands(2))
+    assert shown.getpixel((1, 1)) == (10, 20, 30)
+    assert ImageFacts.of(shown).assumptions == ("its channels beyond red, green and blue are not shown",)
+    assert "fourth channel is taken for transparency" in ImageFacts.of(guessed).assumptions[0]
+    assert np.array_equal(guessed, stated) and stated.info == {}

@@ -31,6 +31,10 @@ START_BYTES = 1024
 RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
 HEIC = "a HEIC photo"
 AVIF = "an AVIF file with a damaged header" if "AVIF" in FORMATS else "an AVIF image, which this Pillow cannot read"
+PLAIN = "a QOI, PNM, SGI or PCX image: save it as PNG"
+RARE_TIFF = (
+    "a TIFF file with a damaged header or of a rare kind: read it by tifffile, and pass its array and value_range"
+)
 # Endings of camera files that may look like a TIFF file.
 RAW_SUFFIXES = (
     ".3fr", ".arw", ".cr2", ".dcr", ".dng", ".erf", ".fff", ".iiq", ".k25", ".kdc", ".mef", ".mos", ".nef", ".nrw",
@@ -52,6 +56,15 @@ OTHER_KINDS = {
     rb"8BPS": "a Photoshop document (PSD): save it as PNG or TIFF",
     rb"v/1\x01": "an OpenEXR image: save it as PNG, or pass an array and value_range",
     rb"#\?RADIANCE": "a Radiance HDR image: save it as PNG, or pass an array and value_range",
+    rb"II\xbc": "a JPEG XR image, such as an HDR screenshot of Windows: save it as JPEG or PNG",
+    rb"gimp xcf": "a GIMP document (XCF): save it as PNG",
+    rb"DDS |\xabKTX|\x00\x00[\x02\x0a]\x00{5}": "a texture (DDS, KTX or TGA): save it as PNG",
+    rb"qoif|P[1-7]\s+[\d#]|\x01\xda[\x00\x01][\x01\x02]|\n[\x00-\x05]\x01[\x01\x02\x04\x08]": PLAIN,
+    rb"\x00\x00\x01\x00|icns": "an icon (ICO or ICNS): save it as PNG",
+    rb"SIMPLE  =": "a FITS file: read it by astropy, and pass an array and value_range",
+    rb"\x89HDF\r\n": "an HDF5 or NetCDF file: read it by h5py, and pass an array and value_range",
+    rb"ZISRAWFILE|\xda\xce\xbe\n": "a microscope's file (CZI or ND2): save it as TIFF, or pass an array",
+    rb"%!PS|\xc5\xd0\xd3\xc6": "a PostScript document",
     rb"%PDF": "a PDF document",
     rb"PK\x03\x04": "a ZIP archive",
     rb"\x1f\x8b": "a gzip archive",
@@ -60,7 +73,7 @@ OTHER_KINDS = {
     rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
     rb"GIF8": "a GIF file with a damaged header",
     rb"BM": "a BMP file with a damaged header",
-    rb"II[*+]\x00|MM\x00[*+]": "a TIFF file with a damaged header or of a rare kind",
+    rb"II[*+]\x00|MM\x00[*+]": RARE_TIFF,
     rb"[\t\n\r\x20-\x7e]+$": "a text file",
 }
 # The beginnings of pictures: of the formats that are opened, and of those whose refusal says what to do.

@@ -17,7 +17,8 @@ from vitviz.images.sources import CUT, NOT_NUMBERS, ValueRange, eight_bit
 # Converting in strips avoids a third copy of the picture in memory.
 STRIP_PIXELS = 2**18
 # Tags of a TIFF file.
-BITS, PHOTOMETRIC, PLANAR, SAMPLE_FORMAT = 258, 262, 284, 339
+BITS, PHOTOMETRIC, SAMPLES, PLANAR, EXTRA_SAMPLES, SAMPLE_FORMAT = 258, 262, 277, 284, 338, 339
+COLOURS, UNSPECIFIED = 2, 0
 WHITE_IS_ZERO, IN_PLANES, UNSIGNED, SIGNED = 0, 2, (1,), (2,)
 SWAPPED_RAWMODES = ("F;32BF", "I;16BS", "I;32B", "I;32BS")
 DEEP_TOP = 65535
@@ -40,6 +41,7 @@ class Encoding:
         white_is_zero: whether large values are dark, in a TIFF file of deep greyscale.
         is_cut: whether Pillow reads 8 of its 16 bits.
         is_unsigned: whether a TIFF file states that no number is negative.
+        more_channels: a sentence on channels beyond red, green and blue that a TIFF file does not call transparency.
         misread: what Pillow gives wrong values of; empty if there is no such thing.
     """
 
@@ -48,6 +50,7 @@ class Encoding:
     white_is_zero: bool
     is_cut: bool
     is_unsigned: bool
+    more_channels: str
     misread: str
 
     @classmethod
@@ -72,8 +75,13 @@ class Encoding:
         is_signed = tags.get(SAMPLE_FORMAT) == SIGNED and tags.get(BITS) == (8,)
         misread = "planes of 16 bits for each colour, or compressed big-endian numbers" * (is_swapped or is_in_planes)
         misread = "signed numbers of 8 bits" if is_signed else misread
+        more, kinds = "", tags.get(EXTRA_SAMPLES)
+        if tags.get(PHOTOMETRIC) == COLOURS and tags.get(SAMPLES, 3) > 3 and not kinds:
+            more = "its fourth channel is taken for transparency, which the file does not state"
+        elif tags.get(PHOTOMETRIC) == COLOURS and kinds and kinds[0] == UNSPECIFIED:
+            more = "its channels beyond red, green and blue are not shown"
         is_unsigned = image.format == "TIFF" and tags.get(SAMPLE_FORMAT, UNSIGNED) == UNSIGNED
-        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_unsigned, misread)
+        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_unsigned, more, misread)
 
 
 def to_rgb(
@@ -94,7 +102,7 @@ def to_rgb(
     if encoding.misread:
         raise ImageError(f"{name}: {encoding.misread}, {MISREAD}")
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
-    assumptions = [sentence]
+    assumptions = [sentence, encoding.more_channels]
     is_opaque_rgb = image.mode == "RGB" and not image.has_transparency_data
     convert: Callable[[Image.Image], Image.Image] | None = None
     if _is_deep(image):
