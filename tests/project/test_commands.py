@@ -78,5 +78,6 @@ def test_a_command_of_a_document_runs(line: str, clip: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 0
     new_files = {path for path in tmp_path.rglob("*") if path.is_file()} - before
-    # Lists of models and tables of probes are only printed.
-    assert new_files or line == "models" or (line.startswith("probe ") and "-o" not in line)
+    # Lists of models, classes, tables of probes and JSON are only printed.
+    is_printed = line.startswith(("models", "predict ")) or "--json" in line
+    assert new_files or is_printed or (line.startswith("probe ") and "-o" not in line)
