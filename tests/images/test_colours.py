@@ -12,7 +12,7 @@ from PIL import Image, ImageCms
 import vitviz
 from tests.support.image_files import chunk, encoded, png, row_image
 from vitviz import Model
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images import code_points, colours
 from vitviz.images.opening import ImageFacts, open_image
 
@@ -69,6 +69,28 @@ def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple
     stored = open_image(data, color_profile="ignore")
     assert np.abs(colours_of(stored) - COLOURS).max() <= tolerance
     assert stored.info == {}
+
+
+def test_a_profile_of_a_bmp_and_a_large_one_of_a_png_are_applied() -> None:
+    profile = colours.gamma_profile(1 / 2.2, P3)
+    bmp = encoded(picture(), "BMP")
+    header = bytearray(bmp[14:54].ljust(124, b"\0"))
+    header[:4], header[56:60] = struct.pack("<I", 124), b"DEBM"
+    header[112:120] = struct.pack("<2I", 124 + len(bmp) - 54, len(profile))
+    version_5 = bmp[:10] + struct.pack("<I", 138) + bytes(header) + bmp[54:] + profile
+    for data in (version_5, encoded(picture(), "PNG", icc_profile=profile + bytes(3_000_000))):
+        assert np.abs(colours_of(open_image(data)) - expected(COLOURS, P3, None)).max() <= 3
+    assert np.array_equal(open_image(bmp), picture())
+    with pytest.raises(ImageError, match="its texts or its profile are longer than Pillow unpacks"):
+        open_image(encoded(picture(), "PNG", icc_profile=profile + bytes(5_000_000)), "it")
+
+
+def test_lab_is_of_no_device_and_needs_no_profile() -> None:
+    lab = ImageCms.profileToProfile(
+        picture(), ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), outputMode="LAB"
+    )
+    assert "icc_profile" in lab.info and open_image(lab).info == {}
+    assert np.abs(colours_of(open_image(lab)) - COLOURS).max() <= 3
 
 
 def test_a_profile_of_srgb_changes_nothing_and_nothing_is_said() -> None:

@@ -44,7 +44,6 @@ def thumbnail_first(*more: tuple[int, int, int, int], beside: bytes = b"", follo
 
 MOSAIC = directory((256, 3, 1, 640), (262, 3, 1, 32803))
 RAW = {
-    "thumbnail.tif": thumbnail_first((254, 4, 1, 1)),
     "version.dng": thumbnail_first((50706, 1, 4, 1)),
     "mosaic below.tif": thumbnail_first((330, 4, 1, 400), beside=MOSAIC),
     "mosaic behind.tif": thumbnail_first(beside=MOSAIC, following=400),
@@ -73,6 +72,35 @@ def test_an_ordinary_tiff_is_no_file_of_a_camera() -> None:
     assert open_image(thumbnail_first(following=8)).size == (8, 8)
 
 
+def test_a_first_page_that_is_a_smaller_copy_is_refused_and_one_page_alone_is_not() -> None:
+    page = directory((256, 3, 1, 8), (262, 3, 1, 1))
+    with pytest.raises(ImageError, match=r"^it: a TIFF file whose first page is a smaller copy of another"):
+        open_image(thumbnail_first((254, 4, 1, 1), beside=page, following=400), "it")
+    assert open_image(thumbnail_first((254, 4, 1, 1))).size == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (tiff(2, 2, 32, 3, 3, bytes(48)), "3 × 32 bits a pixel, floating point, RGB"),
+        (tiff(2, 2, 16, 1, 3, bytes(8)), "1 × 16 bits a pixel, floating point, black is zero"),
+        (tiff(2, 2, 8, 3, 2, bytes(12)), "3 × 8 bits a pixel, signed, RGB"),
+    ],
+)
+def test_a_tiff_that_pillow_does_not_read_says_what_it_is_and_the_way_out(data: bytes, kind: str) -> None:
+    with pytest.raises(ImageError) as refusal:
+        open_image(data, "it")
+    assert str(refusal.value).startswith(f"it: a TIFF file of a kind that Pillow does not read ({kind}); expected")
+    assert "an array, as tifffile gives it, and value_range" in str(refusal.value)
+
+
+def test_a_jpeg_of_twelve_bits_is_called_so() -> None:
+    data = encoded(quadrants(), "JPEG")
+    frame = data.index(b"\xff\xc0") + 4
+    with pytest.raises(ImageError, match=r"^it: a JPEG file of 12 bits a colour"):
+        open_image(data[:frame] + b"\x0c" + data[frame + 1 :], "it")
+
+
 # Other formats.
 
 OTHERS = {
@@ -85,18 +113,17 @@ OTHERS = {
     b"II\xbc\1" + bytes(99): "a JPEG XR image, such as an HDR screenshot",
     encoded(quadrants(), "DDS"): "a texture (DDS, KTX or TGA)",
     encoded(quadrants(), "TGA", compression="tga_rle"): "a texture (DDS, KTX or TGA)",
-    encoded(quadrants(), "PPM"): "a QOI, PNM, SGI or PCX image",
-    encoded(quadrants(), "SGI"): "a QOI, PNM, SGI or PCX image",
-    encoded(quadrants(), "PCX"): "a QOI, PNM, SGI or PCX image",
+    encoded(quadrants(), "SGI"): "a QOI, SGI or PCX image",
+    encoded(quadrants(), "PCX"): "a QOI, SGI or PCX image",
     encoded(quadrants(), "ICO"): "an icon",
     b"SIMPLE  =                    T" + bytes(99): "a FITS file",
     b"\x89HDF\r\n\x1a\n" + bytes(99): "an HDF5 or NetCDF file",
     b"ZISRAWFILE" + bytes(99): "a microscope's file",
     b"%!PS-Adobe-3.0 EPSF-3.0\n": "a PostScript document",
-    tiff(2, 2, 64, 1, 3, bytes(32)): "a TIFF file with a damaged header or of a rare kind: read it by tifffile",
     b"v/1\1" + bytes(99): "an OpenEXR image",
     b"#?RADIANCE\n": "a Radiance HDR image",
     b"\x5c\1\0\0" + bytes(340) + b"n+1\0": "a NIfTI volume",
+    b"\x93NUMPY\1" + bytes(99): "an array of NumPy",
 }
 
 
@@ -180,6 +207,19 @@ def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
         opened = open_image(source)
         assert opened.size == (32, 24)
         assert np.abs(np.subtract(opened, upright, dtype=int)).mean() < 4
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1"])
+def test_a_ppm_picture_is_opened(mode: str) -> None:
+    image = quadrants().convert(mode)
+    opened = open_image(encoded(image, "PPM"))
+    assert np.array_equal(opened, image.convert("RGB"))
+    assert np.array_equal(open_image(b"P2 2 2 7\n0 7 7 0\n").convert("L"), [[0, 255], [255, 0]])
+
+
+def test_a_ppm_picture_that_takes_long_to_decode_is_refused() -> None:
+    with pytest.raises(ImageError, match="3000×3000 pixels, not in bytes of 0 to 255, of which at most"):
+        open_image(b"P2 3000 3000 255\n0 ")
 
 
 # JPEG files without an end, and large ones.

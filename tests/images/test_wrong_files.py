@@ -98,7 +98,7 @@ WRONG = {
     "head.jpg": (b"\xff\xd8\xff\xe0\0", "a JPEG file with a damaged header"),
     "head.gif": (b"GIF89a\x01", "a GIF file with a damaged header"),
     "head.bmp": (b"BM\0\0", "a BMP file with a damaged header"),
-    "rare.tif": (tiff(2, 2, 32, 3, 3, bytes(48)), "a TIFF file with a damaged header or of a rare kind"),
+    "rare.tif": (tiff(2, 2, 32, 3, 3, bytes(48)), "a TIFF file of a kind that Pillow does not read"),
     "deep.tif": (encoded(row_image("I", [0, 70_000]), "TIFF"), "greyscale values from 0 to 70000; expected 0 to 65535"),
     "below.tif": (encoded(row_image("I", [-1, 70]), "TIFF"), "greyscale values from -1 to 70; expected 0 to 255"),
     "bright.tif": (encoded(row_image("F", [0.0, 1.5]), "TIFF"), "greyscale values from 0 to 1.5; expected 0 to 1"),

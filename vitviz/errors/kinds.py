@@ -23,7 +23,7 @@ class VitvizError(Exception):
     ...     vitviz.analyze("missing.jpg", model)
     ... except vitviz.VitvizError as error:
     ...     print(error)
-    missing.jpg: no such file; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP or AVIF file
+    missing.jpg: no such file; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP, PPM or AVIF file
     """
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections import defaultdict
 from functools import cache
 from typing import Any
 
 from PIL import Image, JpegImagePlugin
 
+from vitviz.images.colours import MAX_PROFILE_BYTES
 from vitviz.images.kinds import FORMATS, HEIC, HEIF, START_BYTES, kind_of
 from vitviz.images.levels import strips
 from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, SCAN_HEAD, BudgetedReader, check_memory
@@ -16,6 +18,8 @@ from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, SC
 # JPEG decodes at these fractions of its size.
 REDUCTIONS = (2, 4, 8)
 JPEG_END = b"\xff\xd9"
+# The size of a header with a profile, and that it is part of the file: BITMAPV5HEADER.
+BMP_V5, BMP_PROFILE = struct.pack("<I", 124), b"DEBM"
 # What follows a JPEG file without its end makes no difference if all pixels are there.
 ANYTHING = (bytes(64), b"\xa5\x5a" * 32, b"\xd3\x2c" * 32)
 
@@ -27,7 +31,13 @@ def open_undecoded(stream: BudgetedReader) -> Image.Image:
     """
     start = stream.peek(START_BYTES)[:START_BYTES]
     try:
-        return Image.open(stream, formats=heif_formats() if kind_of(start) == HEIC else FORMATS)
+        image = Image.open(stream, formats=heif_formats() if kind_of(start) == HEIC else FORMATS)
+        if image.format == "BMP" and start[14:18] == BMP_V5 and start[70:74] == BMP_PROFILE:
+            # Pillow does not read it.
+            place, size = struct.unpack_from("<2I", start, 126)
+            stream.seek(14 + place)
+            image.info["icc_profile"] = stream.read(min(size, MAX_PROFILE_BYTES + 1))
+        return image
     except Image.DecompressionBombError:
         if not start.startswith(b"\xff\xd8"):
             raise

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2
+
 from vitviz.errors.messages import legible
 
 try:
@@ -19,22 +21,24 @@ try:
 except ImportError:
     HAS_AVIF = False
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", *(["AVIF"] if HAS_AVIF else []))
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", *(["AVIF"] if HAS_AVIF else []))
 # The format of the extra heif.
 HEIF = "HEIF"
 FILE_SUFFIXES = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".apng", ".webp", ".gif", ".tif", ".tiff", ".bmp", ".avif",
-    ".heic", ".heif", ".hif",
+    ".heic", ".heif", ".hif", ".ppm", ".pgm", ".pbm", ".pnm",
 )  # fmt: skip
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
 START_BYTES = 1024
 RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
-HEIC = "a HEIC photo"
-AVIF = "an AVIF file with a damaged header" if "AVIF" in FORMATS else "an AVIF image, which this Pillow cannot read"
-PLAIN = "a QOI, PNM, SGI or PCX image: save it as PNG"
-RARE_TIFF = (
-    "a TIFF file with a damaged header or of a rare kind: read it by tifffile, and pass its array and value_range"
+THUMBNAIL = (
+    "a TIFF file whose first page is a smaller copy of another: save the page that you mean as a file, "
+    "or pass that page, as PIL.Image.open and seek give it"
 )
+HEIC = "a HEIC photo"
+TIFF = "a TIFF file with a damaged header or of a rare kind"
+AVIF = "an AVIF file with a damaged header" if "AVIF" in FORMATS else "an AVIF image, which this Pillow cannot read"
+PLAIN = "a QOI, SGI or PCX image: save it as PNG"
 # Endings of camera files that may look like a TIFF file.
 RAW_SUFFIXES = (
     ".3fr", ".arw", ".cr2", ".dcr", ".dng", ".erf", ".fff", ".iiq", ".k25", ".kdc", ".mef", ".mos", ".nef", ".nrw",
@@ -59,12 +63,13 @@ OTHER_KINDS = {
     rb"II\xbc": "a JPEG XR image, such as an HDR screenshot of Windows: save it as JPEG or PNG",
     rb"gimp xcf": "a GIMP document (XCF): save it as PNG",
     rb"DDS |\xabKTX|\x00\x00[\x02\x0a]\x00{5}": "a texture (DDS, KTX or TGA): save it as PNG",
-    rb"qoif|P[1-7]\s+[\d#]|\x01\xda[\x00\x01][\x01\x02]|\n[\x00-\x05]\x01[\x01\x02\x04\x08]": PLAIN,
+    rb"qoif|\x01\xda[\x00\x01][\x01\x02]|\n[\x00-\x05]\x01[\x01\x02\x04\x08]": PLAIN,
     rb"\x00\x00\x01\x00|icns": "an icon (ICO or ICNS): save it as PNG",
     rb"SIMPLE  =": "a FITS file: read it by astropy, and pass an array and value_range",
     rb"\x89HDF\r\n": "an HDF5 or NetCDF file: read it by h5py, and pass an array and value_range",
     rb"ZISRAWFILE|\xda\xce\xbe\n": "a microscope's file (CZI or ND2): save it as TIFF, or pass an array",
     rb"%!PS|\xc5\xd0\xd3\xc6": "a PostScript document",
+    rb"\x93NUMPY": "an array of NumPy: pass what numpy.load gives, and value_range",
     rb"%PDF": "a PDF document",
     rb"PK\x03\x04": "a ZIP archive",
     rb"\x1f\x8b": "a gzip archive",
@@ -73,12 +78,13 @@ OTHER_KINDS = {
     rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
     rb"GIF8": "a GIF file with a damaged header",
     rb"BM": "a BMP file with a damaged header",
-    rb"II[*+]\x00|MM\x00[*+]": RARE_TIFF,
+    rb"II[*+]\x00|MM\x00[*+]": TIFF,
+    rb"P[1-7fF]\s": "a PPM file with a damaged header or of a rare kind",
     rb"[\t\n\r\x20-\x7e]+$": "a text file",
 }
 # The beginnings of pictures: of the formats that are opened, and of those whose refusal says what to do.
 PICTURE = re.compile(
-    rb"(?s)\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF.{4}WEBP|GIF8[79]a|II[*+]\x00|MM\x00[*+]|BM.{4}\x00{4}"
+    rb"(?s)\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF.{4}WEBP|GIF8[79]a|II[*+]\x00|MM\x00[*+]|BM.{4}\x00{4}|P[1-6]\s+[#\d]"
     rb"|.{4}ftyp(avi[fs]|he[iv]|mif1|msf1|MiHB|crx )|IIR[OS]|MMOR|IIU\x00|FUJIFILMCCD-RAW|\x00MRM|FOVb"
 )
 # Files of file managers, beside those whose names begin with a dot: thumbnails, settings and copies of attributes.
@@ -86,6 +92,17 @@ MANAGER_NAMES = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx"
 # Tags of a TIFF file's directories: the kind of a picture, its colours, further directories, and of DNG files only.
 SUBFILE, PHOTOMETRIC, DIRECTORIES, DNG_VERSION = 254, 262, 330, 50706
 IS_THUMBNAIL = 1
+SAMPLE_FORMATS = {2: ["signed"], 3: ["floating point"], 5: ["complex"], 6: ["complex"]}
+COLOURS = {
+    0: "white is zero",
+    1: "black is zero",
+    2: "RGB",
+    3: "palette",
+    5: "CMYK",
+    6: "YCbCr",
+    8: "CIELAB",
+    9: "ICCLAB",
+}
 # Values of single pixels behind a filter of colours, and linear ones.
 RAW_PHOTOMETRICS = (32803, 34892)
 MAX_DIRECTORIES, MAX_TAGS = 16, 1000
@@ -134,26 +151,43 @@ def start_of(path: str | os.PathLike[str]) -> bytes:
         return b""
 
 
-def is_raw(file: BinaryIO, name: str) -> bool:
-    """Whether a TIFF file is a camera's: its first picture is a thumbnail, one of its pictures is raw, or its name."""
+def tiff_problem(file: BinaryIO, name: str) -> str:
+    """Why the first picture of a TIFF file is not to be read: a camera's raw file, or a thumbnail; else empty."""
     file.seek(0)
     head = file.read(8)
     if head[:2] in (b"II", b"MM") and name.lower().endswith(RAW_SUFFIXES):
-        return True
+        return RAW
     order = "<" if head[:2] == b"II" else ">"
     if len(head) < 8 or struct.unpack(f"{order}H", head[2:4]) != (42,):
-        return False
-    pending, is_first = [struct.unpack(f"{order}I", head[4:])[0]], True
+        return ""
+    pending, kinds = [struct.unpack(f"{order}I", head[4:])[0]], list[int]()
     for _ in range(MAX_DIRECTORIES):
         if not pending:
             break
         tags, pending_here = _directory(file, pending.pop(0), order)
         if DNG_VERSION in tags or tags.get(PHOTOMETRIC) in RAW_PHOTOMETRICS:
-            return True
-        if is_first and tags.get(SUBFILE, 0) & IS_THUMBNAIL:
-            return True
-        pending, is_first = pending + pending_here, False
-    return False
+            return RAW
+        pending, kinds = pending + pending_here, [*kinds, tags.get(SUBFILE, 0)]
+    return THUMBNAIL if len(kinds) > 1 and kinds[0] & IS_THUMBNAIL else ""
+
+
+def rare_tiff(file: BinaryIO) -> str:
+    """What the first picture of a TIFF file is that Pillow does not read; empty if its header is damaged."""
+    file.seek(0)
+    head = file.read(8)
+    try:
+        tags = ImageFileDirectory_v2(head + file.read(8) * (b"+" in head))
+        file.seek(tags.next)
+        tags.load(file)
+        compression, colours = tags.get(259, 1), int(tags.get(PHOTOMETRIC, 1))
+        facts = [f"{tags.get(277, 1)} × {max(tags[258])} bits a pixel", *SAMPLE_FORMATS.get(tags.get(339, [1])[0], ())]
+        facts += ["in planes"] * (tags.get(284) == 2)
+        facts += [f"compression {compression}"] * (compression not in COMPRESSION_INFO)
+    # Damaged tags raise many kinds of error.
+    except Exception:
+        return ""
+    facts.append(COLOURS.get(colours, f"colours of kind {colours}"))
+    return f"a TIFF file of a kind that Pillow does not read ({', '.join(facts)})"
 
 
 def _directory(file: BinaryIO, start: int, order: str) -> tuple[dict[int, int], list[int]]:

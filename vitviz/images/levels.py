@@ -27,7 +27,8 @@ DARK_BITS = 14
 # Pictures of 8 bits that end below look black, such as masks of 0 and 1.
 BLACK_LEVELS = 16
 MODES_IN_RANGE = ("1", "L", "RGB")
-MISREAD = "which Pillow misreads; expected 8 bits without a sign, or an array, as tifffile gives it, and value_range"
+ARRAY_INSTEAD = "expected 8 bits without a sign, or an array, as tifffile gives it, and value_range"
+MISREAD = f"which Pillow misreads; {ARRAY_INSTEAD}"
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ MAX_HEADER_READS, MAX_PIXEL_READS = 10_000, 1_000_000
 MAX_NUMBERS = 150_000
 # Pixels times scans: every scan of a JPEG visits all pixels.
 MAX_SCANNED_PIXELS = 1_500_000_000
-# Pillow decodes run-length encoded BMP files in Python.
-MAX_RUN_LENGTH_PIXELS = 4_000_000
+# Pillow decodes run-length encoded BMP files in Python, and PPM files of texts or whose white is not 255.
+PYTHON_DECODERS, MAX_PYTHON_PIXELS = ("bmp_rle", "ppm", "ppm_plain"), 4_000_000
 # Bytes to which Pillow unpacks each colour profile of a PNG, used or not.
-PROFILE_BYTES = 2**20
+PROFILE_BYTES = 2**22
 # A decoder that needs more bytes starts over, so the file is fed in at most this many blocks.
 MAX_BLOCKS = 16
 
@@ -70,6 +70,8 @@ class BudgetedReader(io.BufferedReader):
         self.label = name
         # How often a JPEG decoder visits all pixels, and where its first scan begins.
         self.scans, self.scan_start = 1, 0
+        # Of a colour in a JPEG.
+        self.bits = 8
         self._end = b""
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
@@ -149,10 +151,9 @@ def check_pixels(image: Image.Image, stream: BudgetedReader, full_size: tuple[in
     size = f"{full_size[0]}×{full_size[1]} pixels"
     if full_pixels * stream.scans > MAX_SCANNED_PIXELS:
         raise refusal(stream.label, f"{size} in {stream.scans:,} scans")
-    if pixels > MAX_RUN_LENGTH_PIXELS and any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ())):
-        raise refusal(
-            stream.label, f"{size}, run-length encoded, of which at most {MAX_RUN_LENGTH_PIXELS:,} are opened"
-        )
+    if pixels > MAX_PYTHON_PIXELS and any(tile[0] in PYTHON_DECODERS for tile in getattr(image, "tile", ())):
+        coding = "run-length encoded" if image.format == "BMP" else "not in bytes of 0 to 255"
+        raise refusal(stream.label, f"{size}, {coding}, of which at most {MAX_PYTHON_PIXELS:,} are opened")
     decoder_bytes = DECODER_BYTES.get(image.format or "")
     result = 0 if image.mode == "RGB" else 4 * pixels
     decoded = decoder_bytes(image, stream) * full_pixels / pixels if decoder_bytes and pixels else 0
@@ -233,7 +234,7 @@ def _check_jpeg(stream: BudgetedReader) -> None:
         elif marker == INDEX and body.startswith(b"MPF\0"):
             index = body[4:]
         if marker in FRAMES and len(body) > 5:
-            components, is_progressive = body[5], marker in PROGRESSIVE
+            stream.bits, components, is_progressive = body[0], body[5], marker in PROGRESSIVE
         if marker == SCAN:
             stream.scan_start = start
         if marker == SCAN and (is_progressive or body[:1] != bytes([components])):

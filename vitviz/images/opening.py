@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
 from vitviz.errors.arguments import named_arguments, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
-from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.colours import COLOR_PROFILES, MAX_PROFILE_BYTES, ColorProfile
 from vitviz.images.decoding import allow_reduction, decode, heif_formats, open_undecoded
-from vitviz.images.kinds import EXPECTED, HEIC, RAW, START_BYTES, is_raw, kind_of
-from vitviz.images.levels import Encoding, to_rgb
+from vitviz.images.kinds import EXPECTED, HEIC, START_BYTES, TIFF, kind_of, rare_tiff, tiff_problem
+from vitviz.images.levels import ARRAY_INSTEAD, Encoding, to_rgb
 from vitviz.images.limits import (
     MAX_PIXELS,
     PIXEL_BYTES,
@@ -85,8 +85,8 @@ def open_image(
     Args:
         source: a path, the bytes of a file, an open file, a PIL image, an array ``"height width"`` or ``"height width
             channel"`` with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1], or a tensor ``"channel
-            height width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF, BMP and AVIF files, and HEIC with
-            the extra ``heif``.
+            height width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF, BMP, PPM and AVIF files, and HEIC
+            with the extra ``heif``.
         name: of the image in error messages; None to take it from the source.
         value_range: the values of black and white in an array, a tensor, or a greyscale or RGB picture; required for
             floating-point tensors. By default those of uint8, of 16 bits, or 0 and 1 of floating point.
@@ -162,7 +162,7 @@ class UnopenedImage:
 
 
 class _Silenced:
-    """Context that turns off Pillow's warnings while any thread is inside.
+    """Context that turns off Pillow's warnings, and takes larger profiles of PNG files, while any thread is inside.
 
     ``warnings.catch_warnings`` alone restores the wrong filters when two threads overlap.
     """
@@ -177,6 +177,8 @@ class _Silenced:
                 self._filters = warnings.catch_warnings()
                 self._filters.__enter__()
                 warnings.filterwarnings("ignore", module=r"PIL\.")
+                self._text_bytes = PngImagePlugin.MAX_TEXT_CHUNK
+                PngImagePlugin.MAX_TEXT_CHUNK = max(self._text_bytes, MAX_PROFILE_BYTES)
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
@@ -184,6 +186,7 @@ class _Silenced:
             self._users -= 1
             if not self._users:
                 self._filters.__exit__(None, None, None)
+                PngImagePlugin.MAX_TEXT_CHUNK = self._text_bytes
 
 
 _SILENCED = _Silenced()
@@ -232,8 +235,8 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
     """The image in a file after its header is checked, and its full size; its pixels are not decoded yet."""
     try:
         check_header(stream)
-        if is_raw(stream, name):
-            raise ImageError(f"{name}: {RAW}; {EXPECTED}")
+        if problem := tiff_problem(stream, name):
+            raise ImageError(f"{name}: {problem}; {EXPECTED}")
         stream.seek(0)
         image = open_undecoded(stream)
         full_size = image.size
@@ -250,6 +253,10 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
         if kind == HEIC:
             way = "damaged, or of a rare kind" if heif_formats() else "which needs pip install 'vitviz[heif]'"
             raise ImageError(f"{name}: {kind}, {way}; {EXPECTED}, so convert it or export it as JPEG") from None
+        if stream.bits > 8:
+            kind = f"a JPEG file of {stream.bits} bits a colour, which Pillow does not read: save it with 8"
+        if kind == TIFF and (rare := rare_tiff(stream)):
+            raise ImageError(f"{name}: {rare}; {ARRAY_INSTEAD}") from None
         raise ImageError(f"{name}: {kind}; {EXPECTED}") from None
     except Image.DecompressionBombError as error:
         digits = re.search(r"\d+", str(error))
@@ -257,6 +264,9 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
         raise ImageError(f"{name}: {count} pixels; at most {MAX_PIXELS:,} are opened") from None
     # Pillow's decoders raise a dozen kinds of error for damaged data.
     except Exception as error:
+        if "MAX_TEXT" in str(error):
+            problem = "its texts or its profile are longer than Pillow unpacks"
+            raise ImageError(f"{name}: {problem}; expected a file saved without such metadata") from None
         raise ImageError(f"{name}: the image is damaged or cut short ({_reason(error)}); {EXPECTED}") from error
 
 

@@ -140,7 +140,7 @@ class Api:
         """Run a model on a picture, once. The answer has the id of the analysis for /maps and /overlay.
 
         Args:
-            image: an uploaded picture: JPEG, PNG, WebP, GIF, TIFF or BMP
+            image: an uploaded picture: JPEG, PNG, WebP, GIF, TIFF, BMP or PPM
             model: a name from /models that is on this server; null for the model with which the page opens
             fit: crop, squash or native: how the picture becomes the model's input; null for the trained one
             resolution: shorter side of the input in pixels, a multiple of the patch; null for the trained one
