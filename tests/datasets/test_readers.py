@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 
 from vitviz import DataError, open_image
 from vitviz.datasets import Item, read_items
+from vitviz.images.kinds import described, picture_files
 
 NAMES = ("a.png", "b b.png", "inside/c.png", "é.png")
 
@@ -92,6 +94,30 @@ def test_the_content_of_a_file_decides_and_other_files_are_counted(photos: Path,
         assert {"a.png", "no ending"} < set(sources)
         assert open_image(sources["no ending"]).size == (8, 5)
         assert (items.left_out_count, len(items.left_out_names)) == (2, 2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no pipes in folders")
+def test_links_to_nothing_and_pipes_are_counted_and_called_so(photos: Path) -> None:
+    (photos / "gone.jpg").symlink_to("nowhere.jpg")
+    os.mkfifo(photos / "pipe.jpg")
+    items = read_items(str(photos))
+    assert [item.key for item in items] == sorted(NAMES)
+    assert (items.left_out_count, items.left_out_names[0]) == (4, "gone.jpg (a link to nothing)")
+    others = picture_files(photos.glob("*.jpg"), photos)[1]
+    assert [described(path, path.name) for path in others] == [
+        "gone.jpg (a link to nothing)",
+        "pipe.jpg (a pipe, a socket or a device)",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8")
+@pytest.mark.parametrize("source", [of_folder, of_pattern, of_tar])
+def test_a_name_that_is_not_utf8_is_a_row_of_utf8(photos: Path, source: Callable[[Path], str]) -> None:
+    (photos / "a.png").rename(photos / os.fsdecode(b"caf\xe9.png"))
+    for item in read_items(source(photos)):
+        item.key.encode()
+        assert open_image(item.source).height == 5
+    assert any(item.key.endswith("caf%E9.png") for item in read_items(source(photos)))
 
 
 def test_names_that_lead_out_of_an_archive_are_only_names(photos: Path, tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_an_analysis_is_that_of_the_library(found: dict[str, Any], example: Anal
     with Image.open(EXAMPLE) as picture:
         width, height = picture.size
     assert (found["image"], found["box"]) == ([width, height], [0, 0, width, height])
+    assert found["assumptions"] == list(example.prepared.assumptions)
     prefix = ["cls", "register 1", "register 2", "register 3", "register 4"]
     assert (found["grid"], found["prefix"], found["layers"], found["heads"]) == ([14, 14], prefix, 8, 6)
     expected = example.predictions(5)

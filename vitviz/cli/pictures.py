@@ -16,7 +16,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.cli.output import STANDARD, note, print_error, print_json, spelled
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
-from vitviz.images.kinds import FILE_SUFFIXES, MAX_NAMES, left_out, picture_files
+from vitviz.images.kinds import FILE_SUFFIXES, MAX_NAMES, described, left_out, picture_files
 from vitviz.weights import Model
 
 STDIN = "stdin"
@@ -95,7 +95,7 @@ def find_picture(path: str) -> Picture:
 
 def _pictures_in(folder: Path) -> list[Path]:
     pictures, others = picture_files(folder.rglob("*"), folder)
-    names = [str(other.relative_to(folder)) for other in others[:MAX_NAMES]]
+    names = [described(other, str(other.relative_to(folder))) for other in others[:MAX_NAMES]]
     if not pictures:
         found = left_out(len(others), names) or "no file"
         raise DataError(f"{folder}: no picture in it: {found}; expected files such as .jpg or .png, at any depth")

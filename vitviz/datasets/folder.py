@@ -50,7 +50,7 @@ class RequestFolder:
                     f"{self.path}: a folder with other files; expected an empty or new one, or that of a {self.kind}"
                 )
             with atomic_write(file) as stream:
-                stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode())
+                stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode(errors="backslashreplace"))
             return
         try:
             old = json.loads(file.read_text(encoding="utf-8"))

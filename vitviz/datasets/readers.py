@@ -6,7 +6,7 @@ import glob
 import io
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 
 from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.errors.kinds import DataError
-from vitviz.errors.messages import choices
-from vitviz.images.kinds import MAX_NAMES, START_BYTES, is_hidden, is_picture, picture_files
+from vitviz.errors.messages import choices, utf8
+from vitviz.images.kinds import MAX_NAMES, START_BYTES, described, is_hidden, is_picture, picture_files
 from vitviz.images.sources import COLUMN
 
 # Larger members of an archive are not read.
@@ -85,7 +85,8 @@ class Items:
         self.left_out_count, self.left_out_names = 0, list[str]()
         for item in self.reader.items(self.source, self.column):
             if isinstance(item, Item):
-                yield item
+                # Tables hold UTF-8, and names of files need not be.
+                yield replace(item, key=utf8(item.key))
             else:
                 self.left_out_count += 1
                 self.left_out_names += [item][: MAX_NAMES - len(self.left_out_names)]
@@ -124,7 +125,7 @@ def reader_of(source: str) -> Reader:
 def _folder_items(source: str, column: str) -> Iterator[Item | str]:
     root = Path(source)
     pictures, others = picture_files(root.rglob("*"), root)
-    yield from (path.relative_to(root).as_posix() for path in others)
+    yield from (described(path, path.relative_to(root).as_posix()) for path in others)
     yield from (Item(path.relative_to(root).as_posix(), path) for path in pictures)
 
 
@@ -132,7 +133,7 @@ def _pattern_items(source: str, column: str) -> Iterator[Item | str]:
     for name in sorted(glob.glob(source, recursive=True)):
         path = Path(name)
         pictures, others = picture_files([path], path.parent)
-        yield from (other.as_posix() for other in others)
+        yield from (described(other, other.as_posix()) for other in others)
         yield from (Item(picture.as_posix(), picture) for picture in pictures)
 
 

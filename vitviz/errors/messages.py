@@ -97,6 +97,11 @@ _NAME_REPR.maxstring = 1000
 _JOINERS = "\u200c\u200d"
 
 
+def utf8(text: str) -> str:
+    """A text that UTF-8 can hold: the bytes of a file's name that are not UTF-8 are written as in URLs, as %E9."""
+    return re.sub(r"[\ud800-\udfff]", lambda byte: f"%{ord(byte[0]) & 0xFF:02X}", text)
+
+
 def legible(name: str) -> str:
     """A file's name as a message shows it: one line of bounded length.
 

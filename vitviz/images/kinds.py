@@ -126,14 +126,21 @@ def is_picture(name: str, start: bytes) -> bool:
 
 
 def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[Path]]:
-    """The pictures among the files in a folder, sorted, and the other files; hidden ones are in neither."""
+    """The pictures among the files in a folder, sorted, and the others, such as pipes; hidden ones are in neither."""
     pictures: list[Path] = []
     others: list[Path] = []
     for path in sorted(paths):
-        if not is_hidden(path.relative_to(root)) and path.is_file():
-            start = b"" if path.suffix.lower() in FILE_SUFFIXES else start_of(path)
-            (pictures if is_picture(path.name, start) else others).append(path)
+        if is_hidden(path.relative_to(root)) or path.is_dir():
+            continue
+        start = b"" if path.suffix.lower() in FILE_SUFFIXES or not path.is_file() else start_of(path)
+        (pictures if path.is_file() and is_picture(path.name, start) else others).append(path)
     return pictures, others
+
+
+def described(path: Path, name: str) -> str:
+    """The name of a file that is left out, and what it is if it is no plain file."""
+    kind = "" if path.is_file() else " (a link to nothing)" if path.is_symlink() else " (a pipe, a socket or a device)"
+    return name + kind
 
 
 def left_out(count: int, names: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
 from vitviz.images.colours import ColorProfile
-from vitviz.images.kinds import MAX_NAMES, left_out, picture_files
+from vitviz.images.kinds import MAX_NAMES, described, left_out, picture_files
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mix_batch, views
@@ -131,7 +131,7 @@ def read_image_folder(
 def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
     """The pictures among files in a folder; prints how many other files there are."""
     pictures, others = picture_files(paths, folder)
-    sentence = left_out(len(others), [path.name for path in others[:MAX_NAMES]])
+    sentence = left_out(len(others), [described(path, path.name) for path in others[:MAX_NAMES]])
     if sentence:
         tqdm.write(f"{folder}: {sentence}")
     return pictures

@@ -145,6 +145,7 @@ class AnalysisRecord(Record):
         layers: number of layers
         heads: number of heads in each layer
         predictions: the most probable classes, best first; empty without a classifier, and for a regression
+        assumptions: what opening the picture assumed, a sentence each
     """
 
     id: str
@@ -156,6 +157,7 @@ class AnalysisRecord(Record):
     layers: int
     heads: int
     predictions: list[PredictionRecord]
+    assumptions: list[str]
 
 
 class MapRecord(Record):
@@ -291,6 +293,7 @@ def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> Anal
             PredictionRecord(label=labels[index], index=index, probability=probability)
             for index, probability in best_classes(analysis)
         ],
+        assumptions=list(analysis.prepared.assumptions),
     )
 
 

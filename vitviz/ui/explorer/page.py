@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
+from vitviz.errors.messages import utf8
 from vitviz.images.preprocessing import Fit
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.explorer.page_source import script, template
@@ -43,6 +44,8 @@ def whole_page(
         MethodError: the link is not legal for the analysis.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
+    # A page is UTF-8, and names of files need not be.
+    title, source, name = utf8(title), utf8(source), utf8(name)
     address = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     own_fit = analysis.model.preprocessing.fit
     opened = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
