@@ -70,7 +70,8 @@ oldest:
 	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,heif,hub,test-library,text,train,verify,video]'
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile' \
-	  --ignore=tests/ui --ignore=tests/project $(ARGS)
+	  --ignore=tests/ui --ignore=tests/project \
+	  $(addprefix --ignore=,$(shell grep -rlE '^from (playwright|vitviz\.ui( |\.(handlers|models)))' --include='test_*.py' tests)) $(ARGS)
 
 newest:
 	$(UV_INSTALL) --editable '.[mcp,test]'

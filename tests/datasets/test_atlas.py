@@ -9,20 +9,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser
 from scipy import special, stats
 
 from vitviz import ConfigError, DataError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
 from vitviz.datasets.atlas import MAX_CLASSES, _share_bounds
 from vitviz.datasets.atlas_page import write_atlas
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 

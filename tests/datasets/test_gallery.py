@@ -8,18 +8,20 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser
 
 import vitviz
 from vitviz import ConfigError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_items, run_batch
 from vitviz.datasets.gallery import GALLERY_PROBES, write_gallery
 from vitviz.evaluation.probes import probe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 

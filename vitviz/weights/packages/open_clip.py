@@ -132,7 +132,7 @@ def _load(folder: Path, ignore: Sequence[str]) -> OpenClipModel:
 
 PACKAGE = Package(
     "open_clip",
-    "open_clip_torch>=3.3,<4",
+    "open_clip_torch>=3.3",
     _find_mention,
     _open,
     "open_clip",

@@ -163,7 +163,7 @@ def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
 
 PACKAGE = Package(
     "timm",
-    "timm>=1.0.31,<1.1",
+    "timm>=1.0.17",
     _find_mention,
     _open,
     "timm",

@@ -156,9 +156,16 @@ def _has_projection(module: Any) -> bool:
 
 def tensors_as_saved(model: Any) -> dict[str, torch.Tensor]:
     """A model's tensors by the names in files of transformers, which may differ from those in memory."""
-    from transformers.core_model_loading import revert_weight_conversion
+    return _by_saved_names(model, dict(model.state_dict()))
 
-    return dict(revert_weight_conversion(model, dict(model.state_dict())))
+
+def _by_saved_names(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ModuleNotFoundError:
+        # transformers 4 has no such module: its networks of pictures have the same names in memory.
+        return tensors
+    return dict(revert_weight_conversion(model, dict(tensors)))
 
 
 def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str]:
@@ -179,8 +186,6 @@ def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str
     if _find_mention(sidecars) is None:
         return {}
     import_package(PACKAGE, f"{name}: telling the names of its modules in memory", PACKAGE.extra)
-    from transformers.core_model_loading import revert_weight_conversion
-
     check_numbers(sidecars.config, name, PACKAGE.files[0])
     with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
         folder = Path(parent)
@@ -189,7 +194,7 @@ def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str
             with BuildingAllowance(name, default_bytes(file_bytes)):
                 model: Any = _build(folder)
             tensors = dict(model.state_dict())
-            places = {id(tensor): key for key, tensor in revert_weight_conversion(model, dict(tensors)).items()}
+            places = {id(tensor): key for key, tensor in _by_saved_names(model, tensors).items()}
     return {key: places[id(tensor)] for key, tensor in tensors.items() if id(tensor) in places}
 
 
@@ -232,7 +237,7 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
     """
     cls = _model_class(folder)
     # A folder's `auto_map`, which names code of its own, is never read: the class is one of transformers.
-    options = {"local_files_only": True, "weights_only": True, "dtype": torch.float32}
+    options = {"local_files_only": True, "weights_only": True, _dtype_argument(): torch.float32}
     options |= {} if attention is None else {"attn_implementation": attention}
     options |= {} if ignore is None else {"use_safetensors": True}
     model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
@@ -253,6 +258,13 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
     if getattr(model.config, "mask_ratio", None):
         model.config.mask_ratio = 0.0
     return model.eval().requires_grad_(False)
+
+
+def _dtype_argument() -> str:
+    """The name of the argument of ``from_pretrained``, which the releases of transformers 4 do not all have."""
+    import transformers
+
+    return "torch_dtype" if transformers.__version__.startswith("4.") else "dtype"
 
 
 def _model_class(folder: Path) -> Any:
@@ -278,11 +290,10 @@ def _find_model_class(name: str, model_type: Any) -> Any:
     """A class of transformers by its name, exported or not; None if it does not exist."""
     import transformers
 
-    config = transformers.CONFIG_MAPPING.get(model_type)
-    if hasattr(transformers, name) or config is None:
+    if hasattr(transformers, name) or model_type not in transformers.CONFIG_MAPPING:
         return getattr(transformers, name, None)
     # This module belongs to transformers; nothing that a folder names is imported.
-    module = config.__module__.replace(".configuration_", ".modeling_")
+    module = transformers.CONFIG_MAPPING[model_type].__module__.replace(".configuration_", ".modeling_")
     return getattr(importlib.import_module(module), name, None)
 
 
@@ -348,7 +359,7 @@ def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
 
 PACKAGE = Package(
     "transformers",
-    "transformers>=5.17,<6",
+    "transformers>=4.50",
     _find_mention,
     _open,
     "transformers",
