@@ -80,7 +80,7 @@ BARS: tuple[Bar, ...] = (
     *_times("interaction", interaction.CACHED_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
     *_times("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
     *_times("batch", batch.VITVIZ, {B_16.title: 1.15}),
-    Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.3),
+    Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.15),
     *_times("folder", folder.MEAN, {TI_16.title: 1.25, B_16.title: 1.15}),
     *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.BENCHMARK.cases),
 )

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,7 +73,8 @@ class Kept:
         }
         infos = {key: part.info for key, part in parts.items()}
         held = replace(self.opened, groups={"": infos}, _tensors={"": parts})
-        with patch("vitviz.weights.read.open_weights", return_value=held):
+        # A function of the same name hides the module from a patch by name in Python 3.10.
+        with patch.object(import_module("vitviz.weights.read"), "open_weights", return_value=held):
             return read_checkpoint(self.path, **self.overrides)
 
     def without(self, *keys: str) -> dict[str, torch.Tensor]:

@@ -83,7 +83,7 @@ def test_the_workflows_call_the_two_commands_of_the_readme_on_both_systems() -> 
     systems = jobs["commands"]["strategy"]["matrix"]["os"]
     assert [name.split("-")[0] for name in systems] == ["ubuntu", "macos"]
     lines = " ".join(step.get("run", "") for step in steps("test.yml"))
-    assert "make app" in lines and "make test" in lines and "make docs" in lines
+    assert all(f"make {target}" in lines for target in ("app", "test", "oldest", "newest", "docs"))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)

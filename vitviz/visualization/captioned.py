@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageShow
+from PIL import Image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,6 +178,9 @@ def save_vectors(figure: Figure, file: IO[bytes], kind: str) -> None:
 
 def show_png(content: bytes) -> None:
     """Show a picture below the cell of a notebook, or else in the system's viewer of pictures."""
+    # It imports IPython where that is installed, which takes a third of the time of torch.
+    from PIL import ImageShow
+
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if hasattr(shell, "kernel"):
         shell.display_pub.publish({"image/png": base64.b64encode(content).decode()})
