@@ -219,8 +219,9 @@ def test_a_map_is_an_array() -> None:
     # A change of the array does not change the map.
     heatmap.numpy()[:] = 0
     assert torch.equal(heatmap.values, values)
-    with pytest.raises(ValueError, match="without a copy"):
-        np.array(heatmap, copy=False)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # before, copy=False asked for no more than np.asarray
+        with pytest.raises(ValueError, match="without a copy"):
+            np.array(heatmap, copy=False)
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.webp", "map.bmp"])

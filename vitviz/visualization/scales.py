@@ -136,7 +136,9 @@ def place_by_logarithm(values: np.ndarray, low: float, high: float, reference: n
     """Positions in equal steps of the logarithm, clipped to the ends."""
     if not 0 < low < high:
         return place_linearly_clipped(values, low, high, reference)
-    return np.log(values.clip(low, high) / low) / math.log(high / low)
+    # The logarithm of the upper end by the same function, whose last digit may differ from that of math.log.
+    logarithms = np.log(np.append(values.clip(low, high), high) / low)
+    return logarithms[:-1].reshape(values.shape) / logarithms[-1]
 
 
 def place_by_rank(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
