@@ -69,7 +69,7 @@ UV_INSTALL = rm -rf build/$@ && $(PYTHON) -m venv build/$@ && build/$@/bin/pytho
 oldest:
 	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,heif,hub,test-library,text,train,verify,video]'
 	build/$@/bin/uv pip list --python build/$@/bin/python
-	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile' \
+	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile and not parity' \
 	  --ignore=tests/ui --ignore=tests/project \
 	  $(addprefix --ignore=,$(shell grep -rlE '^from (playwright|vitviz\.ui( |\.(handlers|models)))' --include='test_*.py' tests)) $(ARGS)
 

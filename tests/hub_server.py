@@ -18,14 +18,23 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from http.server import ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.hub_answers import Commit, Fault, Handler, Request, State, git_hash
 
 PROXIES = tuple(name for kind in ("http", "https", "all") for name in (f"{kind}_proxy", f"{kind}_proxy".upper()))
+
+
+def close_session() -> None:
+    """Forget the connections of huggingface_hub, whose releases before 1.0 call this otherwise."""
+    http: Any = import_module("huggingface_hub.utils._http")
+
+    (http.close_session if hasattr(http, "close_session") else http.reset_sessions)()
 
 
 class HubServer:
@@ -131,10 +140,9 @@ class HubServer:
 
     def use(self, patch: pytest.MonkeyPatch, home: Path, **more: object) -> None:
         """Point huggingface_hub in this process at the server and a cache in ``home``; ``more`` are other constants."""
-        import huggingface_hub
         from huggingface_hub import constants
 
-        huggingface_hub.close_session()
+        close_session()
         values: dict[str, object] = {
             "ENDPOINT": self.url,
             "HUGGINGFACE_CO_URL_TEMPLATE": self.url + "/{repo_id}/resolve/{revision}/{filename}",

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 from tests.support.commands import TIMM, Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
@@ -60,7 +59,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
         entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
         monkeypatch.setitem(ZOO, "small-one", entry)
         yield server
-    huggingface_hub.close_session()
+    close_session()
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from PIL import Image
@@ -30,7 +29,7 @@ from tests.driver import (
     settle,
     upload,
 )
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 from tests.parity.timm_cases import TOLD
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
@@ -90,7 +89,7 @@ def address(server: HubServer, bundled: Model, tmp_path_factory: pytest.TempPath
         patch.setattr(service, "shared_worker", lambda: worker)
         with small_app(bundled) as app:
             yield app.address
-        huggingface_hub.close_session()
+        close_session()
         worker.close()
 
 

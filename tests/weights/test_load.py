@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
 
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 from tests.support.checkpoints import State, timm_state
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
 from vitviz.weights import ZOO, DownloadProgress, NamedModel, read
@@ -51,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
         entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
         monkeypatch.setitem(ZOO, NAME, entry)
         yield server
-    huggingface_hub.close_session()
+    close_session()
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import constants
 
 import vitviz
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 from tests.parity.case import randomised
 from tests.reference_packages import open_clip
 from tests.towers import make_transformers, write_tokenizer
@@ -74,7 +73,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
     with HubServer() as server:
         server.use(monkeypatch, tmp_path / "home")
         yield server
-        huggingface_hub.close_session()
+        close_session()
 
 
 def publish(server: HubServer, folder: Path, *left_out: str) -> None:
@@ -110,7 +109,7 @@ def no_connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise OSError
 
     # Over one that is open already, nobody has to connect.
-    huggingface_hub.close_session()
+    close_session()
     with monkeypatch.context() as patch:
         patch.setattr(socket.socket, "connect", connect)
         yield

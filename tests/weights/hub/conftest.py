@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
 from tests.downloads import CONFIG, CONTENT, NAME, WEIGHTS
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def home(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A cache of its own, and no long waits."""
     server.use(monkeypatch, tmp_path / "home")
     yield tmp_path / "home"
-    huggingface_hub.close_session()
+    close_session()
 
 
 @pytest.fixture

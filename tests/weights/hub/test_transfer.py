@@ -29,7 +29,7 @@ from tests.downloads import (
     expect_refusal,
     ranges,
 )
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, close_session
 from tests.support.hub_answers import git_hash
 from vitviz.weights.hub import client
 from vitviz.weights.hub import download as hub_download
@@ -50,7 +50,7 @@ def home(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A cache of its own, no long waits, and many chunks in a small file."""
     server.use(monkeypatch, tmp_path / "home", DOWNLOAD_CHUNK_SIZE=50_000)
     yield tmp_path / "home"
-    huggingface_hub.close_session()
+    close_session()
 
 
 @pytest.fixture

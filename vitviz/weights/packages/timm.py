@@ -163,7 +163,7 @@ def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
 
 PACKAGE = Package(
     "timm",
-    "timm>=1.0.17",
+    "timm>=1.0.31",
     _find_mention,
     _open,
     "timm",

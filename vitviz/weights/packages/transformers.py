@@ -359,7 +359,7 @@ def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
 
 PACKAGE = Package(
     "transformers",
-    "transformers>=4.50",
+    "transformers>=5.17",
     _find_mention,
     _open,
     "transformers",
