@@ -78,7 +78,7 @@ async def _pages(visitor: Visitor) -> None:
 
 
 async def _files(visitor: Visitor, name: str, count: int) -> None:
-    requests = (visitor.ask("file", uid=visitor.facts["uid"], name=name) for _ in range(count))
+    requests = (visitor.file(name) for _ in range(count))
     await asyncio.gather(*requests, return_exceptions=True)
 
 
@@ -128,7 +128,7 @@ async def _many_sessions(visitor: Visitor) -> None:
     """Sessions without a page, which could evict those of other visitors."""
     for _ in range(60):
         visitor.traffic.count()
-        body = {"data": [], "fn_index": visitor.event, "session_hash": secrets.token_hex(8)}
+        body = {"data": [], "fn_index": 0, "session_hash": secrets.token_hex(8)}
         await visitor.client.post(f"{API}/queue/join", json=body)
 
 

@@ -74,7 +74,7 @@ async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: Non
     tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     rests = random.Random(plan.seed)
     prepare()
-    async with _running_app(tally, plan.sessions) as (address, process):
+    async with _running_app(tally) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
         stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
@@ -230,19 +230,17 @@ async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> No
 async def _explorer_file(visitor: Visitor, name: str, tally: Tally) -> bytes:
     """A file of the explorer; like the page, it analyses once more if the analysis was evicted."""
     for _ in range(2):
-        answer = await visitor.ask("file", uid=visitor.facts["uid"], name=name)
-        if "path" in answer:
-            return await visitor.fetch(answer["path"])
-        if "refused" in answer:
-            break
+        content = await visitor.file(name)
+        if content is not None:
+            return content
         tally.expired_count += 1
         await visitor.analyze()
-    raise VisitError(f"{name}: {answer}")
+    raise VisitError(f"{name}: its analysis expired twice")
 
 
 @asynccontextmanager
-async def _running_app(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
-    """Run the app for this many pages; yields its address and process ID, and appends its output to the tally's log."""
+async def _running_app(tally: Tally) -> AsyncIterator[tuple[str, int]]:
+    """Run the app; yields its address and process ID, and appends its output to the tally's log."""
     with TemporaryDirectory() as folder:
         environment = {
             **os.environ,
@@ -251,7 +249,6 @@ async def _running_app(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int
             "HF_HUB_OFFLINE": "1",
             "VITVIZ_CACHE_BYTES": CACHE,
             "VITVIZ_MEMORY_BYTES": str(BUDGET_BYTES),
-            "VITVIZ_PAGES": str(pages),
         }
         # Another app may use the port of this variable.
         environment.pop("GRADIO_SERVER_PORT", None)

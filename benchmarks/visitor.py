@@ -1,9 +1,9 @@
-"""A visitor of the app without a browser, who speaks the protocol of the page: one event and a few functions."""
+"""A visitor of the app without a browser, who sends the requests of the page."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 import secrets
 import time
 from collections import defaultdict
@@ -15,9 +15,8 @@ from typing import Any
 import httpx
 
 API = "/gradio_api"
-# The longest silence of the server between two messages; it sends a heartbeat every 15 seconds.
+# The longest silence of the server, which sends a line every 15 seconds.
 SILENCE_SECONDS = 60.0
-EXPLORER = "vv-explorer"
 
 
 class VisitError(Exception):
@@ -68,7 +67,7 @@ class Traffic:
 
 
 class Visitor:
-    """One open page: its session, and what it shows. Open one with :meth:`visiting`.
+    """One open page, and what it shows. Open one with :meth:`visiting`.
 
     Attributes:
         state: of the page.
@@ -77,20 +76,13 @@ class Visitor:
         seconds: from request to answer, by the kind of request.
     """
 
-    def __init__(self, traffic: Traffic, client: httpx.AsyncClient, config: dict[str, Any]) -> None:
+    def __init__(self, traffic: Traffic, client: httpx.AsyncClient, start: dict[str, Any]) -> None:
         self.traffic, self.client = traffic, client
-        self.session, self.page, self.number = secrets.token_hex(8), secrets.token_urlsafe(16), 0
-        self.explorer = _explorer(config)
-        target = [self.explorer["id"], "run"]
-        self.event = next(each["id"] for each in config["dependencies"] if target in each["targets"])
-        first = self.explorer["props"]["value"]
-        self.state: dict[str, Any] = first["state"]
-        self.facts: dict[str, Any] = first["views"][0]
-        self.models: dict[str, Any] = first["models"]
+        self.page, self.number = secrets.token_urlsafe(16), 0
+        self.state: dict[str, Any] = start["state"]
+        self.facts: dict[str, Any] = start["views"][0]
+        self.models: dict[str, Any] = start["models"]
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)
-        self._answers: defaultdict[str, asyncio.Future[dict[str, Any]]] = defaultdict(asyncio.Future)
-        self._pending, self._waiting = 0, asyncio.Event()
-        self._broken: Exception | None = None
 
     @classmethod
     @asynccontextmanager
@@ -110,19 +102,13 @@ class Visitor:
         ) as client:
             traffic.count()
             page = await client.get("/")
-            traffic.count()
-            config = await client.get("/config")
-            for answer in (page, config):
-                _raise_error(answer)
-            visitor = cls(traffic, client, config.json())
-            tasks = [asyncio.create_task(each()) for each in (visitor._stay, visitor._listen)]
+            _raise_error(page)
+            visitor = cls(traffic, client, start_of(page.text))
             try:
                 yield visitor
             finally:
-                for task in tasks:
-                    task.cancel()
-                    with suppress(asyncio.CancelledError, VisitError, LimitReachedError, httpx.HTTPError):
-                        await task
+                with suppress(LimitReachedError, httpx.HTTPError, VisitError):
+                    await visitor.post("end", {"page": visitor.page})
 
     async def analyze(self, *, upload: Any = None, own: Any = None, **view: Any) -> dict[str, Any]:
         """Analyse another picture, model or input, and show it.
@@ -148,120 +134,50 @@ class Visitor:
             VisitError: it failed, was stopped, or its analysis has expired.
         """
         self.number += 1
-        body = {
-            "data": [],
-            "event_data": {"page": self.page, "number": self.number, "kind": kind, **request},
-            "fn_index": self.event,
-            "trigger_id": self.explorer["id"],
-            "session_hash": self.session,
-        }
         started = time.monotonic()
-        reply: dict[str, Any] = (await self._queued(body))["data"][0]
+        answer = await self.post("run", {"page": self.page, "number": self.number, "kind": kind, **request})
         self.seconds[kind].append(time.monotonic() - started)
+        reply: dict[str, Any] = json.loads(answer.text.splitlines()[-1])["reply"]
         for name in ("failed", "stopped", "expired"):
             if name in reply:
                 raise VisitError(f"{kind}: {name} {reply[name]}")
         return reply
 
-    async def ask(self, function: str, **request: Any) -> dict[str, Any]:
-        """The answer of one of the component's server functions."""
-        body = {"data": request, "component_id": self.explorer["id"], "fn_name": function, "session_hash": self.session}
-        answer: dict[str, Any] = (await self._post("component_server", body)).json()
-        return answer
-
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
         """Upload a file; returns its description for a request."""
         self.traffic.count()
-        answer = await self.client.post(f"{API}/upload", files={"files": (name, content)})
+        answer = await self.client.post("/upload", params={"name": name}, content=content)
         _raise_error(answer)
-        return {"path": answer.json()[0], "orig_name": name}
+        return {"path": answer.json()["path"], "orig_name": name}
 
-    async def fetch(self, path: str) -> bytes:
-        """A file of the page."""
+    async def file(self, name: str) -> bytes | None:
+        """A file of the analysis that the page shows; None if the analysis has expired."""
         self.traffic.count()
-        answer = await self.client.get(f"{API}/file={path}")
+        answer = await self.client.get(f"/files/{self.facts['uid']}/{name}")
+        if answer.status_code == httpx.codes.GONE:
+            return None
         _raise_error(answer)
         return answer.content
 
-    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """The answer to a request of the page."""
         self.traffic.count()
-        answer = await self.client.post(f"{API}/{path}", json=body)
+        answer = await self.client.post(f"/{path}", json=body)
         _raise_error(answer)
         return answer
 
-    async def _queued(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._pending += 1
-        try:
-            event = (await self._post("queue/join", body)).json()["event_id"]
-            self._waiting.set()
-            if self._broken is not None:
-                raise self._broken
-            return await self._answers[event]
-        finally:
-            self._pending -= 1
 
-    async def _stay(self) -> None:
-        """Hold the connection that tells the app that the page is open."""
-        self.traffic.count()
-        silence = httpx.Timeout(SILENCE_SECONDS)
-        async with self.client.stream("GET", f"{API}/heartbeat/{self.session}", timeout=silence) as answer:
-            async for _ in answer.aiter_raw():
-                pass
-
-    async def _listen(self) -> None:
-        """Read the answers of the queue from one stream for all events, which the app closes when none is pending."""
-        try:
-            while True:
-                await self._waiting.wait()
-                self._waiting.clear()
-                if self._pending:
-                    await self._take_answers()
-                    # The answer to a request that was sent while the stream closed is in the next stream.
-                    if self._pending:
-                        self._waiting.set()
-        except Exception as error:
-            self._broken = error
-            for answer in self._answers.values():
-                if not answer.done():
-                    answer.set_exception(error)
-
-    async def _take_answers(self) -> None:
-        self.traffic.count()
-        params = {"session_hash": self.session}
-        async with self.client.stream("GET", f"{API}/queue/data", params=params) as answer:
-            async for line in answer.aiter_lines():
-                if not line.startswith("data:"):
-                    continue
-                message = json.loads(line.removeprefix("data:"))
-                if message["msg"] == "close_stream":
-                    return
-                if message["msg"] == "unexpected_error":
-                    raise VisitError(f"the queue says: {message.get('message')}")
-                if message["msg"] == "process_completed":
-                    self._answer(message)
-
-    def _answer(self, message: dict[str, Any]) -> None:
-        answer = self._answers[message["event_id"]]
-        # Nobody waits for this answer any more.
-        if answer.cancelled():
-            return
-        if message["success"]:
-            answer.set_result(message["output"])
-        else:
-            answer.set_exception(VisitError(f"an event failed: {message['output'].get('error')}"))
-
-
-def _explorer(config: dict[str, Any]) -> dict[str, Any]:
-    """The explorer component of the page.
+def start_of(page: str) -> dict[str, Any]:
+    """What a page begins with.
 
     Raises:
-        VisitError: there is none.
+        VisitError: the page has nothing of the kind.
     """
-    components = [component for component in config["components"] if component["props"].get("elem_id") == EXPLORER]
-    if not components:
-        raise VisitError(f"the page has no {EXPLORER!r}")
-    explorer: dict[str, Any] = components[0]
-    return explorer
+    block = re.search(r'<script type="application/json" id="start">([^<]*)</script>', page)
+    if block is None:
+        raise VisitError("the page does not say what it begins with")
+    start: dict[str, Any] = json.loads(block[1])
+    return start
 
 
 def _raise_error(answer: httpx.Response) -> None:

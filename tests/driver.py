@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
@@ -23,15 +24,16 @@ from playwright.sync_api import (
     Page,
     Request,
     TimeoutError,
+    ViewportSize,
     expect,
     sync_playwright,
 )
 
 from tests.browser import find_browser
 from tests.support.example import FILES, ROOT
-from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again, rest
 from vitviz import Analysis, Heatmap
 
+DESKTOP: ViewportSize = {"width": 1400, "height": 1000}
 ARTEFACTS = Path(__file__).parent / "artefacts"
 # The variable that asks for pictures of what tests see: to encode a whole page takes as long as many a test.
 PICTURES = "VITVIZ_PICTURES"
@@ -88,8 +90,6 @@ def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tup
             else:
                 pytest.fail(f"the app printed no address: {output}")
         finally:
-            if match:
-                close_resting(match[0])
             app.terminate()
 
 
@@ -100,14 +100,10 @@ def running_browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         # An empty page keeps its process alive when another page is closed.
-        context = browser.new_context(viewport=DESKTOP)
-        context.add_init_script(MOUNTING)
+        # Playwright evaluates texts, which the page's policy forbids.
+        context = browser.new_context(viewport=DESKTOP, bypass_csp=True)
         context.new_page()
-        try:
-            yield browser
-        finally:
-            # They cannot be closed without it.
-            close_resting()
+        yield browser
 
 
 def new_page(browser: Browser) -> Page:
@@ -143,7 +139,7 @@ UNSETTLED = f"""() => {{
     const {{ panes, runs, store, latest }} = explorer, {{ running }} = runs;
     return JSON.stringify({{
         busy: document.querySelector("#vv-explorer .vx").getAttribute("aria-busy"),
-        running: running && [running.slot, running.number, running.attempts, running.unknownCount, !!running.replaced],
+        running: running && [running.slot, running.number, !!running.replaced],
         wanted: [...runs.queue.keys()], versions: [latest.version, store.version], state: store.state,
         panes: panes.map(({{ key, pendingKey, facts, painter, packs }}) => ({{
             key, pendingKey, uid: facts?.uid, picture: facts?.picture, painter: Boolean(painter),
@@ -166,8 +162,6 @@ def opened_page(
 ) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
 
-    It reuses an idle page of an earlier test, if there is one, and mounts its explorer anew.
-
     Args:
         browser, address: browser or context to open it in (of a browser, its first context), and address of the app.
         link: query string of the address; the map is token attention unless it names another.
@@ -175,28 +169,24 @@ def opened_page(
     """
     url = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
     context = browser if isinstance(browser, BrowserContext) else browser.contexts[0]
-    page = mount_again(context, address, url)
-    is_new = page is None
-    page = page or context.new_page()
-    viewport = page.viewport_size
+    page = context.new_page()
     try:
         with watch_errors(page, address, errors):
-            if is_new:
-                page.goto(url)
+            page.goto(url)
             settle(page)
             yield page
-    except BaseException:
-        page.close()
-        raise
-    if page.evaluate(f"() => {EXPLORER}?.settled() ?? false"):
-        rest(page, address, viewport)
-    else:
+    finally:
         page.close()
 
 
 def open_link(page: Page, link: str) -> None:
-    """Open a link of the app as a new page does, without Gradio, which is there already."""
-    page.evaluate("(link) => window.mountAgain(link)", link)
+    """Open a link of the app in the place of the page."""
+    page.goto(urljoin(page.url, link))
+
+
+def is_unexpected(message: ConsoleMessage) -> bool:
+    """Whether a message is an error, and not about a request that was refused, has expired, or that a test cuts off."""
+    return message.type == "error" and not re.search(r"Failed to load resource: .*(40\d|410|ERR_FAILED)", message.text)
 
 
 @contextmanager
@@ -205,7 +195,7 @@ def watch_errors(page: Page, address: str, errors: list[str] | None = None) -> I
     failures: list[str] = [] if errors is None else errors
 
     def on_console(message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if is_unexpected(message):
             failures.append(message.text)
 
     def on_request(request: Request) -> None:
@@ -224,8 +214,6 @@ def watch_errors(page: Page, address: str, errors: list[str] | None = None) -> I
         page.remove_listener("console", on_console)
         page.remove_listener("pageerror", on_error)
         page.remove_listener("request", on_request)
-    # Gradio shows an error that no handler caught as a toast.
-    failures += page.locator(".toast-body").all_inner_texts()
     assert errors is not None or failures == [], failures
 
 
@@ -343,7 +331,7 @@ def upload(page: Page, file: Any) -> None:
         page: the opened app.
         file: a path, or name, type and content as Playwright takes them.
     """
-    with page.expect_request(lambda request: "/queue/join" in request.url):
+    with page.expect_request(lambda request: request.url.endswith("/run")):
         page.locator(".vx-drop .vx-file").set_input_files(file)
     settle(page)
 

@@ -62,29 +62,24 @@ def open_checkpoint(name: str, content: bytes, **options: Any) -> object:
 
 @cache
 def small_app() -> Any:
-    """A page with an event, an endpoint of each kind and a function of a component."""
+    """An app with an endpoint."""
     import gradio as gr
 
     def endpoint(image: Any, method: str = "rollout") -> Any:
         return image
 
     with gr.Blocks() as blocks:
-        photo, files = gr.Image(type="filepath"), gr.FileExplorer()
-        photo.change(lambda image: image, photo, photo, api_visibility="private")
         gr.api(endpoint, api_name="attend")
-    assert files is not None
     return blocks
 
 
 # A request of a page, whose fields are replaced one by one.
 BODIES: dict[str, dict[str, Any]] = {
     "queue/join": {"session_hash": "a", "fn_index": 0, "data": [None], "trigger_id": 1, "batched": False},
-    "component_server": {"session_hash": "a", "component_id": 2, "fn_name": "ls", "data": []},
     "cancel": {"session_hash": "a", "fn_index": 0, "event_id": "a"},
     "reset": {"event_id": "a"},
     "call/attend": {"data": [None, "rollout"]},
     "call/v2/attend": {"image": None, "method": "rollout"},
-    "run/attend": {"session_hash": "a", "fn_index": 0, "data": [None]},
 }
 
 

@@ -36,7 +36,7 @@ from benchmarks import load, memory_table
 from benchmarks.load import Plan, WrongPictureError
 from benchmarks.load_guests import ROWS_PER_ANALYSIS, Guest, guests, row_of
 from benchmarks.load_tally import Tally, tables
-from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, _explorer
+from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
 from tests.driver import click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
 from tests.support.example import EXAMPLE
@@ -101,7 +101,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
 def test_every_link_of_the_page_leads_somewhere() -> None:
     headings = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^## (.+)$", PAGE, re.M)}
     for link in re.findall(r"\]\(([^)]+)\)", PAGE):
-        assert link[1:] in headings if link.startswith("#") else (ROOT / "docs" / link).exists()
+        assert link[1:] in headings if link.startswith("#") else (ROOT / "docs" / link.partition("#")[0]).exists()
 
 
 # Behind a proxy at a sub-path, with the bundled model.
@@ -278,8 +278,8 @@ def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: lis
 
 
 def test_a_load_test_ends_at_its_limits(served: Served, visitors: list[Guest]) -> None:
-    with pytest.raises(LimitReachedError, match="10 requests"):
-        tally_of(served, visitors[0], traffic=Traffic(served.address, 10, 60))
+    with pytest.raises(LimitReachedError, match="4 requests"):
+        tally_of(served, visitors[0], traffic=Traffic(served.address, 4, 60))
     with pytest.raises(LimitReachedError, match="seconds"):
         tally_of(served, visitors[0], traffic=Traffic(served.address, 500, 0))
 
@@ -288,13 +288,13 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
     async def ask() -> None:
         async with Visitor.visiting(Traffic(served.address, 500, 60)) as visitor:
             with pytest.raises(VisitError, match=r"40[34]"):
-                await visitor.fetch("/etc/passwd")
+                await visitor.file("../../etc/passwd")
             await visitor.analyze(upload={"path": "/etc/passwd"})
 
-    with pytest.raises(VisitError, match="an event failed: File /etc/passwd is not in the cache"):
+    with pytest.raises(VisitError, match="not uploaded here"):
         run_in_thread(ask())
-    with pytest.raises(VisitError, match="the page has no 'vv-explorer'"):
-        _explorer({"components": []})
+    with pytest.raises(VisitError, match="what it begins with"):
+        start_of("<html>")
 
 
 def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) -> None:
@@ -324,11 +324,6 @@ def test_errors_make_a_load_test_fail() -> None:
 
 
 # Files that visitors leave.
-
-
-def test_opening_the_page_copies_neither_models_nor_analyses(served: Served) -> None:
-    props = [prop for part in served.demo.config["components"] for prop in part["props"].items()]
-    assert [name for name, value in props if hasattr(value, "__self__")] == []
 
 
 def test_nothing_of_a_visitor_outlasts_the_cleaning(

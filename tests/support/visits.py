@@ -1,36 +1,87 @@
-"""An open page as the server sees it: it sends requests to ``Runs`` and gets answers."""
+"""An open page as the server sees it: it sends requests and gets answers."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any, TypeVar
 
 from vitviz import Model
-from vitviz.ui.runs import Runs
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.runs import Runs, outcome
 from vitviz.ui.state import PageState, View
 
 Make = Callable[..., Model]
+Result = TypeVar("Result")
 PAGE, OTHER_PAGE = "a" * 22, "b" * 22
 STATE: Any = PageState((View(),)).to_json()
+
+
+@cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of a server, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def on_loop(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine that runs there."""
+    return asyncio.run_coroutine_threadsafe(work, event_loop()).result()
 
 
 class Visit:
     """An open page."""
 
-    def __init__(self, runs: Runs, page: str = PAGE, session: str = "anna") -> None:
-        self.runs, self.page, self.session, self.number = runs, page, session, 0
-        self.answers = runs.answers()
+    def __init__(self, runs: Runs, page: str = PAGE) -> None:
+        self.runs, self.page, self.number = runs, page, 0
+
+    @property
+    def handlers(self) -> Handlers:
+        return self.runs.handlers
 
     def run(self, kind: str, **request: Any) -> dict[str, Any]:
-        """Send the next request of the page, and return the answer."""
-        self.number = number = self.number + 1
-        reply = self.runs.answer({"page": self.page, "number": number, "kind": kind, **request}, self.session)
-        assert (reply["page"], reply["number"], reply["kind"]) == (self.page, number, kind)
-        json.dumps(reply, allow_nan=False)
+        """Send the next request of the page, and return the reply."""
+        self.number += 1
+        reply: dict[str, Any] = self.lines(kind, **request)[-1]["reply"]
         return reply
 
-    def ask(self, function: str, **request: Any) -> dict[str, Any]:
-        answer = self.answers[function](request)
+    def lines(self, kind: str, **request: Any) -> list[dict[str, Any]]:
+        """Everything that the server says of the page's current request."""
+
+        lines = self.send({"page": self.page, "number": self.number, "kind": kind, **request})
+        json.dumps(lines, allow_nan=False)
+        return lines
+
+    def send(self, request: Any) -> list[dict[str, Any]]:
+        """Everything that the server says of a request, which may be any JSON."""
+
+        async def read() -> list[dict[str, Any]]:
+            return [line async for line in self.runs.lines(request)]
+
+        return on_loop(read())
+
+    def end(self, **request: Any) -> None:
+        """End the page's current run, or all of them."""
+
+        async def end() -> None:
+            self.runs.end({"page": self.page, **request})
+
+        on_loop(end())
+
+    def ask(self, name: str, /, **request: Any) -> dict[str, Any]:
+        """What a function that answers at once says; a map as the reply of a run has it."""
+        function = {
+            "map": self.handlers.map_quickly,
+            "describe": self.handlers.describe,
+            "picture": self.handlers.picture,
+        }
+        answer = outcome(name, lambda: function[name](request))  # type: ignore[arg-type]
+        if answer is None or isinstance(answer, bytes):
+            answer = {"slow": True} if answer is None else {"content": base64.b64encode(answer).decode()}
         json.dumps(answer, allow_nan=False)
         return answer

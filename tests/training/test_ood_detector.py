@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
 from vitviz.training.out_of_distribution import SHRINKAGE, detector_of, fit_detector
 from vitviz.ui import build_demo
-from vitviz.ui.explorer.component import Explorer
 from vitviz.weights import load_checkpoint, save_checkpoint
 from vitviz.weights.detector import OODDetector, features_of
 
@@ -217,5 +217,5 @@ def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model)
     for threshold, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
         kept = None if threshold is None else replace(detector, threshold=threshold)
         demo = build_demo(replace(bundled, ood_detector=kept))
-        [value] = [block.value for block in demo.blocks.values() if isinstance(block, Explorer)]
-        assert value["views"][0]["is_out_of_distribution"] is is_unlike
+        handlers: Any = demo.handlers
+        assert handlers.start()["views"][0]["is_out_of_distribution"] is is_unlike

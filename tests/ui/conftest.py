@@ -55,7 +55,7 @@ def visit(service: AnalysisService) -> Visit:
 @pytest.fixture
 def first(visit: Visit) -> dict[str, Any]:
     """What the page shows first."""
-    return visit.runs.handlers.first()
+    return visit.handlers.start()
 
 
 @pytest.fixture

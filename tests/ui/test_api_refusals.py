@@ -223,8 +223,6 @@ def test_an_id_that_was_never_given_opens_nothing(
         ("call/v2/maps", b"{}", 400, "/maps: 'id', 'maps' are missing"),
         ("call/nothing", b'{"data": []}', 404, "endpoint 'nothing': expected 'models', "),
         ("call/v2/nothing", b"{}", 404, "endpoint 'nothing': expected 'models', "),
-        ("run/analyze", b'{"data": [1, 2, 3, 4]}', 404, "expected a POST to /gradio_api/call/analyze"),
-        ("api/models", b'{"data": []}', 404, "expected a POST to /gradio_api/call/models"),
         ("queue/join", b'{"data": [], "fn_index": 9999, "session_hash": "page"}', 422, "fn_index = 9999"),
     ],
 )

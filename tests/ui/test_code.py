@@ -170,7 +170,7 @@ def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: py
     handlers = Handlers(AnalysisService(model))
     words = 'a "cat"\\'
     state = PageState((View(method="relevance", parameters={"target": {"text": words}}),)).to_json()
-    uid = handlers.first()["views"][0]["uid"]
+    uid = handlers.start()["views"][0]["uid"]
     python = described(handlers, state, uid)["python"]
     found = handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)
     shown = map_values(found)[1:]

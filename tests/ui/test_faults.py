@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.visits import Visit
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
@@ -47,9 +48,12 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
 
 
-def test_nothing_is_left_of_a_file_that_a_full_disk_cut(tmp_path: Path, full_disk: None) -> None:
+def test_nothing_is_left_of_a_file_that_a_full_disk_cut(
+    tmp_path: Path, full_disk: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     with pytest.raises(LimitError, match=r"cannot keep a file of 1,000 bytes \(No space left on device\)"):
-        keep(bytes(1000), "pack.safetensors", str(tmp_path))
+        keep(bytes(1000), "pack.safetensors")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -83,16 +87,15 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    runs = Runs(Handlers(AnalysisService(make_model())))
-    uid, file = runs.handlers.first()["views"][0]["uid"], runs.answers()["file"]
-    wanted = {"uid": uid, "name": "layer 0"}
-    request = {"page": "a" * 22, "number": 1, "kind": "open", "link": "?example=rocket.jpg"}
+    visit = Visit(Runs(Handlers(AnalysisService(make_model()))))
+    uid = visit.handlers.start()["views"][0]["uid"]
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
-        assert "No space left on device" in file(wanted)["refused"]
-        assert "this server cannot keep a file" in runs.answer(request, "anna")["failed"]
-    assert Path(file(wanted)["path"]).is_file()
-    assert "views" in runs.answer({**request, "number": 2}, "anna")
+        with pytest.raises(LimitError, match="No space left on device"):
+            visit.handlers.service.file(uid, "layer 0")
+        assert "this server cannot keep a file" in visit.run("probe", uid=uid, probe="token_norms")["failed"]
+    assert visit.handlers.service.file(uid, "layer 0").is_file()
+    assert "address" in visit.run("probe", uid=uid, probe="token_norms")
 
 
 # Files that go.

@@ -79,10 +79,6 @@ def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Pat
     assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
     check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
     keep_picture(page, "upload.png")
-    # The same file again is the same picture.
-    before = page.url
-    upload(page, photo)
-    assert page.url == before
 
 
 @pytest.mark.long
@@ -137,7 +133,7 @@ def test_a_picture_can_be_pasted_and_dropped(page: Page, bundled: Model, way: st
     picture = Image.new("RGB", (200, 100), (51, 102, 255))
     picture.paste((255, 255, 255), (120, 40, 160, 60))
     data = page.evaluate_handle(PICTURE)
-    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+    with page.expect_request(lambda sent: sent.url.endswith("/run")):
         page.evaluate(
             """([way, data]) => {
                 const place = way === "paste" ? document.body : document.querySelector(".vx-canvas");
@@ -170,7 +166,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
     page.locator(".vx-camera").click()
     page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
-    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+    with page.expect_request(lambda sent: sent.url.endswith("/run")):
         page.locator(".vx-shoot").click()
     settle(page)
     assert first_view(page)["picture"].startswith("picture:")

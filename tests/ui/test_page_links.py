@@ -31,7 +31,6 @@ from tests.driver import (
     state,
     upload,
 )
-from tests.support.resting import MOUNTING
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import Apps, SmallApp
 from vitviz import Analysis
@@ -86,8 +85,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     link = panel.locator(".vx-code").inner_text()
     assert link == page.url == page.evaluate("navigator.clipboard.readText()")
     before = shown(page)
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    context.add_init_script(MOUNTING)
+    context = browser.new_context(bypass_csp=True, viewport={"width": 1400, "height": 1000})
     other = context.new_page()
     other.goto(link)
     other.wait_for_function(f"() => {EXPLORER}")

@@ -118,7 +118,7 @@ def test_a_default_that_is_chosen_is_not_written_down(page: Page, example: Analy
 
 def test_a_slider_that_is_moved_fast_comes_to_an_end(page: Page, example: Analysis, library: Library) -> None:
     asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url) if "/queue/join" in sent.url else None)
+    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/run") else None)
     slider = page.locator('.vx-parameter[data-name="layer"] input')
     slider.focus()
     for _ in range(4):

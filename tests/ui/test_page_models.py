@@ -121,7 +121,7 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
     page.locator(".vx-own-files").set_input_files(paths)
     page.locator(".vx-own-hub").fill(hub)
     page.locator(".vx-own-overrides").fill(overrides)
-    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+    with page.expect_request(lambda sent: sent.url.endswith("/run")):
         page.locator(".vx-own-open").click()
     settle(page)
 

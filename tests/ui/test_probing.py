@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gradio.utils import get_upload_folder
 from safetensors import safe_open
 
 from tests.ui.test_runs import Visit
@@ -26,6 +27,11 @@ from vitviz.ui.state import View
 Make = Callable[..., Model]
 
 
+def made_file(reply: dict[str, Any]) -> Path:
+    """The file that a reply names by its address."""
+    return Path(get_upload_folder()).joinpath(*reply["address"].split("/")[1:])
+
+
 @pytest.fixture
 def visit(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
@@ -34,12 +40,12 @@ def visit(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def key(visit: Visit, picture: Upload) -> str:
-    service = visit.runs.handlers.service
+    service = visit.handlers.service
     return service.analyze(service.start, picture)[0]
 
 
 def analysis_of(visit: Visit, key: str) -> Analysis:
-    return visit.runs.handlers.service.cached(key)
+    return visit.handlers.service.cached(key)
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -47,7 +53,7 @@ def test_a_page_gets_what_a_probe_finds(visit: Visit, key: str, name: str) -> No
     reply, findings = visit.run("probe", uid=key, probe=name), probe(analysis_of(visit, key), name)
     assert (reply["probe"], reply["summary"]) == (name, findings.summary)
     assert (reply["heading"], reply["rows"]) == (list(findings.heading), [list(row) for row in findings.rows])
-    with safe_open(reply["path"], "np") as file:
+    with safe_open(made_file(reply), "np") as file:
         about = {each: json.loads(text) for each, text in file.metadata().items()}
         assert set(file.keys()) == set(about) == set(findings.measurements)
         for each, measurement in findings.measurements.items():
@@ -66,7 +72,7 @@ def test_parameters_are_those_of_the_probe(visit: Visit, key: str) -> None:
     reply = visit.run("probe", uid=key, probe="patch_similarity", parameters=given)
     expected = probe(analysis_of(visit, key), "patch_similarity", query=(1, 2), layer=0, features="keys")
     assert reply["summary"] == expected.summary
-    with safe_open(reply["path"], "np") as file:
+    with safe_open(made_file(reply), "np") as file:
         found, vectors = file.get_tensor("similarity"), file.get_tensor("vectors")
     np.testing.assert_allclose(found, expected.measurements["similarity"].values.numpy(), atol=1e-6)
     # The page compares any other token with all by the vectors.
@@ -92,25 +98,23 @@ def test_wrong_requests_are_one_sentence(visit: Visit, key: str, request_: dict[
 def test_what_a_model_cannot_have_is_said_with_the_model(make_model: Make, picture: Upload) -> None:
     model = make_model(classes=0, cls_token=False, pooling="mean", rotary=True, heads=1, head_width=32)
     handlers = Handlers(AnalysisService(model))
-    [facts] = handlers.first()["models"].values()
+    [facts] = handlers.start()["models"].values()
     refusals = facts["probe_refusals"]
     assert list(refusals) == ["logit_lens", "prefix_mass", "head_similarity", "position_similarity"]
     for name, sentence in refusals.items():
         assert sentence == f"{PROBES[name].title}: {PROBES[name].refusal(model.network.config)}."
-        reply = Visit(Runs(handlers)).run("probe", uid=handlers.first()["views"][0]["uid"], probe=name)
+        reply = Visit(Runs(handlers)).run("probe", uid=handlers.start()["views"][0]["uid"], probe=name)
         assert reply["failed"].endswith(sentence.partition(": ")[2]) and reply["final"]
 
 
 def test_only_what_no_other_time_can_answer_is_final(visit: Visit, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert visit.ask("map", uid=key, method="rollouts")["final"]
-    assert visit.ask("file", uid=key, name="layer 9")["final"]
     assert visit.run("map", uid=key, method="legrad", parameters={"target": 99})["final"]
 
     def full(*_: object) -> None:
         raise LimitError("no memory for this now")
 
-    monkeypatch.setattr(visit.runs.handlers.service.budget, "share", full)
-    assert visit.ask("file", uid=key, name="layer 1") == {"refused": "no memory for this now.", "final": False}
+    monkeypatch.setattr(visit.handlers.service.budget, "share", full)
     reply = visit.run("probe", uid=key, probe="token_norms")
     assert (reply["failed"], reply["final"]) == ("no memory for this now.", False)
     assert visit.run("probe", uid="gone", probe="token_norms")["expired"]
@@ -151,9 +155,9 @@ def test_a_state_keeps_the_probe_that_its_model_can_have(visit: Visit, key: str)
 
 def test_the_lines_of_python_find_the_same(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    handlers = visit.runs.handlers
+    handlers = visit.handlers
     save_checkpoint(tmp_path / "small", handlers.service.start)
-    [facts] = handlers.first()["views"]
+    [facts] = handlers.start()["views"]
     view = {"probe": "patch_similarity", "probe_parameters": {"query": [1, 2], "layer": 0, "features": "keys"}}
     open_ = visit.ask("describe", state={"views": [view], "panel": "probes"}, uids=[facts["uid"]])
     names: dict[str, Any] = {}

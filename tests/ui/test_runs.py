@@ -13,7 +13,6 @@ import pytest
 import vitviz
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Make, Visit
-from tests.ui.test_runs_order import NAMES
 from vitviz import METHODS, Analysis, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
@@ -38,7 +37,7 @@ def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, An
 
 def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: Analysis) -> None:
     [facts] = first["views"]
-    assert first["number"] == 0 and first["state"] == PageState().to_json()
+    assert first["state"] == PageState().to_json()
     assert facts["name"] == "chelsea.jpg" and facts["model"] == ""
     assert (facts["rows"], facts["columns"], facts["prefix"]) == (4, 6, ["cls"])
     assert facts["pixels"] == [451, 300] and facts["width"] == 900 and facts["resolution"] == 16
@@ -241,7 +240,7 @@ def test_maps_and_measures_can_be_about_likeness(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(picture.path.parent))
     service = AnalysisService(make_model(classes=0))
     visit = Visit(Runs(Handlers(service)))
-    [facts] = visit.runs.handlers.first()["views"]
+    [facts] = visit.handlers.start()["views"]
     uid, analysis = facts["uid"], service.cached(facts["uid"])
     named = visit.ask("picture", upload={"path": str(picture.path), "orig_name": "my noise.png"})
     assert named["id"].startswith("picture:") and named["name"] == "my noise.png"
@@ -276,7 +275,7 @@ def test_maps_and_measures_can_be_about_likeness(
 def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     service = AnalysisService(make_model(classes=0))
     visit = Visit(Runs(Handlers(service)))
-    uid = visit.runs.handlers.first()["views"][0]["uid"]
+    uid = visit.handlers.start()["views"][0]["uid"]
     opened: list[Upload] = []
     prepared = service._prepared
     monkeypatch.setattr(service, "_prepared", lambda *args: opened.append(args[1]) or prepared(*args))
@@ -290,7 +289,7 @@ def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.Mon
 def test_likeness_takes_its_share_of_memory(make_model: Make) -> None:
     service = AnalysisService(make_model(classes=0))
     visit = Visit(Runs(Handlers(service)))
-    [facts] = visit.runs.handlers.first()["views"]
+    [facts] = visit.handlers.start()["views"]
     layout = service.cached(facts["uid"]).trace.layout
     service.budget.max_bytes = forward_bytes(service.start.network.config, layout, 1) - 1
     asked = {"uid": facts["uid"], "target": {"like": "example:rocket.jpg"}}
@@ -315,7 +314,7 @@ def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> Non
 @pytest.mark.parametrize("kind", ["compare", "rank", "switch"])
 def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Path, kind: str) -> None:
     visit = Visit(Runs(Handlers(AnalysisService(make_model(classes=0)))))
-    uid = visit.runs.handlers.first()["views"][0]["uid"]
+    uid = visit.handlers.start()["views"][0]["uid"]
     assert visit.run(kind, uid=uid)["failed"] == f"{NO_TARGET}."
 
 
@@ -330,17 +329,7 @@ def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
     assert gone["state"]["views"][0]["parameters"] == {"layer": 9, "head": -1} and gone["python"] == ""
 
 
-def test_files_of_an_analysis(visit: Visit, uid: str) -> None:
-    for name in ("layer 0", "rollout", "picture", "page"):
-        assert Path(visit.ask("file", uid=uid, name=name)["path"]).stat().st_size > 100
-    assert "this model has layers 0 to 2" in visit.ask("file", uid=uid, name="layer 9")["refused"]
-    assert visit.ask("file", uid="gone", name="layer 0") == {"expired": True}
-
-
 def test_what_left_the_cache_is_told(visit: Visit) -> None:
     for kind in ("map", "compare", "rank", "switch"):
         assert visit.run(kind, uid="x" * 22, method="relevance")["expired"] is True
     assert visit.ask("map", uid="x" * 22, method="rollout") == {"expired": True}
-
-
-NAMES += ["target", "heads", "patches", "name"]

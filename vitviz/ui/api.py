@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import gradio as gr
 from gradio.data_classes import FileData, GradioModel, GradioRootModel
 from gradio.events import api as publish_function
-from gradio.utils import get_function_description, get_upload_folder
+from gradio.utils import get_function_description
 
 from vitviz import __version__
 from vitviz.analysis.analysis import Analysis
@@ -69,8 +69,8 @@ MAX_FLOPS = 9e12
 MAX_MAPS, MAX_VALUES = 256, 2**16
 # The ends of a colour scale: single precision holds their difference.
 MAX_END = 1e30
-# Concurrent requests that compute nothing.
-CONCURRENCY = 4
+# Requests of one kind at once, and analyses, which wait inside for their turn.
+CONCURRENCY, LONG_CONCURRENCY = 4, 24
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
 
@@ -241,7 +241,7 @@ class Api:
         heatmap = self._map(analysis, record, arguments, deadline)
         content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
         name = f"{record.name}.png"
-        return FileData(path=keep(content, name, get_upload_folder()), orig_name=name, mime_type="image/png")
+        return FileData(path=str(keep(content, name)), orig_name=name, mime_type="image/png")
 
     def _names(self) -> list[str]:
         """Names of the models in the menu, the default first."""
@@ -311,19 +311,14 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
 def publish(demo: gr.Blocks, service: AnalysisService) -> None:
     """Add the documented endpoints to an app; call it in the app's context."""
     api = Api(service)
-    # The endpoints share the page's queues. Gradio takes the lowest limit of a queue's functions.
     queues = {api.open: "open", api.analyze: "long", api.maps: "maps", api.overlay: "maps"}
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         queue = queues.get(endpoint, "api")
-        limits = (fn.concurrency_limit for fn in demo.fns.values() if fn.concurrency_id == queue)
-        limit = max((limit for limit in limits if isinstance(limit, int)), default=CONCURRENCY)
+        limit = LONG_CONCURRENCY if queue == "long" else CONCURRENCY
         publish_function(endpoint, api_name=endpoint.__name__, concurrency_id=queue, concurrency_limit=limit)
         _document(next(fn for fn in demo.fns.values() if fn.api_name == endpoint.__name__))
     # No call goes past the queue.
     demo.api_open = False
-    for fn in demo.fns.values():
-        # Gradio's default leaves events open to clients that know their index.
-        fn.api_visibility = "public" if fn.api_visibility == "public" else "private"
     _SERVICES[demo] = service
 
 

@@ -221,7 +221,7 @@ def class_names(labels: tuple[str, ...]) -> tuple[str, ...]:
 def analysis_facts(
     uid: str,
     analysis: Analysis,
-    picture: dict[str, Any],
+    picture: str,
     *,
     view: View,
     name: str = "picture.jpg",
@@ -232,7 +232,7 @@ def analysis_facts(
     Args:
         uid: its id in requests.
         analysis: of one picture.
-        picture: the canvas picture, as Gradio describes a file.
+        picture: address of the canvas picture.
         view: of which it is the analysis.
         name: file name of the picture.
         pixels: width and height of the original picture, if the page may ask for it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from gradio.processing_utils import hash_bytes
 from gradio.utils import get_upload_folder
 
 from vitviz.errors.kinds import LimitError
@@ -33,28 +33,27 @@ class WrittenFiles(set[str]):
 WRITTEN = WrittenFiles()
 
 
-def keep(content: bytes, name: str, cache: str) -> str:
-    """Write a file into Gradio's cache, atomically and under the hash of its content; returns its path.
-
-    Gradio would write an existing file again, in place, and a page that fetches it at that moment would get half.
+def keep(content: bytes, name: str) -> Path:
+    """Write a file into a folder of its own in the app's folder, atomically; returns its path.
 
     Raises:
         LimitError: the disk is full.
     """
-    folder = Path(cache) / hash_bytes(content)
+    folder = Path(get_upload_folder()) / secrets.token_urlsafe(16)
     path = folder / name
     WRITTEN.add(str(path))
-    if path.exists():
-        # The cache drops the oldest files.
-        os.utime(path)
-        return str(path)
     try:
         folder.mkdir(exist_ok=True, parents=True)
         with atomic_write(path, shared=True, mode=0o600) as stream:
             stream.write(content)
     except OSError as error:
         raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
-    return str(path)
+    return path
+
+
+def made(content: bytes, name: str) -> str:
+    """Keep a file as :func:`keep`; returns the address at which the page fetches it."""
+    return "/".join(("made", *keep(content, name).parts[-2:]))
 
 
 def own_folder() -> Path:

@@ -18,7 +18,7 @@ from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.progress import Progress
 from vitviz.ui.arguments import parameters_of, view_index
-from vitviz.ui.files import keep
+from vitviz.ui.files import made
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.service import AnalysisService
@@ -79,5 +79,5 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
         summary = render_video(
             video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
         )
-        path = keep(output.read_bytes(), "maps.mp4", get_upload_folder())
-    return {"path": path, "caption": summary.caption, "sound": summary.sound}
+        address = made(output.read_bytes(), "maps.mp4")
+    return {"address": address, "caption": summary.caption, "sound": summary.sound}

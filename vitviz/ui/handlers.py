@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gradio.utils import get_upload_folder
-
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
@@ -19,7 +17,6 @@ from vitviz.ui import studies
 from vitviz.ui.arguments import LikenessRequest, fields, method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import MIN_VISIBLE_SHARE, analysis_facts, examples, model_facts, settings, visible
-from vitviz.ui.files import keep
 from vitviz.ui.films import film
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.inputs import InputSettings
@@ -35,6 +32,8 @@ from vitviz.weights import ZOO, Model, parse_overrides
 from vitviz.weights.formats.names import is_weight_file
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
+# The canvas picture among the files of an analysis.
+SEEN = "seen.webp"
 # The picture and input with which the page opens.
 FIRST_INPUT: dict[str, Any] = {
     "picture": View().picture,
@@ -77,7 +76,6 @@ class Handlers:
             "models": menu(service.start, service.server_settings.models),
             "examples": examples(),
             "legal": service.server_settings.models,
-            "state": PageState().to_json(),
             "max_upload_bytes": service.server_settings.upload_bytes,
             "max_clip_bytes": service.server_settings.clip_bytes,
         }
@@ -191,14 +189,14 @@ class Handlers:
         note += ", in its own shape. To crop it, choose “crop (centre)” under “Seen as”."
         return replace(view, fit="native"), [note]
 
-    def first(self) -> dict[str, Any]:
-        """The reply with which a page opens."""
+    def start(self) -> dict[str, Any]:
+        """What a page begins with."""
         view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
         uid, analysis = self.service.analyze(self.service.start, upload)
         state, _ = normalize(PageState(), [ShownView(analysis.model, analysis.trace.layout)])
         return {
-            "number": 0,
+            "settings": self.settings(),
             "state": state.to_json(),
             "views": [self._facts(uid, analysis, view)],
             "models": {"": self._model_facts("", analysis.model)},
@@ -237,11 +235,7 @@ class Handlers:
 
     def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
-        webp = self._webp.get(analysis)
-        if webp is None:
-            webp = self._webp[analysis] = as_webp(analysis.prepared.image, quality=90)
-        path = keep(webp, "picture.webp", get_upload_folder())
-        picture = {"path": path, "mime_type": "image/webp", "meta": {"_type": "gradio.FileData"}}
+        picture = f"files/{uid}/{SEEN}"
         facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
         return {**facts, "clip": clip and {"frames": clip.frames}}
@@ -264,15 +258,15 @@ class Handlers:
             self.service.target_of(analysis, parameters["target"], report)
         with self.service.lock(analysis, method).turn(report_queue(report)):
             report(ProgressReport(method.title))
-            return self._map_content(analysis, method, parameters, report)
+            return {"content": as_base64(self._map_content(analysis, method, parameters, report))}
 
-    def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The file of a map that takes little time, in base64; ``slow`` for any other map."""
+    def map_quickly(self, request: Mapping[str, Any]) -> bytes | None:
+        """The file of a map that takes little time; None for any other map."""
         analysis, method, parameters = self._map_request(request)
         if self.service.recent_map(analysis, method, parameters) is not None:
             return self._map_content(analysis, method, parameters)
         if not self.service.is_quick(analysis, method):
-            return {"slow": True}
+            return None
         with self.service.lock(analysis, method).turn():
             return self._map_content(analysis, method, parameters)
 
@@ -284,18 +278,22 @@ class Handlers:
 
     def _map_content(
         self, analysis: Analysis, method: Method, parameters: dict[str, Any], report: Report = no_report
-    ) -> dict[str, Any]:
+    ) -> bytes:
         heatmap = self.service.heatmap(analysis, method, parameters, report)
-        return {"content": as_base64(map_file(analysis, method, parameters, heatmap.token_map))}
+        return map_file(analysis, method, parameters, heatmap.token_map)
 
     # ---- files, links and uploads ----
 
-    def file(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The path of an analysis's file."""
-        uid, name = request.get("uid"), request.get("name")
-        if not isinstance(uid, str) or not isinstance(name, str):
-            raise MethodError("expected the uid and the name of a file")
-        return {"path": str(self.service.file(uid, name, get_upload_folder()))}
+    def seen(self, uid: str) -> bytes:
+        """The canvas picture of an analysis, as a WebP file.
+
+        Raises:
+            ExpiredError: the analysis is no longer cached.
+        """
+        analysis = self.service.cached(uid)
+        if analysis not in self._webp:
+            self._webp[analysis] = as_webp(analysis.prepared.image, quality=90)
+        return self._webp[analysis]
 
     def describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """A legal state, its link, and its lines of Python."""

@@ -11,6 +11,7 @@ import gradio as gr
 from vitviz.errors.kinds import ConfigError
 from vitviz.isolation import shared_worker
 from vitviz.ui.api import health
+from vitviz.ui.page_routes import page_of
 from vitviz.ui.server.connections import guard_connections
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.request_filter import app_options
@@ -19,6 +20,8 @@ from vitviz.ui.stubs import without_proxies
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
+# Of the clients of programs, which Gradio remembers.
+MAX_SESSIONS = 1000
 
 
 def has_tools() -> bool:
@@ -80,26 +83,15 @@ def launch_options(server_settings: ServerSettings | None = None) -> dict[str, A
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
         raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
-    theme = gr.themes.Base(
-        primary_hue="indigo",
-        neutral_hue="slate",
-        font=("system-ui", "sans-serif"),
-        font_mono=("ui-monospace", "monospace"),
-    )
     server_settings = server_settings or ServerSettings.of()
     rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
     return {
-        "theme": theme,
-        # Check boxes and sliders are the browser's own.
-        "css": ".dark #vv-explorer { color-scheme: dark; }",
         "ssr_mode": False,
         "max_file_size": server_settings.upload_bytes,
-        "state_session_capacity": server_settings.pages,
+        "state_session_capacity": MAX_SESSIONS,
         "footer_links": [],
-        # Relative, since the app may be served below a path.
-        "head": '<link rel="icon" href="favicon.ico">',
         "enable_monitoring": False,
         # It lets a page save to a repository of the hub with a token in a header.
         "run_history": False,
-        "app_kwargs": app_options(health, rules, server_settings.upload_bytes),
+        "app_kwargs": app_options(page_of, health, rules, server_settings.upload_bytes),
     }

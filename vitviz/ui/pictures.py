@@ -87,8 +87,8 @@ class Pictures:
 
     def __init__(self) -> None:
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
-        # Ids by the hashes of the files.
-        self._ids: dict[str, str] = {}
+        # Ids by the paths of the files.
+        self._ids: dict[Path, str] = {}
         self._lock = threading.Lock()
 
     def id(self, upload: Upload) -> str:
@@ -96,18 +96,13 @@ class Pictures:
         example = example_of(upload)
         if example is not None:
             return f"example:{example}"
-        # A saved page needs the names below, and no Gradio.
-        from gradio.processing_utils import hash_file
-
-        # A page may upload the same picture again.
-        content_hash = hash_file(upload.path)
         with self._lock:
-            key = self._ids.setdefault(content_hash, secrets.token_urlsafe(16))
+            key = self._ids.setdefault(upload.path, secrets.token_urlsafe(16))
             self._uploads[key] = Upload(upload.path, upload.name)
             self._uploads.move_to_end(key)
             if len(self._uploads) > MAX_KEPT:
-                oldest, _ = self._uploads.popitem(last=False)
-                self._ids = {content_hash: key for content_hash, key in self._ids.items() if key != oldest}
+                _, oldest = self._uploads.popitem(last=False)
+                del self._ids[oldest.path]
         return f"picture:{key}"
 
     def upload(self, picture: str) -> Upload:

@@ -1,36 +1,38 @@
-"""The page's requests that take long: their progress, their end, and their replies."""
+"""The page's requests that take long: each is a stream of lines, progress first and its reply last."""
 
 from __future__ import annotations
 
-import json
-import logging
+import asyncio
 import re
-import threading
 import time
-import traceback
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import gradio as gr
+from functools import partial
+from typing import Any, TypeVar
 
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport
-from vitviz.ui.server.fair_lock import current_visitor
-from vitviz.ui.server.log import INTERNAL_ERROR
+from vitviz.ui.server.line import FairThreads
+from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
 from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
-# Replies are kept this long, within these limits, for pages that lost them.
-KEEP_SECONDS = 60.0
-MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
+# A run whose connection is lost goes on for this long, and so long its reply is kept.
+GRACE_SECONDS = 5.0
+# The interval between two lines, and the longest silence, after which proxies close a connection.
+LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
+# Runs that are computed, or wait inside for a turn, for memory or for a download: each has a thread.
+MAX_THREADS, MAX_THREADS_PER_VISITOR = 400, 8
+# Runs of one visitor, with those that wait for a thread.
+MAX_RUNS_PER_VISITOR = 100
 WAITING = ProgressReport("Waiting")
-EXPECTED = "expected an object with page, number and kind"
+
+
+Result = TypeVar("Result")
 
 
 class RunEnded(Exception):
@@ -42,209 +44,166 @@ class Run:
     """A request and its progress.
 
     Args:
-        visitor, session: who sent it.
+        key: the page, and the number of the request among those of the page.
         step: its progress.
-        is_begun: False if it was stopped before it arrived.
         is_ended: whether nobody waits for it any more.
-        reply: None while it runs.
-        nbytes: of the reply.
-        touched: time of the request, then of the reply, in seconds.
+        readers: connections that read its lines.
+        task: computes the reply; None if it was ended before it arrived.
     """
 
-    visitor: str
-    session: str
+    key: tuple[str, int]
     step: ProgressReport = WAITING
-    is_begun: bool = False
     is_ended: bool = False
-    reply: dict[str, Any] | None = None
-    nbytes: int = 0
-    touched: float = 0.0
+    readers: int = 0
+    task: asyncio.Task[dict[str, Any]] | None = None
 
     def check(self) -> None:
         """Raise :class:`RunEnded` if nobody waits for it any more."""
         if self.is_ended:
             raise RunEnded
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has a reply, or never gets one."""
+        return self.task is None or self.task.done()
+
 
 class Runs:
-    """The requests of all pages, one at a time for each page. Safe between threads.
+    """The runs of all pages, one at a time for each page. For one event loop.
 
     Args:
         handlers: answer the requests.
-        clock: the time in seconds.
     """
 
-    def __init__(self, handlers: Handlers, clock: Callable[[], float] = time.monotonic) -> None:
-        self.handlers, self._clock = handlers, clock
-        self._runs: OrderedDict[tuple[str, int], Run] = OrderedDict()
-        self._lock = threading.Lock()
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._threads = FairThreads(MAX_THREADS, MAX_THREADS_PER_VISITOR, MAX_RUNS_PER_VISITOR)
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def run(self, event: gr.EventData, request: gr.Request) -> dict[str, Any]:
-        """The function of Gradio's event, whose data is the request."""
-        return self.answer(event._data, str(request.session_hash))
+    async def lines(self, request: object) -> AsyncGenerator[dict[str, Any], None]:
+        """Progress, and at last the reply, of a request; the same request again reads on.
 
-    def answer(self, request: object, session: str) -> dict[str, Any]:
-        """The reply to a request of a page.
-
-        Args:
-            request: JSON of any kind.
-            session: of the page.
+        Raises:
+            MethodError: the request has no page, number or kind.
+            RequestError: the visitor has too many requests.
         """
+        run = self._run(request)
+        run.readers += 1
+        shown, shown_at = WAITING, time.monotonic()
         try:
-            page, number = _key(request)
-        except VitvizError as error:
-            return {"page": None, "number": None, "kind": None, "failed": sentence(error)}
-        assert isinstance(request, Mapping)
-        kind = request.get("kind")
-        if not isinstance(kind, str) or kind not in self.handlers.kinds:
-            legal = choices(self.handlers.kinds)
-            return {"page": page, "number": number, "kind": None, "failed": f"kind = {quote(kind)}: expected {legal}."}
-        head = {"page": page, "number": number, "kind": kind}
-        run = self._begin(page, number, session)
-        if run is None:
-            return {**head, "stopped": True}
-        reply = {**head, **self._result(kind, request, run)}
-        nbytes = len(json.dumps(reply))
-        with self._lock:
-            run.reply, run.nbytes, run.touched = reply, nbytes, self._clock()
-            self._forget()
-        return reply
+            while not run.is_over:
+                assert run.task is not None
+                await asyncio.wait([run.task], timeout=LINE_SECONDS)
+                step, now = run.step, time.monotonic()
+                if not run.is_over and (step != shown or now > shown_at + SILENCE_SECONDS):
+                    shown, shown_at = step, now
+                    yield step._asdict()
+            yield {"reply": {"stopped": True} if run.task is None else run.task.result()}
+        finally:
+            run.readers -= 1
+            self._leave_later(run)
 
-    def _result(self, kind: str, request: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    def end(self, request: object) -> None:
+        """End a run, even before it arrives; without a number, all runs of the page, which closes.
+
+        Raises:
+            MethodError: the request has no page.
+        """
+        page = _page(request)
+        if isinstance(request, Mapping) and request.get("number") is None:
+            ended = [run for key, run in self._runs.items() if key[0] == page]
+        else:
+            key = page, _number(request)
+            if key not in self._runs:
+                self._runs[key] = Run(key)
+                self._leave_later(self._runs[key])
+            ended = [self._runs[key]]
+        for run in ended:
+            run.is_ended = True
+
+    def _run(self, request: object) -> Run:
+        """The run of a request: the one that is there, or a new one in the place of the page's previous one."""
+        key, kind = (_page(request), _number(request)), _kind(request, self.handlers.kinds)
+        if key in self._runs:
+            return self._runs[key]
+        others = [run for other, run in self._runs.items() if other[0] == key[0]]
+        if any(run.key[1] > key[1] for run in others if run.task is not None):
+            return Run(key)
+        for run in others:
+            run.is_ended = True
+        run = self._runs[key] = Run(key)
+        run.task = asyncio.create_task(self._reply(run, kind, request))
+        run.task.add_done_callback(lambda _: self._leave_later(run))
+        return run
+
+    async def _reply(self, run: Run, kind: str, request: Any) -> dict[str, Any]:
+        return await self._threads.run(partial(self._compute, run, kind, request))
+
+    def _compute(self, run: Run, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
         def report(step: ProgressReport | DownloadProgress) -> None:
             run.check()
             if isinstance(step, DownloadProgress):
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
-        try:
+        def handle() -> dict[str, Any]:
             run.check()
             return self.handlers.kinds[kind](request, report)
+
+        try:
+            return outcome(kind, handle)
         except RunEnded:
             return {"stopped": True}
-        except ExpiredError:
-            return {"expired": True}
-        except VitvizError as error:
-            return {"failed": sentence(error), "final": _is_final(error)}
-        except Exception as error:
-            log_unexpected(f"run {kind}", error)
-            return {"failed": INTERNAL_ERROR}
 
-    def _begin(self, page: str, number: int, session: str) -> Run | None:
-        """A new run in the place of the page's previous one; None if it was stopped or replaced before it arrived."""
-        visitor = current_visitor()
-        with self._lock:
-            begun = {key[1]: run for key, run in self._runs.items() if key[0] == page and run.is_begun}
-            if (page, number) in self._runs or max(begun, default=-1) > number:
-                return None
-            for previous in begun.values():
-                previous.is_ended = True
-            run = self._runs[page, number] = Run(visitor, session, is_begun=True, touched=self._clock())
-        return run
+    def _leave_later(self, run: Run) -> None:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._leave, run)
 
-    def progress(self, request: object) -> dict[str, Any]:
-        """The progress of a request, or its reply."""
-        key = _key(request)
-        with self._lock:
-            self._forget()
-            run = self._runs.get(key)
-        if run is None:
-            return {"unknown": True}
-        if run.reply is not None:
-            return {"reply": run.reply}
-        return {"done": run.step.done, "total": run.step.total, "text": run.step.text}
-
-    def stop(self, request: object) -> dict[str, Any]:
-        """Stop a request, even before it arrives."""
-        key = _key(request)
-        with self._lock:
-            run = self._runs.get(key)
-            if run is None:
-                reply = {"page": key[0], "number": key[1], "kind": None, "stopped": True}
-                self._runs[key] = Run(current_visitor(), "", reply=reply, touched=self._clock())
-            else:
-                run.is_ended = True
-            self._forget()
-        return {}
-
-    def closed(self, session: str) -> None:
-        """Stop the runs of a closed page."""
-        with self._lock:
-            for run in self._runs.values():
-                run.is_ended = run.is_ended or run.session == session
-
-    def _forget(self) -> None:
-        """Drop replies that are too old or too many. The caller holds the lock."""
-        answered = [key for key, run in self._runs.items() if run.reply is not None]
-        oldest = self._clock() - KEEP_SECONDS
-        counts = Counter(self._runs[key].visitor for key in answered)
-        nbytes, count = sum(self._runs[key].nbytes for key in answered), len(answered)
-        for key in answered:
-            run = self._runs[key]
-            is_too_much = counts[run.visitor] > MAX_KEPT_PER_VISITOR or count > MAX_KEPT or nbytes > MAX_KEPT_BYTES
-            if run.touched > oldest and not is_too_much:
-                continue
-            del self._runs[key]
-            counts[run.visitor] -= 1
-            nbytes, count = nbytes - run.nbytes, count - 1
-
-    def answers(self) -> dict[str, Callable[[object], dict[str, Any]]]:
-        """The server functions of the page, which answer at once, by name."""
-        handlers = self.handlers
-        functions: dict[str, Callable[[Any], dict[str, Any]]] = {
-            "file": handlers.file,
-            "map": handlers.map_quickly,
-            "describe": handlers.describe,
-            "picture": handlers.picture,
-            "progress": self.progress,
-            "stop": self.stop,
-        }
-        return {name: _answering(name, function) for name, function in functions.items()}
+    def _leave(self, run: Run) -> None:
+        """End a run that nobody has read for a while, and forget it once it is over."""
+        if run.readers:
+            return
+        run.is_ended = True
+        if run.is_over and self._runs.get(run.key) is run:
+            del self._runs[run.key]
 
 
-def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable[[object], dict[str, Any]]:
-    """A function of this name that answers errors with one sentence."""
-
-    def answer(request: object) -> dict[str, Any]:
-        try:
-            if not isinstance(request, Mapping):
-                raise MethodError(f"{name} = {quote(request)}: expected an object")
-            return function(request)
-        except ExpiredError:
-            return {"expired": True}
-        except VitvizError as error:
-            return {"refused": sentence(error), "final": _is_final(error)}
-        except Exception as error:
-            log_unexpected(name, error)
-            return {"refused": INTERNAL_ERROR}
-
-    answer.__name__ = name
-    return answer
+def outcome(name: str, answer: Callable[[], Result]) -> Result | dict[str, Any]:
+    """What a function answers, or why it cannot, in one sentence: ``failed``, and ``final`` if it always will."""
+    try:
+        return answer()
+    except RunEnded:
+        raise
+    except ExpiredError:
+        return {"expired": True}
+    except VitvizError as error:
+        return failure(error)
+    except Exception as error:
+        log_unexpected(name, error)
+        return {"failed": INTERNAL_ERROR}
 
 
-def _is_final(error: VitvizError) -> bool:
-    """Whether the same request fails every time, so that the page need not try again."""
-    return isinstance(error, MethodError | QueryError)
+def failure(error: VitvizError) -> dict[str, Any]:
+    """An error as a page reads it; a final one comes with every try of the same request."""
+    return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError)}
 
 
-def _key(request: object) -> tuple[str, int]:
-    """Page and number of a request.
-
-    Raises:
-        MethodError: it has none.
-    """
-    if not isinstance(request, Mapping):
-        raise MethodError(f"request = {quote(request)}: {EXPECTED}")
-    page = request.get("page")
+def _page(request: object) -> str:
+    page = request.get("page") if isinstance(request, Mapping) else None
     if not isinstance(page, str) or PAGE.fullmatch(page) is None:
         raise MethodError(f"page = {quote(page)}: expected 22 to 64 letters, digits, - and _")
-    return page, int(number("number", request.get("number"), 0, MAX_NUMBER, whole=True))
+    return page
 
 
-def log_unexpected(where: str, error: Exception) -> None:
-    """Log type and place of an unexpected error, and nothing that a visitor sent."""
-    place = "".join(traceback.format_tb(error.__traceback__))
-    logging.getLogger(__name__).error("%s: %s\n%s", where, type(error).__name__, place)
+def _number(request: object) -> int:
+    value = request.get("number") if isinstance(request, Mapping) else None
+    return int(number("number", value, 0, MAX_NUMBER, whole=True))
+
+
+def _kind(request: object, kinds: Mapping[str, object]) -> str:
+    kind = request.get("kind") if isinstance(request, Mapping) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise MethodError(f"kind = {quote(kind)}: expected {choices(kinds)}")
+    return kind

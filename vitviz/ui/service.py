@@ -231,8 +231,8 @@ class AnalysisService:
             raise ExpiredError
         return analysis
 
-    def file(self, uid: str, name: str, folder: str) -> Path:
-        """A file of an analysis for the explorer, written into a folder once.
+    def file(self, uid: str, name: str) -> Path:
+        """A file of an analysis for the explorer, written once.
 
         Raises:
             ExpiredError: the analysis is no longer cached.
@@ -248,7 +248,7 @@ class AnalysisService:
             "fit": origin.settings.fit or analysis.model.preprocessing.fit,
             "resolution": origin.resolution,
         }
-        return self.explorer_files.file(analysis, name, folder, origin.upload, source)
+        return self.explorer_files.file(analysis, name, origin.upload, source)
 
     def source(self, choice: ModelChoice, model: Model) -> str:
         """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gradio.utils import get_upload_folder
-
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.parameters import ClassTarget
@@ -20,7 +18,7 @@ from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of, word
 from vitviz.ui.facts import class_names, visible
-from vitviz.ui.files import keep
+from vitviz.ui.files import made
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import findings_pack, map_file
@@ -127,13 +125,13 @@ def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) 
     with service.turn(lock, nbytes, "this probe", report):
         report(ProgressReport(record.title))
         findings = run_probe(analysis, record.name, **parameters)
-        path = keep(findings_pack(findings), "pack.safetensors", get_upload_folder())
+        address = made(findings_pack(findings), "pack.safetensors")
     return {
         "probe": record.name,
         "summary": visible(findings.summary),
         "heading": list(map(visible, findings.heading)),
         "rows": [list(map(visible, row)) for row in findings.rows],
-        "path": path,
+        "address": address,
     }
 
 

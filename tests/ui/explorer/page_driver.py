@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, expect
 
 import vitviz
 from tests.support.apps import close
 from tests.support.example import EXAMPLE
-from tests.support.resting import close_resting
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.runs import Runs
 from vitviz.ui.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -99,15 +97,10 @@ class SmallApp:
         return vitviz.analyze(EXAMPLE, self.model)
 
     @cached_property
-    def runs(self) -> Runs:
-        """What answers the page."""
-        owners = [getattr(fn.fn, "__self__", None) for fn in self.demo.fns.values()]
-        [found] = [owner for owner in owners if isinstance(owner, Runs)]
-        return found
-
-    @property
     def handlers(self) -> Handlers:
-        return self.runs.handlers
+        """What answers the page."""
+        found: Handlers = self.demo.handlers
+        return found
 
     def forget(self) -> None:
         """Let go of every analysis."""
@@ -128,7 +121,6 @@ def small_app(model: Model, server_settings: ServerSettings | None = None) -> It
     try:
         yield SmallApp(address, demo, model)
     finally:
-        close_resting(address)
         close(demo)
 
 
@@ -184,11 +176,3 @@ def panel(page: Page, title: str) -> None:
     summary = page.locator(".vx-panel summary", has_text=title)
     if not summary.evaluate("summary => summary.parentElement.open"):
         summary.click()
-
-
-def asked(request: Request) -> Mapping[str, Any]:
-    """What a request to a function of the server asks for; nothing of another request."""
-    if "component_server" not in request.url:
-        return {}
-    found: Mapping[str, Any] = request.post_data_json
-    return found

@@ -19,7 +19,6 @@ from tests.driver import (
     settle,
     state,
 )
-from tests.support.resting import MOUNTING
 from tests.ui.explorer.page_driver import SmallApp, drawn
 
 pytestmark = pytest.mark.browser
@@ -183,8 +182,9 @@ def test_only_the_keyboard_shows_the_focus(browser: Browser, app: SmallApp) -> N
 @pytest.fixture(scope="module")
 def phone(browser: Browser) -> Iterator[BrowserContext]:
     """Of a phone's size, without a mouse."""
-    context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
-    context.add_init_script(MOUNTING)
+    context = browser.new_context(
+        bypass_csp=True, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}
+    )
     yield context
     context.close()
 

@@ -220,7 +220,7 @@ def test_every_control_changes_the_picture(cifar_page: Page) -> None:
     changes(shown, lambda: slider(page, "layer").fill("0"))
     changes(shown, lambda: radio(page, "direction", "is attended by").check())
     changes(shown, lambda: radio(page, "head", "max").check())
-    changes(shown, lambda: page.get_by_label("Colours").select_option("viridis"))
+    changes(shown, lambda: page.locator(".vx-colormap").select_option("viridis"))
     changes(shown, lambda: page.get_by_label("Opacity").fill("0.9"))
     changes(shown, lambda: page.get_by_label("smooth").check())
     changes(shown, lambda: page.get_by_label("fade weak values").uncheck())

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.torch import save
 
-from tests.driver import canvas, caption, new_page, opened_page, patch_position, settle
+from tests.driver import canvas, caption, is_unexpected, new_page, opened_page, patch_position, settle
 from tests.support.example import ROOT
 from tests.ui.explorer.page_driver import (
     EXPLORER,
@@ -22,7 +23,6 @@ from tests.ui.explorer.page_driver import (
     SHAPES,
     SmallApp,
     all_weights,
-    asked,
     made,
     panel,
     slider,
@@ -30,6 +30,9 @@ from tests.ui.explorer.page_driver import (
 )
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis
+
+# What the page asks for once it is open.
+SERVER = re.compile("/(files/.*(layer|rollout)|map|describe)")
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +51,7 @@ def app() -> Iterator[SmallApp]:
 def page(browser: Browser) -> Iterator[Page]:
     wrong: list[str] = []
     page = new_page(browser)
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("console", lambda message: wrong.append(message.text) if is_unexpected(message) else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     yield page
     page.close()
@@ -67,13 +70,10 @@ class Slow:
         self.asked: list[str] = []
         self._waiting: dict[str, Route] = {}
         self._ended = False
-        page.route(re.compile("component_server"), self._hold)
+        page.route(re.compile("/files/.*(layer|rollout)"), self._hold)
 
     def _hold(self, route: Route) -> None:
-        request = asked(route.request)
-        if request["fn_name"] != "file":
-            return route.continue_()
-        name = request["data"]["name"]
+        name = unquote(route.request.url.rpartition("/")[2])
         self.asked.append(name)
         self._waiting[name] = route
         if self._ended:
@@ -274,7 +274,7 @@ def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: 
 
 
 def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: SmallApp) -> None:
-    page.route(re.compile("component_server"), lambda route: route.fulfill(status=200, body="gone"))
+    page.route(SERVER, lambda route: route.abort())
     page.goto(f"{app.address}/?__theme=light&method=attention")
     retry = page.get_by_role("button", name="Try again")
     # Neither the picture, which has come, nor the mouse hides what is wrong.
@@ -282,7 +282,7 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: Smal
     canvas(page).hover(position=patch_position(page, app.analysis, 2, 3))
     expect(caption(page)).to_contain_text("The server does not answer")
     expect(retry).to_be_visible()
-    page.unroute(re.compile("component_server"))
+    page.unroute(SERVER)
     retry.click()
     page.mouse.move(0, 0)
     settle(page)

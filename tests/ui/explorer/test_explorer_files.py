@@ -16,14 +16,9 @@ import torch
 from safetensors.torch import load
 
 import vitviz
-from tests.support.map_contents import map_values
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.page import whole_page
-from vitviz.ui.handlers import Handlers
 from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_pack, pack
-from vitviz.ui.pictures import Upload
-from vitviz.ui.runs import Runs
-from vitviz.ui.service import AnalysisService
 
 # Of a product of two factors, each rounded to eleven bits.
 ROUNDING = 2**-10 + 2**-22
@@ -168,69 +163,32 @@ def test_a_class_map_of_a_patch_says_which_token_is_itself(example: Analysis) ->
     torch.testing.assert_close(layout.grid(load(content)["values"]), token_map.values.float())
 
 
-# What the page may ask for.
-
-
-@pytest.fixture
-def ask(make_model: Callable[..., Model], picture: Upload) -> Asked:
-    """A page's functions by name, and the id of an analysis."""
-    service = AnalysisService(make_model())
-    key, analysis = service.analyze(service.start, picture)
-    return Asked(Runs(Handlers(service)).answers(), key, analysis)
-
-
-@pytest.mark.parametrize("name", ["file", "map", "describe", "picture", "progress", "stop"])
-@pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1, "name": "layer 0"}, {"uid": ["a"], "name": "a"}])
-def test_what_is_no_question_is_refused_in_a_sentence(ask: Asked, name: str, wanted: object) -> None:
-    answer = ask.functions[name](wanted)
-    assert set(answer) == {"refused", "final"} and answer["refused"].endswith(".")
-
-
-def test_what_is_gone_is_said_to_be_gone(ask: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    file = ask.functions["file"]
-    assert file({"uid": "theirs", "name": "layer 0"}) == {"expired": True}
-    assert ask.functions["map"]({"uid": "theirs", "method": "rollout"}) == {"expired": True}
-    assert "layers 0 to 2" in file({"uid": ask.key, "name": "layer 9"})["refused"]
-    written = Path(file({"uid": ask.key, "name": "layer 0"})["path"])
-    assert written.read_bytes() == pack(ask.analysis.trace, "layer 0")
-    assert written.is_relative_to(tmp_path)
-    # It is written once, and again where it is gone.
-    assert Path(file({"uid": ask.key, "name": "layer 0"})["path"]) == written
-    written.unlink()
-    assert Path(file({"uid": ask.key, "name": "layer 0"})["path"]).read_bytes() == pack(ask.analysis.trace, "layer 0")
-
-
-def test_a_quick_map_is_in_its_answer_and_another_is_said_to_be_slow(ask: Asked) -> None:
-    wanted = ask.functions["map"]
-    found = map_values(wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 0.3}}))
-    expected = ask.analysis.map("attention_mass", mass=0.3).values
-    torch.testing.assert_close(ask.analysis.trace.layout.grid(torch.from_numpy(found)), expected.float())
-    for method in ("relevance", "attention_flow", "integrated_gradients"):
-        assert wanted({"uid": ask.key, "method": method, "parameters": {}}) == {"slow": True}
-    refused = wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 7}})["refused"]
-    assert refused.startswith("attention_mass.mass = 7") or "mass" in refused
-
-
 # One file without a server.
+
+
+def start_of(page: str) -> dict[str, Any]:
+    """What a page begins with."""
+    block = re.search(r'<script type="application/json" id="start">(.*?)</script>', page)
+    assert block is not None
+    found: dict[str, Any] = json.loads(block[1])
+    return found
 
 
 def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> None:
     page = whole_page(example, 'A "cat" </title><script>alert(1)</script>')
     assert "<script>alert" not in page
     assert set(re.findall(r"https?://[\w.]+", page)) == {"http://www.w3.org"}
-    files = json.loads(re.search(r"const FILES = (\{.*?\});", page)[1])
+    files = start_of(page)["files"]
     assert list(files) == file_names(example.trace)
     assert base64.b64decode(files["layer 3"]) == pack(example.trace, "layer 3")
     # Every place in the template is filled.
-    assert not re.search(r"@(title|about|style|template|files|maps|state|props|script)@", page)
+    assert not re.search(r"@(title|head|body|heading|template|start|script)@", page)
 
 
 def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
     def read(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        props, state = (re.search(rf"const {name} = (\{{.*\}});", page) for name in ("PROPS", "STATE"))
-        assert props is not None and state is not None
-        return json.loads(props[1])["value"], json.loads(state[1])["views"][0]
+        start = start_of(page)
+        return start, start["state"]["views"][0]
 
     photo = Path(__file__).parents[3] / "assets" / "rocket.jpg"
     analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,7 +23,6 @@ from tests.ui.explorer.page_driver import (
     SHAPES,
     Apps,
     SmallApp,
-    asked,
     drawn,
     loaded,
     made,
@@ -31,6 +31,9 @@ from tests.ui.explorer.page_driver import (
 )
 from vitviz import Style
 from vitviz.ui.explorer.page import whole_page
+
+# What the page asks for once it is open.
+SERVER = re.compile("/(files/.*(layer|rollout)|map|describe)")
 
 pytestmark = pytest.mark.browser
 
@@ -96,18 +99,14 @@ def test_back_leads_to_what_was_shown_before_however_soon_the_next_was_chosen(
     """The server has not said yet what the address of the first map is."""
     page = new_page(browser)
 
-    def hold(route: Route) -> None:
-        if asked(route.request).get("fn_name") != "describe":
-            route.continue_()
-
-    page.route(re.compile("component_server"), hold)
+    page.route("**/describe", lambda route: None)
     page.goto(f"{cifar.address}/?__theme=light&method=attention")
     loaded(page)
     for method in ("rollout", "relevance"):
         page.select_option(".vx-method", method)
         expect(caption(page)).to_contain_text(cifar.analysis.map(method).description)
     # It says so now; and the page stops waiting.
-    page.unroute(re.compile("component_server"))
+    page.unroute("**/describe")
     settle(page)
     for method in ("rollout", "attention"):
         page.go_back()
@@ -122,7 +121,7 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
     analysis = vitviz.analyze(picture, made(*SHAPES["cifar"]), fit="squash")
     file = tmp_path / "explorer.html"
     file.write_text(whole_page(analysis))
-    page = browser.new_page(viewport={"width": 700, "height": 450})
+    page = browser.new_page(bypass_csp=True, viewport={"width": 700, "height": 450})
     page.goto(file.as_uri())
     loaded(page)
     edges = canvas(page).bounding_box()
@@ -151,12 +150,12 @@ def test_what_has_left_the_server_is_computed_again(cifar_page: Page, cifar: Sma
 
 def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: SmallApp) -> None:
     page = cifar_page
-    page.route(re.compile("component_server"), lambda route: route.fulfill(status=200, body="gone"))
+    page.route(SERVER, lambda route: route.abort())
     page.select_option(".vx-method", "rollout")
     expect(caption(page)).to_contain_text("The server does not answer")
     retry = page.get_by_role("button", name="Try again")
     expect(retry).to_be_visible()
-    page.unroute(re.compile("component_server"))
+    page.unroute(SERVER)
     retry.click()
     expect(caption(page)).to_contain_text("layers 0 to 2. Strongest")
     expect(retry).not_to_be_visible()
@@ -174,7 +173,7 @@ def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifa
 
     with opened_page(browser, cifar.address, errors=[]) as page:
         most = 1
-        page.route(re.compile("picture.webp"), lose)
+        page.route(re.compile("seen.webp"), lose)
         choose_example(page, "rocket.jpg")
         assert len(lost) == 1
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
@@ -194,8 +193,8 @@ def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> N
     names: list[str] = []
 
     def note(request: Request) -> None:
-        if asked(request).get("fn_name") == "file":
-            names.append(asked(request)["data"]["name"])
+        if "/files/" in request.url and "layer" in request.url:
+            names.append(unquote(request.url.rpartition("/")[2]))
 
     browser.contexts[0].on("request", note)
     with opened_page(browser, apps("large").address):
@@ -208,7 +207,7 @@ def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> N
 def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, tmp_path: Path) -> None:
     file = tmp_path / "explorer.html"
     file.write_text(whole_page(registers.analysis, "Noise"))
-    page, sent, wrong = browser.new_page(), [], []
+    page, sent, wrong = browser.new_page(bypass_csp=True), [], []
     page.on("request", lambda request: sent.append(request.url))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))

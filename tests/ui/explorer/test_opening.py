@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from safetensors.numpy import load as load_pack
 
 from tests.support.example import COARSE, EXAMPLE
+from tests.ui.explorer.test_explorer_files import start_of
 from vitviz import Analysis, MethodError
 from vitviz.cli import main
 from vitviz.ui.explorer.opening import opening
@@ -70,9 +70,7 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     address = "http://127.0.0.1:7860/?method=attention&p.layer=1&layout=slide"
     assert main(["explore", str(EXAMPLE), "--resolution", str(COARSE), "--link", address, "-o", str(file)]) == 0
-    found = re.search(r"^const STATE = (\{.*\});$", file.read_text(), re.MULTILINE)
-    assert found is not None
-    state = json.loads(found[1])
+    state = start_of(file.read_text())["state"]
     assert (state["layout"], state["views"][0]["method"], state["views"][0]["parameters"]) == (
         *("slide", "attention"),
         {"layer": 1},
@@ -91,7 +89,7 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
 def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path, link: str) -> None:
     file = tmp_path / "page.html"
     file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
-    page = browser.new_page()
+    page = browser.new_page(bypass_csp=True)
     page.goto(file.as_uri())
     # The analysis whose map is drawn; empty where a map is missing.
     expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
@@ -101,7 +99,7 @@ def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis,
 def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link="?method=relevance&p.target=dog"))
-    page = browser.new_page()
+    page = browser.new_page(bypass_csp=True)
     page.goto(file.as_uri())
     strongest = coarse_example.map("relevance", target="dog").token_map.strongest
     status = page.locator(".vx-status").first

@@ -1,4 +1,4 @@
-"""The state of the page in the browser: one writer, and replies that come late, twice, out of order or never."""
+"""The state of the page in the browser: one writer, and replies that come late or never."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ from tests.driver import new_page
 from tests.support.example import ROOT
 
 pytestmark = pytest.mark.browser
-SCRIPT = ROOT / "vitviz" / "ui" / "explorer" / "js" / "store.js"
+SCRIPT, BACKEND = (ROOT / "vitviz" / "ui" / "explorer" / "js" / f"{name}.js" for name in ("store", "backend"))
 
-# A server whose replies come in any order, or are lost on their way, or twice, and that knows what it was asked.
+# Replies come after any time, and some never.
 SERVER = """
-class FakeServer {
+class FakeBackend {
   constructor(seed) {
-    Object.assign(this, { seed, sent: [], replies: [], stopped: [], shown: [] });
-    const server = { progress: async (asked) => this.progress(asked), stop: async ({ number }) => this.stop(number) };
-    this.runs = new Runs((request) => this.take(request), server, (state) => this.shown.push(state));
+    Object.assign(this, { seed, ended: new Set(), shown: [] });
+    this.runs = new Runs(this, (state) => this.shown.push(state));
   }
   random() {
     this.seed = (this.seed * 1103515245 + 12345) % 2147483648;
     return this.seed / 2147483648;
   }
-  take(request) {
-    // Some never reach the server.
-    if (this.random() < 0.1) return;
-    this.sent.push(request.number);
-    const reply = { page: request.page, number: request.number, answer: request.key };
-    setTimeout(() => {
-      this.replies[request.number] = this.stopped.includes(request.number) ? { ...reply, stopped: true } : reply;
-      const fate = this.random();
-      if (fate < 0.3) return;
-      for (let times = fate < 0.5 ? 2 : 1; times > 0; times--) {
-        setTimeout(() => this.runs.reply(this.replies[request.number]), 4000 * this.random());
-      }
-      // One of another page, and one of long ago.
-      this.runs.reply({ ...reply, page: "another" });
-      this.runs.reply(this.replies[Math.floor(this.replies.length * this.random())]);
-    }, 3000 * this.random());
+  async run({ number, key }, show) {
+    const fate = this.random();
+    await new Promise((done) => setTimeout(done, 3000 * this.random()));
+    show({ done: 1, total: 3, text: "" });
+    await new Promise((done) => setTimeout(done, 3000 * this.random()));
+    if (fate < 0.1) return { failed: "The server does not answer" };
+    return this.ended.has(number) ? { stopped: true } : { answer: key };
   }
-  progress({ number }) {
-    if (!this.sent.includes(number)) return { unknown: true };
-    return this.replies[number] ? { reply: this.replies[number] } : { done: 1, total: 3, text: "" };
+  end({ number }) { this.ended.add(number); }
+}
+// Connections that are refused, cut or whole, and a server that knows a run by page and number.
+class Connections {
+  constructor(fates) {
+    Object.assign(this, { fates, asked: [], begun: new Set() });
+    globalThis.fetch = (path, { body }) => this.answer(JSON.parse(body));
   }
-  stop(number) { this.stopped.push(number); }
+  async answer({ page, number }) {
+    this.asked.push(number);
+    const fate = this.fates.shift();
+    if (fate === "refused") throw TypeError("Failed to fetch");
+    if (fate === "away") return new Response("", { status: 502 });
+    if (fate === "many") return new Response('{"detail": "wait for them"}', { status: 429 });
+    this.begun.add(`${page} ${number}`);
+    const lines = ['{"text": "Work', 'ing", "done": 1, "total": 3}\\n', '{"reply": {"answer": "dör"}}\\n'].map((text) => new TextEncoder().encode(text));
+    return new Response(new ReadableStream({ start(controller) {
+      for (const line of lines.slice(0, fate === "cut" ? 2 : 3)) controller.enqueue(line);
+      fate === "broken" ? controller.error(TypeError("network error")) : controller.close();
+    } }));
+  }
 }
 """
 JOURNEYS = 8
 JOURNEY = """async (seed) => {
-  const server = new FakeServer(seed), last = {}, wrong = [], settled = {};
+  const server = new FakeBackend(seed), last = {}, wrong = [], settled = {};
   let count = 0;
   const until = performance.now() + 30000;
   while (performance.now() < until) {
@@ -103,9 +109,9 @@ def test_whatever_becomes_of_replies_the_last_wish_of_each_slot_is_answered(page
 def test_a_wish_is_sent_once_and_a_new_one_stops_the_one_before(page: Page) -> None:
     found = page.evaluate(
         """async () => {
-          const sent = [], stopped = [], ends = [];
-          const server = { progress: async () => ({ done: 0, total: 1 }), stop: async ({ number }) => stopped.push(number) };
-          const runs = new Runs((request) => sent.push(request), server, () => {});
+          const sent = [], replies = [], stopped = [], ends = [];
+          const backend = { run: (request) => { sent.push(request); return new Promise((done) => replies.push(done)); }, end: ({ number }) => stopped.push(number) };
+          const runs = new Runs(backend, () => {});
           const one = runs.request("map 0", "a", { kind: "map", key: "a" });
           const again = runs.request("map 0", "a", { kind: "map", key: "a" }) === one;
           one.catch((error) => ends.push(error.replaced));
@@ -113,9 +119,9 @@ def test_a_wish_is_sent_once_and_a_new_one_stops_the_one_before(page: Page) -> N
           await null;
           // The server has not let go of the first yet: the second waits for that.
           const before = sent.length;
-          runs.reply({ page: runs.page, number: sent[0].number, stopped: true });
-          runs.reply({ page: runs.page, number: sent[0].number, path: "late" });
-          runs.reply({ page: runs.page, number: sent[1].number, path: "right" });
+          replies[0]({ stopped: true });
+          await new Promise((done) => setTimeout(done));
+          replies[1]({ path: "right" });
           return { again, before, stopped, ends, sent: sent.map(({ key }) => key), path: (await two).path };
         }"""
     )
@@ -124,17 +130,44 @@ def test_a_wish_is_sent_once_and_a_new_one_stops_the_one_before(page: Page) -> N
 
 def test_what_is_asked_first_is_what_others_need(page: Page) -> None:
     order = page.evaluate(
-        """() => {
-          const sent = [], server = { progress: async () => ({ done: 0, total: 1 }), stop: async () => {} };
-          const runs = new Runs((request) => sent.push(request), server, () => {});
+        """async () => {
+          const sent = [], runs = new Runs({ run: async (request) => { sent.push(request); return {}; } }, () => {}), ends = [];
           for (const slot of ["compare", "switch", "map 1 a", "map 0 b", "analysis 1", "analysis 0", "open"]) {
-            runs.request(slot, slot, { kind: slot }).catch(() => {});
+            ends.push(runs.request(slot, slot, { kind: slot }));
           }
-          for (let place = 0; place < 7; place++) runs.reply({ page: runs.page, number: sent.at(-1).number });
+          await Promise.all(ends);
           return sent.map(({ kind }) => kind);
         }"""
     )
     assert order == ["compare", "open", "analysis 1", "analysis 0", "map 1 a", "map 0 b", "switch"]
+
+
+@pytest.mark.parametrize(
+    ("fates", "reply"),
+    [
+        (["whole"], {"answer": "dör"}),
+        (["refused", "cut", "broken", "away", "whole"], {"answer": "dör"}),
+        (["many"], {"failed": "wait for them", "final": None}),
+        (["refused"] * 9, {"failed": "The server does not answer"}),
+    ],
+)
+def test_a_run_is_read_on_when_its_connection_was_lost(page: Page, fates: list[str], reply: dict[str, Any]) -> None:
+    page.clock.install()
+    page.add_script_tag(content=BACKEND.read_text())
+    page.evaluate(
+        """(fates) => {
+          const connections = window.connections = new Connections(fates);
+          new ServerBackend().run({ page: "a", number: 7 }, (line) => { window.line = line; }).then((reply) => { window.reply = reply; });
+        }""",
+        fates,
+    )
+    for _ in range(20):
+        page.clock.run_for(1000)
+    found = page.evaluate(
+        "({ reply: window.reply, line: window.line, asked: connections.asked, begun: [...connections.begun] })"
+    )
+    assert found["reply"] == reply and set(found["asked"]) == {7} and set(found["begun"]) <= {"a 7"}
+    assert "answer" not in reply or found["line"] == {"text": "Working", "done": 1, "total": 3}
 
 
 def test_a_change_is_told_once_and_what_is_no_change_not_at_all(page: Page) -> None:

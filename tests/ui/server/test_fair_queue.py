@@ -14,12 +14,9 @@ import httpx
 import pytest
 
 from tests.server_client import RunningApp, post, running_here, wait_until
-from vitviz.ui.runs import Runs
-from vitviz.ui.server.fair_lock import RUNS_LONG
+from vitviz.ui.api import LONG_CONCURRENCY as PLACES
 from vitviz.ui.server.fair_queue import VISITORS_AT_ONCE, share_fairly
 from vitviz.ui.server.routes import ANSWERS, JOIN
-
-PLACES = RUNS_LONG["concurrency_limit"]
 
 
 def queue_of(*addresses: str, limit: int | None = 6, running: tuple[str, ...] = ()) -> Any:
@@ -89,18 +86,19 @@ def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any
 @pytest.mark.hostile
 def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: RunningApp, monkeypatch: Any) -> None:
     blocked, inside = threading.Event(), Counter[str]()
+    [endpoint] = [fn for fn in served.demo.fns.values() if fn.api_name == "analyze"]
 
-    def answer(self: Runs, request: Any, session: str) -> dict[str, Any]:
-        inside[request["kind"]] += 1
-        if request["kind"] == "slow":
+    def answer(image: Any, model: str = "", fit: Any = None, resolution: Any = None) -> dict[str, Any]:
+        inside[model] += 1
+        if model == "slow":
             blocked.wait(60)
-        return {"kind": request["kind"]}
+        return {"kind": model}
 
-    monkeypatch.setattr(Runs, "answer", answer)
-    [event] = [fn._id for fn in served.demo.fns.values() if fn.concurrency_id == "long" and fn.api_name != "analyze"]
+    monkeypatch.setattr(endpoint, "fn", answer)
+    picture = httpx.post(f"{served.address}/upload?name=a.png", content=b"x", timeout=60).json()
 
     def ask(kind: str, session: str, address: str) -> int:
-        body = {"data": [], "fn_index": event, "session_hash": session, "event_data": {"kind": kind}}
+        body = {"data": [picture, kind, None, None], "fn_index": endpoint._id, "session_hash": session}
         return post(served.port, JOIN, json.dumps(body).encode(), f"X-Forwarded-For: {address}").status
 
     try:

@@ -173,6 +173,7 @@ def test_older_analyses_give_way_to_a_new_one(make_model: Make, upload: Upload) 
 def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     make_model: Make, upload: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     bench = bench_of(make_model())
     key, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
     lock = bench.explorer_files._locks.get(name, bench.explorer_files.lock)
@@ -188,7 +189,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     monkeypatch.setattr(bench.explorer_files, "content", count)
     monkeypatch.setattr(UploadedPictures, "_open", lambda *given: opened.append(name) or decode(*given))
     with ThreadPoolExecutor(12) as threads:
-        paths = set(threads.map(lambda _: bench.file(key, name, str(tmp_path / "cache")), range(12)))
+        paths = set(threads.map(lambda _: bench.file(key, name), range(12)))
     assert len(paths) == 1 and made == [name] and len(opened) == (name == PICTURE)
     # In its turn: all others waited.
     assert within and within[0] >= 1 and not len(lock)
@@ -196,7 +197,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     assert path.stat().st_size > 100
     # One that has left the disk is made again.
     path.unlink()
-    assert bench.file(key, name, str(tmp_path / "cache")) == path and path.exists()
+    assert bench.file(key, name).exists()
 
 
 def test_the_whole_of_the_machine_is_not_asked_for(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from gradio import route_utils
 
 from tests.server_client import (
     SESSION,
@@ -31,7 +30,7 @@ from tests.server_client import (
     wait_until,
 )
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
-from vitviz.ui.server import bodies, log, uploads
+from vitviz.ui.server import bodies, log
 from vitviz.ui.server.connections import TimedConnection
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.routes import JSON_BYTES
@@ -79,8 +78,6 @@ def test_every_wrong_body_is_told_in_a_sentence(served: RunningApp, silent: None
     values += [{"fn_index": 0, "data": [], "session_hash": wrong} for wrong in (5, "", "a b", "a\n", "x" * 200, [])]
     values += [{"fn_index": wrong, "data": [], "session_hash": SESSION} for wrong in (-1, 10**9, "0", 1.5, [0])]
     values += [{"fn_index": 0, "data": [1], "session_hash": SESSION, "trigger_id": [1]}]
-    values += [{"component_id": id, "fn_name": "file", "session_hash": SESSION, "data": 1} for id in (-1, "x", 10**9)]
-    values += [{"component_id": 1, "fn_name": name, "session_hash": SESSION, "data": 1} for name in ("__init__", "", 5)]
     for value in values:
         # That is what these endpoints take.
         if value == {} and route in ("call/v2/models", "call/v2/methods"):
@@ -113,16 +110,16 @@ def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
 
 def test_what_is_no_json_by_its_header_is_not_read_as_such(served: RunningApp, silent: None) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", EDGE, ""):
-        answer = post(served.port, "/gradio_api/component_server", b"{}", kind=kind)
+        answer = post(served.port, "/map", b"{}", kind=kind)
         assert (answer.status, answer.detail[:13]) == (415, "expected JSON")
 
 
-@pytest.mark.parametrize("route", ["queue/join", "call/v2/maps", "component_server"])
+@pytest.mark.parametrize("route", ["gradio_api/queue/join", "gradio_api/call/v2/maps", "run"])
 def test_a_large_body_is_refused_before_it_is_there(
     served: RunningApp, silent: None, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "LINGER_SECONDS", 20)
-    kind, target = "Content-Type: application/json", f"/gradio_api/{route}"
+    kind, target = "Content-Type: application/json", f"/{route}"
     start = time.monotonic()
     declared = exchange(served.port, request_head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
     assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
@@ -182,82 +179,58 @@ def test_an_upload_is_kept(served: RunningApp) -> None:
     assert {str(path) for path in served.files() - before} == set(paths)
 
 
-@pytest.mark.parametrize("query", ["", "?upload_id=abc"])
 @pytest.mark.parametrize("name", WRONG_FORMS)
-def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(
-    served: RunningApp, silent: None, name: str, query: str
-) -> None:
+def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(served: RunningApp, silent: None, name: str) -> None:
     before = served.files()
     content, kind = WRONG_FORMS[name]
-    answer = post(served.port, f"/gradio_api/upload{query}", content, kind=kind)
+    answer = post(served.port, "/gradio_api/upload", content, kind=kind)
     assert is_sentence(answer) and isinstance(answer.detail, str), answer
     # None of the parser's own words, which may quote the form.
     assert not any(word in answer.detail for word in ("multipart", "Too many", "exceeded")), answer
     assert served.files() == before
 
 
-def test_an_upload_that_is_aborted_leaves_nothing(served: RunningApp, silent: None) -> None:
+@pytest.mark.parametrize("route", ["/gradio_api/upload", "/upload?name=a"])
+def test_an_upload_that_is_aborted_leaves_nothing(served: RunningApp, silent: None, route: str) -> None:
     before = served.files()
-    for at in (10, 100, 150, 100_000, 900_000):
+    for at in (10, 150, 900_000):
         content = form(("a.bin", b"1"), ("b.bin", b"x" * 10**6))
         with socket.create_connection(("127.0.0.1", served.port)) as connection:
             kind, length = f"Content-Type: {EDGE}", f"Content-Length: {len(content)}"
-            connection.sendall(request_head("POST", "/gradio_api/upload?upload_id=gone", kind, length) + content[:at])
-            if at > 1000:
+            connection.sendall(request_head("POST", route, kind, length) + content[:at])
+            if route.startswith("/upload"):
                 wait_until(lambda: served.files() > before)
         wait_until(lambda: served.files() == before)
 
 
+@pytest.mark.parametrize("route", ["/gradio_api/upload", "/upload?name=a"])
 def test_a_full_disk_is_told_and_keeps_nothing(
-    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch
+    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch, route: str
 ) -> None:
-    before = served.files()
-    wrote: list[int] = []
+    before, opened = served.files(), Path.open
 
-    async def write(self: Any, content: bytes) -> None:
-        wrote.append(len(content))
-        self.file.write(content[:10])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    class Full(io.FileIO):
+        def write(self, content: Any) -> int:
+            super().write(content[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def move(source: str, target: str) -> None:
-        wrote.append(0)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(path: Path, mode: str = "r", *given: Any, **named: Any) -> Any:
+        is_ours = mode == "wb" and path.is_relative_to(served.folder)
+        return Full(path, "w") if is_ours else opened(path, mode, *given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(route_utils.GradioUploadFile, "write", write)
-        answer = upload(served, form(("a.bin", b"x" * 10**5)))
-        assert (answer.status, answer.detail) == (507, "this server has no room for it now") and wrote
-    with monkeypatch.context() as patched:
-        patched.setattr(route_utils.os, "rename", move)
-        patched.setattr(shutil, "move", move)
-        assert upload(served, form(("a.bin", b"y"), ("b.bin", b"z"))).status == 507 and 0 in wrote
+        patched.setattr(Path, "open", full)
+        answer = post(served.port, route, form(("a.bin", b"x" * 10**5)), kind=EDGE)
+        assert (answer.status, answer.detail) == (507, "this server has no room for it now")
     wait_until(lambda: served.files() == before)
 
 
-def test_an_upload_larger_than_allowed_is_refused_and_leaves_nothing(
-    served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_larger_than_allowed_is_refused_and_leaves_nothing(served: RunningApp, silent: None) -> None:
     before = served.files()
     kind = f"Content-Type: {EDGE}"
     declared = exchange(served.port, request_head("POST", "/gradio_api/upload", kind, f"Content-Length: {3 * 2**30}"))
     assert declared.status == 413
-    monkeypatch.setattr(served.demo, "max_file_size", 1000)
-    assert upload(served, form(("a.bin", b"x" * 2000))).status == 413
     assert served.files() == before
-
-
-def test_an_upload_that_nobody_made_is_not_remembered(served: RunningApp) -> None:
-    from gradio import routes
-
-    statuses = routes.file_upload_statuses
-    assert isinstance(statuses, uploads.UploadProgress)
-    assert exchange(served.port, request_head("GET", "/gradio_api/upload_progress?upload_id=nobody")).status == 404
-    assert exchange(served.port, request_head("GET", "/gradio_api/upload_progress")).status == 422
-    assert "nobody" not in statuses._signals
-    upload(served, form(("a", b"x")))
-    post(served.port, "/gradio_api/upload?upload_id=mine", form(("a", b"x")), kind=EDGE)
-    statuses.forget("mine")
-    assert not statuses._statuses.keys() & {"mine"} and "mine" not in statuses._signals
 
 
 # What nobody expected, and the log.
@@ -272,11 +245,11 @@ def test_what_nobody_expected_is_one_sentence_and_one_line(
     def broken(*_: object) -> None:
         raise RuntimeError("/secret/place\nforged")
 
-    monkeypatch.setattr(type(served.demo), "theme_css", property(broken), raising=False)
-    answer = exchange(served.port, request_head("GET", "/theme.css?%0aforged"))
+    monkeypatch.setattr(served.demo.handlers, "start", broken)
+    answer = exchange(served.port, request_head("GET", "/?%0aforged"))
     assert (answer.status, answer.detail) == (500, INTERNAL_ERROR)
     [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
-    assert record.getMessage().startswith(r"/theme\.css: ") and record.getMessage().endswith("broken > RuntimeError")
+    assert record.getMessage().startswith("/: ") and record.getMessage().endswith("broken > RuntimeError")
     assert "secret" not in caplog.text and "forged" not in caplog.text and "\n" not in record.getMessage()
     assert capfd.readouterr() == ("", "")
 
@@ -364,7 +337,7 @@ def test_the_second_request_of_a_connection_may_not_be_slow_either(
 
 
 @pytest.mark.parametrize(
-    ("target", "kind"), [("/gradio_api/queue/join", "application/json"), ("/gradio_api/upload", EDGE)]
+    ("target", "kind"), [("/run", "application/json"), ("/upload?name=a", EDGE), ("/gradio_api/upload", EDGE)]
 )
 def test_a_slow_body_ends_and_leaves_nothing(
     served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch, target: str, kind: str

@@ -16,26 +16,19 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
-from vitviz.ui.explorer.component import Explorer
-from vitviz.ui.runs import Runs
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
 
 pytestmark = pytest.mark.process
-# The server functions of the page.
-FUNCTIONS = ("file", "map", "describe", "picture", "progress", "stop")
-
+# The page's own.
+OWN = {"/health", "/upload", "/(?:map|describe|picture)", "/(?:run|end)"}
+OWN |= {f"/{name}/[^/]+/[^/]+" for name in ("static", "files", "made")}
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
 # Every route of Gradio that is served; a new one is refused until it stands in the table and here.
 ALLOWED = {
     "GET /",
     "HEAD /",
-    "GET /assets/{path:path}",
-    "GET /static/{path:path}",
-    "GET /theme.css",
-    "GET /favicon.ico",
     "GET /robots.txt",
-    "GET /manifest.json",
     "GET /config",
     "GET /config/",
     "GET /gradio_api/info",
@@ -44,7 +37,6 @@ ALLOWED = {
     "GET /gradio_api/startup-events",
     "GET /gradio_api/heartbeat/{session_hash}",
     "POST /gradio_api/upload",
-    "GET /gradio_api/upload_progress",
     "GET /gradio_api/file={path_or_url:path}",
     "HEAD /gradio_api/file={path_or_url:path}",
     "POST /gradio_api/queue/join",
@@ -52,12 +44,6 @@ ALLOWED = {
     "POST /gradio_api/cancel",
     "POST /gradio_api/reset",
     "POST /gradio_api/reset/",
-    "POST /gradio_api/component_server",
-    "POST /gradio_api/component_server/",
-    "POST /gradio_api/run/{api_name}",
-    "POST /gradio_api/run/{api_name}/",
-    "POST /gradio_api/api/{api_name}",
-    "POST /gradio_api/api/{api_name}/",
     "POST /gradio_api/call/{api_name}",
     "POST /gradio_api/call/{api_name}/",
     "POST /gradio_api/call/v2/{api_name}",
@@ -102,7 +88,7 @@ def test_exactly_the_listed_routes_of_gradio_are_served(served: RunningApp) -> N
 def test_every_row_of_the_table_is_a_route_of_gradio_or_the_apps_own(served: RunningApp) -> None:
     found = [(method, filled(path)) for method, path in gradio_routes(served.demo.app.routes)]
     unused = [row for row in ROUTES if not any(row.matches(*each) for each in found)]
-    assert [row.pattern for row in unused] == ["/health"]
+    assert {row.pattern for row in unused} == OWN
 
 
 def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
@@ -134,7 +120,8 @@ def test_no_other_method_is_served(served: RunningApp, method: str) -> None:
         "/login",
         "/gradio_api/mcp/",
         "/gradio_api/run-history/records",
-        "/assets/%00",
+        "/assets/a.js",
+        "/gradio_api/upload_progress",
         "/gradio_api/file=%0aforged",
         "//config",
         "/gradio_api/heartbeat/a%20b",
@@ -201,8 +188,6 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
     for module in (safehttpx, processing_utils):
         monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
     events = [fn._id for fn in served.demo.fns.values()]
-    components = [id for id, block in served.demo.blocks.items() if isinstance(block, Explorer)]
-    assert components
     with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30) as client:
         own = f"http://127.0.0.1:{port}/cat.jpg"
         forms = [own, own.upper(), f"//127.0.0.1:{port}/cat.jpg", f" {own}", own.replace("//", "/"), f"file={own}"]
@@ -223,9 +208,11 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
                 ("call/analyze", {"data": [file, None, None, None]}),
                 ("call/v2/analyze", {"image": file}),
                 ("call/v2/open", {"model": file["path"]}),
-                *(("component_server", _component(each, name, file)) for each in components for name in FUNCTIONS),
             ]:
                 client.post(f"/gradio_api/{target}", json=body)
+            for name in ("map", "describe", "picture"):
+                body = {"uid": file["path"], "uids": [file["path"]], "state": {}, "upload": file, "method": "rollout"}
+                client.post(f"/{name}", json=body)
         asked = [
             *({"kind": "analyze", "state": {}, "index": 0, "upload": file} for file in files),
             *({"kind": "analyze", "state": {}, "index": 0, "own": {"files": [file]}} for file in files),
@@ -236,29 +223,21 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
                 for each in forms
             ),
         ]
-        runs = next(
-            fn.fn.__self__ for fn in served.demo.fns.values() if isinstance(getattr(fn.fn, "__self__", None), Runs)
-        )
         for number, request in enumerate(asked):
             # Each of a page of its own, so that none is replaced by the next.
-            reply = runs.answer({"page": f"{number:022}", "number": 1, **request}, f"visitor {number}")
+            answer = client.post("/run", json={"page": f"{number:022}", "number": 1, **request})
+            reply = json.loads(answer.text.splitlines()[-1])
+            reply = reply.get("reply", reply)
             assert "failed" in reply or reply["notes"], reply
         for index in events:
             count = len(served.demo.fns[index].inputs)
             for file in files[:2]:
-                named = {"page": "a" * 22, "number": index, **asked[0], "upload": file}
-                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION, "event_data": named}
+                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION}
                 client.post("/gradio_api/queue/join", json=body)
-                client.post("/gradio_api/run/predict", json=body)
         client.post("/gradio_api/upload", files={"files": (own, b"x")})
         client.get("/", headers={"X-Gradio-Server": own, "X-Forwarded-Host": f"127.0.0.1:{port}"})
         _finish(served)
         assert came == []
-
-
-def _component(number: int, name: str, file: dict[str, Any]) -> dict[str, Any]:
-    data = {**file, "uid": file["path"], "name": file["path"], "uids": [file["path"]], "state": {}}
-    return {"data": data, "component_id": number, "fn_name": name, "session_hash": SESSION}
 
 
 def _finish(served: RunningApp) -> None:

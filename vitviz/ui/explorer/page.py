@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import html
-import json
-from typing import Any, Literal
+from typing import Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
 from vitviz.errors.messages import utf8
 from vitviz.images.preprocessing import Fit
+from vitviz.ui.explorer.assets import document, script, style
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.explorer.page_source import script, template
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.packs import file_names, pack
-from vitviz.visualization.templates import fill_template
 
 
 def whole_page(
@@ -46,35 +44,27 @@ def whole_page(
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     # A page is UTF-8, and names of files need not be.
     title, source, name = utf8(title), utf8(source), utf8(name)
-    address = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     own_fit = analysis.model.preprocessing.fit
     opened = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
-    value = {
-        "number": 0,
-        "views": [analysis_facts("page", analysis, {"url": address}, view=opened.state.views[0], name=name)],
+    picture = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
+    start = {
+        "settings": {**settings(), "legal": "start"},
+        "state": opened.state.to_json(),
+        "views": [analysis_facts("page", analysis, picture, view=opened.state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
+        "files": {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)},
+        "maps": {name: as_base64(content) for name, content in opened.maps.items()},
     }
-    props = {"settings": {**settings(), "legal": "start", "offline": True}, "value": value}
-    files = {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
-    description = (
+    about = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "
         f"{layout.grid_height}×{layout.grid_width} patches. Made by vitviz."
     )
-    values = {
-        "title": html.escape(title),
-        "about": html.escape(description),
-        "style": template("explorer.css"),
-        "template": template("explorer.html"),
-        "state": _script(opened.state.to_json()),
-        "maps": _script({name: as_base64(content) for name, content in opened.maps.items()}),
-        "files": _script(files),
-        "props": _script(props),
-        "script": _script(script()),
-    }
-    return fill_template(template("page.html"), values)
-
-
-def _script(value: Any) -> str:
-    """The value as JavaScript that cannot end the script element."""
-    return json.dumps(value).replace("<", "\\u003c")
+    return document(
+        start,
+        title=html.escape(title),
+        head=f"<style>\n{style()}</style>",
+        body="saved",
+        heading=f'<h1>{html.escape(title)}</h1>\n<p class="about">{html.escape(about)}</p>',
+        script=f'<script type="module">\n{script()}</script>',
+    )

@@ -16,9 +16,9 @@ from typing import Any
 import gradio as gr
 
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.sessions import Sessions
+from vitviz.ui.server.fair_queue import visitor_of
 
-# Sessions of one visitor with unread answers: calls of programs, and closed pages.
+# Sessions of one visitor with unread answers.
 MAX_UNREAD = 32
 # Queued events of one visitor.
 MAX_EVENTS = 64
@@ -33,14 +33,13 @@ class Answers:
 
     Args:
         blocks: the app.
-        sessions: of its pages and calls.
     """
 
-    def __init__(self, blocks: gr.Blocks, sessions: Sessions) -> None:
-        self._blocks, self._sessions = blocks, sessions
+    def __init__(self, blocks: gr.Blocks) -> None:
+        self._blocks = blocks
         # Visitors by sessions that have, or will have, answers and no reader.
         self._unread: dict[str, str] = {}
-        # Visitors by sessions whose answers are all read, the latest last: a page may open its next stream.
+        # Visitors by sessions whose answers are all read, the latest last: a client may open its next stream.
         self._read: dict[str, str] = {}
         # The timers after which a session of either kind is dropped.
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -81,12 +80,9 @@ class Answers:
         if session not in self._unread and arriving + Counter(self._unread.values())[visitor] >= MAX_UNREAD:
             raise RequestError(429, f"{MAX_UNREAD} unread replies: fetch them first")
         queues = self._queue.event_queue_per_concurrency_id.values()
-        owners = Counter(self._visitor(event.session_hash) for waiting in queues for event in waiting.queue)
+        owners = Counter(visitor_of(event) for waiting in queues for event in waiting.queue)
         if arriving + owners[visitor] >= MAX_EVENTS:
             raise RequestError(429, f"{MAX_EVENTS} of your requests are queued: wait for them")
-
-    def _visitor(self, session: str) -> str | None:
-        return self._unread.get(session) or self._sessions.owner(session)
 
     def _note(self, visitor: str, session: str | None, content: bytes) -> None:
         """Keep the event that Gradio accepted; the body of a refusal has none."""
@@ -166,7 +162,9 @@ class Answers:
         for event in [event for event, owner in self._session_of.items() if owner == session]:
             del self._session_of[event]
         # Gradio keeps a copy of the page's settings in the session of each call.
-        self._sessions.forget_call(session)
+        holder = self._blocks.app.state_holder
+        holder.session_data.pop(session, None)
+        holder.time_last_used.pop(session, None)
 
     def _is_running(self, session: str) -> bool:
         events = self._queue.pending_event_ids_session.get(session, ())

@@ -19,15 +19,13 @@ from vitviz.errors.messages import choices, listing, quote
 from vitviz.ui.arguments import fields
 from vitviz.ui.pictures import upload_of
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file
+from vitviz.ui.server.routes import CANCEL, JOIN, PREFIX, RESET, SESSION
 
-_CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|run|api|queue)/(?P<name>[^/]+)/?")
+_CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|queue)/(?P<name>[^/]+)/?")
 # Programs POST a call here, and GET its answer there.
 CALL = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/?")
 ANSWER = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 _BY_NAME, _QUEUE = "call/v2", "queue"
-# These bypass the queue, for the page's own quick events.
-_DIRECT = ("run", "api")
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,7 @@ def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> Chec
     session = None if way == _BY_NAME else _session(value, path)
     if path == JOIN and session is None:
         raise RequestError(400, "'session_hash' is missing: expected 1 to 128 letters and digits")
-    if not _is_public(blocks, way, name, value):
-        _check_event(blocks, value, path)
-        return CheckedCall(content, session)
+    _check_endpoint(blocks, way, name, value)
     files = [item for item in _objects(value) if "path" in item]
     for file in files:
         file["path"] = str(upload_of(file).path)
@@ -73,14 +69,8 @@ def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> Chec
 
 
 def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
-    """Check a request to one of the page's other routes; returns its session."""
-    if path == COMPONENT:
-        _typed(value, path, {"session_hash": str, "component_id": int, "fn_name": str, "data": object})
-        component = blocks.blocks.get(value["component_id"])
-        function = getattr(component, value["fn_name"], None) if component is not None else None
-        if not getattr(function, "_is_server_fn", False):
-            raise RequestError(404, f"component_id = {quote(value['component_id'])}: expected a component of the page")
-    elif path == CANCEL:
+    """Check a request to one of the other routes; returns its session."""
+    if path == CANCEL:
         _typed(value, path, {"session_hash": str, "fn_index": int, "event_id": str})
     elif path == RESET:
         _typed(value, path, {"event_id": str})
@@ -89,31 +79,10 @@ def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
     return _session(value, path)
 
 
-def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
-    """Check an event of the page: Gradio would call its function with any values."""
-    _typed(value, path, {"session_hash": str, "fn_index": int, "data": list})
-    function = blocks.fns[value["fn_index"]]
-    if function.fn is None and not function.cancels:
-        raise RequestError(404, f"fn_index = {value['fn_index']}: expected an event that the server answers")
-    if path != JOIN and function.queue:
-        raise RequestError(404, f"fn_index = {value['fn_index']}: expected a POST to {JOIN} for this event")
-    count, expected = len(value["data"]), len(function.inputs)
-    if count != expected and not function.cancels:
-        raise RequestError(400, f"data = {count:,} values: expected {expected} for this event")
-    trigger = value.get("trigger_id")
-    if trigger is not None and not _is(trigger, int):
-        raise RequestError(400, f"trigger_id = {quote(trigger)}: expected a whole number, or null")
-    if value.get("batched"):
-        raise RequestError(400, f"batched = {quote(value['batched'])}: expected false")
-    for item in _objects([value["data"], value.get("event_data")]):
-        if isinstance(item.get("path"), str) and not is_local_file(item["path"]):
-            raise RequestError(400, f"path = {quote(item['path'])}: expected a file that was uploaded here")
-
-
-def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
-    """Whether a call is a legal one of a public endpoint; False for the page's own events."""
+def _check_endpoint(blocks: gr.Blocks, way: str, name: str, value: Any) -> None:
+    """Check that a call is a legal one of a public endpoint."""
     public = {str(fn.api_name): fn for fn in blocks.fns.values() if fn.api_visibility == "public"}
-    index = value.get("fn_index") if way in (_QUEUE, *_DIRECT) and isinstance(value, dict) else None
+    index = value.get("fn_index") if way == _QUEUE and isinstance(value, dict) else None
     if index is None:
         endpoint = public.get(name)
         if endpoint is None and way == _QUEUE:
@@ -125,12 +94,9 @@ def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
             raise RequestError(404, f"fn_index = {quote(index)}: expected an endpoint by its name, {choices(public)}")
         endpoint = public.get(str(blocks.fns[index].api_name))
     if endpoint is None:
-        return False
-    if way in _DIRECT:
-        raise RequestError(404, f"/{endpoint.api_name}: expected a POST to {PREFIX}/call/{endpoint.api_name}")
+        raise RequestError(404, f"fn_index = {index}: expected an endpoint by its name, {choices(public)}")
     parameters = list(signature(endpoint.fn).parameters.values()) if endpoint.fn else []
     (_check_names if way == _BY_NAME else _check_values)(f"/{endpoint.api_name}", value, parameters)
-    return True
 
 
 def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:

@@ -36,13 +36,12 @@ class ExplorerFiles:
         self.lock = FairLock()
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
 
-    def file(self, analysis: Analysis, name: str, folder: str, upload: Upload, source: dict[str, Any]) -> Path:
-        """A file of an analysis, written into a folder if it is not there.
+    def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
+        """A file of an analysis, written if it is not there.
 
         Args:
             analysis: of the file.
             name: of the file.
-            folder: of Gradio's cache.
             upload: the picture.
             source: ``source``, ``name``, ``fit`` and ``resolution`` of :func:`vitviz.ui.explorer.whole_page`.
 
@@ -55,7 +54,7 @@ class ExplorerFiles:
             paths = self._paths.setdefault(analysis, {})
             if name not in paths or not paths[name].exists():
                 content = self.content(analysis, name, upload, source)
-                paths[name] = Path(keep(content, "pack.safetensors", folder))
+                paths[name] = keep(content, "pack.safetensors")
             # The cache drops the oldest files.
             os.utime(paths[name])
             return paths[name]

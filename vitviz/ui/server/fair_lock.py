@@ -6,14 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from gradio.context import LocalContext
 
 from vitviz.ui.server.hosts import visitor_key
 
-# Gradio's queue of long requests: this many run or wait for a turn, each in a thread.
-RUNS_LONG: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 24}
 # The interval at which a waiting request may give up.
 POLL_SECONDS = 0.5
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from vitviz.ui.server.hosts import visitor_key
+from vitviz.ui.server.line import first_in_line
 
 # One visitor's share of the events of a kind that may run at once is a third.
 VISITORS_AT_ONCE = 3
@@ -34,17 +35,16 @@ def _next_events(queue: Any) -> tuple[list[Any], bool, str] | None:
         if not waiting.queue or (limit is not None and waiting.current_concurrency >= limit):
             continue
         running = Counter(
-            _visitor(event) for job in queue.active_jobs if job for event in job if event.concurrency_id == kind
+            visitor_of(event) for job in queue.active_jobs if job for event in job if event.concurrency_id == kind
         )
-        max_running = math.inf if limit is None else math.ceil(limit / VISITORS_AT_ONCE)
-        # min returns the first of several visitors with equally few.
-        event = min(waiting.queue, key=lambda event: running[_visitor(event)])
-        if running[_visitor(event)] < max_running:
-            waiting.queue.remove(event)
-            return [event], False, kind
+        share = math.inf if limit is None else math.ceil(limit / VISITORS_AT_ONCE)
+        index = first_in_line([visitor_of(event) for event in waiting.queue], running, share)
+        if index is not None:
+            return [waiting.queue.pop(index)], False, kind
     return None
 
 
-def _visitor(event: Any) -> str:
+def visitor_of(event: Any) -> str:
+    """Who sent an event."""
     client = event.request.client
     return visitor_key(client.host) if client is not None else ""

@@ -23,8 +23,6 @@ LOOPBACK, PRIVATE = "loopback", "private"
 SPACE_ID, SPACE_HOST = "SPACE_ID", "SPACE_HOST"
 SERVER_NAME, ROOT_PATH = "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 SPACE_HOSTS = "*.hf.space"
-# Outside a frame, Gradio's page shows name and author of the Space, which it fetches there.
-SPACE_SOURCES = ("https://huggingface.co",)
 SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 PORTS = {"http": 80, "https": 443}
 # Headers that a proxy sets, and a visitor must not.
@@ -95,18 +93,16 @@ class HostRules:
         hosts: patterns of names. Addresses are always served: no attacker's name can stand for them.
         proxies: the peers whose forwarded headers are believed.
         frames: other origins that may show the page in a frame.
-        sources: other origins that the page itself may fetch from.
     """
 
     hosts: tuple[str, ...]
     proxies: Proxies
     frames: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for host in self.hosts:
             host_pattern(host)
-        for origin in (*self.frames, *self.sources):
+        for origin in self.frames:
             frame_source(origin)
 
     @classmethod
@@ -135,7 +131,6 @@ class HostRules:
             (*dict.fromkeys([*names, *(hosts or ())]),),
             Proxies(default_proxies if proxies is None else tuple(proxies)),
             default_frames if frames is None else tuple(frames),
-            SPACE_SOURCES if is_space else (),
         )
 
     def admit(self, scope: Scope) -> Scope:

@@ -47,3 +47,8 @@ def quieten_gradio() -> None:
         module.print = lambda *_, **__: None
         if hasattr(module, "traceback"):
             module.traceback = _OneLine()
+
+
+def log_unexpected(where: str, error: Exception) -> None:
+    """Log type and place of an unexpected error, and nothing that a visitor sent."""
+    LOGGER.error("%s: %s", where, place_of(error))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -44,17 +43,13 @@ from vitviz.ui.server.routes import (
     ANSWERS,
     FILE,
     HEALTH,
-    HEARTBEAT,
     JOIN,
-    PAGES,
     UPLOAD,
     Body,
     Route,
     find_route,
     is_local_file,
 )
-from vitviz.ui.server.sessions import Sessions
-from vitviz.ui.server.uploads import tidy_uploads
 
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
@@ -65,6 +60,7 @@ _gradio: Any = gradio_routes
 HTTPException = _gradio.fastapi.HTTPException
 RequestValidationError = _gradio.fastapi.exceptions.RequestValidationError
 Health = Callable[[gr.Blocks], dict[str, str]]
+PageApp = Callable[[Scope, Receive, Send, gr.Blocks], Awaitable[None]]
 
 
 class RequestFilter:
@@ -72,23 +68,21 @@ class RequestFilter:
 
     Args:
         app: the application behind it.
-        blocks: the page.
+        page: answers the routes of the page; takes the blocks, too.
+        blocks: Gradio's app.
         rules: the hosts and origins that are served.
         health: the answer of :data:`vitviz.ui.server.routes.HEALTH`.
-        sessions: of open pages.
         max_upload_bytes: the largest upload.
     """
 
     def __init__(
-        self, app: App, blocks: gr.Blocks, rules: HostRules, health: Health, sessions: Sessions, max_upload_bytes: int
+        self, app: App, page: PageApp, blocks: gr.Blocks, rules: HostRules, health: Health, max_upload_bytes: int
     ) -> None:
-        self._app, self._blocks, self._rules, self._health = app, blocks, rules, health
-        self._sessions, self._max_upload_bytes = sessions, max_upload_bytes
-        self._headers = ResponseHeaders(rules.frames, rules.sources)
-        self._answers = Answers(blocks, sessions)
+        self._app, self._page, self._blocks, self._rules, self._health = app, page, blocks, rules, health
+        self._max_upload_bytes = max_upload_bytes
+        self._headers = ResponseHeaders(rules.frames)
+        self._answers = Answers(blocks)
         self._bodies = HeldBodies()
-        # Writing a page blocks the event loop: requests for many pages take turns with everybody else's.
-        self._page_turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -137,8 +131,10 @@ class RequestFilter:
         self, scope: Scope, route: Route, path: str, body: TimedBody, receive: Receive, answer: _Answer
     ) -> None:
         visitor = visitor_key(scope["client"][0] if scope["client"] else "")
-        if route.body is Body.UPLOAD:
-            await self._app(scope, body, answer.send)
+        if route.is_page and route.body is not Body.JSON:
+            await self._page(
+                {**scope, "path": path}, receive if route.body is Body.NONE else body, answer.send, self._blocks
+            )
         elif route.body is Body.NONE:
             await self._pass_bodyless(scope, path, visitor, receive, answer)
         else:
@@ -147,17 +143,13 @@ class RequestFilter:
 
     async def _pass_bodyless(self, scope: Scope, path: str, visitor: str, receive: Receive, answer: _Answer) -> None:
         """Pass a request without its body, which is dropped with the connection."""
-        call, page = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
-        async with AsyncExitStack() as stack:
-            if path in PAGES:
-                await stack.enter_async_context(_until_it_starts(self._page_turn, answer))
-            elif call is not None:
+        call = ANSWER.fullmatch(path)
+        with ExitStack() as stack:
+            if call is not None:
                 stack.enter_context(self._answers.reading(visitor, event=call["event"]))
             elif path == ANSWERS:
                 session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
                 stack.enter_context(self._answers.reading(visitor, session=session))
-            elif page is not None:
-                stack.callback(self._page_closed, page["session"])
             await self._app(scope, replayed(b"", receive), answer.send)
 
     async def _pass_content(
@@ -169,23 +161,19 @@ class RequestFilter:
         scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
         with ExitStack() as stack:
             content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
+            if route.is_page:
+                await run_off_loop(len(content), partial(parse_json, content))
+                stack.close()
+                return await self._page({**scope, "path": path}, replayed(content, receive), answer.send, self._blocks)
             if route.body is Body.JSON:
                 call = await run_off_loop(len(content), partial(self._checked, path, content))
                 content = call.content
-                if call.session is not None:
-                    self._sessions.claim(call.session, visitor)
                 if path == JOIN or CALL.fullmatch(path):
                     answer.before_body = stack.enter_context(self._answers.asking(visitor, call.session))
             await self._app(scope, replayed(content, receive), answer.send)
 
     def _checked(self, path: str, content: bytes) -> CheckedCall:
         return check_json(self._blocks, path, content, parse_json(content) if content else None)
-
-    def _page_closed(self, session: str) -> None:
-        """Call the app's listener. Gradio's own event would copy the whole page for every session."""
-        listener: Callable[[str], None] | None = getattr(self._blocks, "page_closed", None)
-        if listener is not None:
-            listener(session)
 
     async def _fail(self, error: Exception, route: Route | None, path: str, receive: Receive, answer: _Answer) -> None:
         status, reason = _explained(error)
@@ -209,7 +197,6 @@ class _Answer:
         self._held: list[Message] = []
         self._is_complete = False
         self.is_started = False
-        self.before_start: Callable[[], None] = lambda: None
         self.before_body: Callable[[bytes], None] = lambda content: None
 
     async def send(self, message: Message) -> None:
@@ -246,29 +233,11 @@ class _Answer:
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.is_started = True
-            self.before_start()
             message = self._headers.secured(message, self._path)
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
             self.before_body(message.get("body", b""))
         await self._send(message)
-
-
-@asynccontextmanager
-async def _until_it_starts(turn: asyncio.Lock, answer: _Answer) -> AsyncIterator[None]:
-    """Hold a lock until the response starts, however slowly the client then reads it."""
-
-    def release() -> None:
-        answer.before_start = lambda: None
-        turn.release()
-
-    await turn.acquire()
-    answer.before_start = release
-    try:
-        yield
-    finally:
-        if not answer.is_started:
-            turn.release()
 
 
 def _path(scope: Scope) -> str:
@@ -306,21 +275,21 @@ async def _invalid(*_: object) -> Any:
     return _gradio.JSONResponse({"detail": "a field of this request is missing, or of another type than expected"}, 422)
 
 
-def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict[str, Any]:
-    """Gradio's ``app_kwargs`` that put the app behind a :class:`RequestFilter`."""
+def app_options(
+    page: Callable[[gr.Blocks], PageApp], health: Health, rules: HostRules, max_upload_bytes: int
+) -> dict[str, Any]:
+    """Gradio's ``app_kwargs`` that put the app behind a :class:`RequestFilter`; ``page`` makes the page of an app."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         blocks = app.get_blocks()
-        sessions = Sessions()
-        app.state_holder = sessions
-        sessions.set_blocks(blocks)
         share_fairly(blocks._queue)
         # Gradio adds its own middleware in front of any in app_kwargs.
-        app.middleware_stack = RequestFilter(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
+        app.middleware_stack = RequestFilter(
+            app.middleware_stack, page(blocks), blocks, rules, health, max_upload_bytes
+        )
         yield
 
     forbid_fetching()
-    tidy_uploads()
     quieten_gradio()
     return {"lifespan": lifespan, "exception_handlers": {RequestValidationError: _invalid}}

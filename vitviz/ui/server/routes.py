@@ -12,19 +12,15 @@ UPLOAD = f"{PREFIX}/upload"
 MCP = f"{PREFIX}/mcp"
 JOIN = f"{PREFIX}/queue/join"
 ANSWERS = f"{PREFIX}/queue/data"
-COMPONENT = f"{PREFIX}/component_server"
 CANCEL = f"{PREFIX}/cancel"
 RESET = f"{PREFIX}/reset"
 FILE = f"{PREFIX}/file="
-# Gradio writes the whole page anew for each request of these.
-PAGES = ("", "/", "/config", "/config/")
 JSON_BYTES = 2**20
 # A tool's argument may be a picture in base64.
 TOOL_BYTES = 32 * 2**20
 # The session names of Gradio's clients: `Math.random().toString(36)`, a UUID, a token.
 SESSION = r"[\w-]{1,128}"
 NAME = r"[^/]+"
-HEARTBEAT = re.compile(rf"{PREFIX}/heartbeat/(?P<session>{SESSION})")
 
 
 class Body(Enum):
@@ -46,6 +42,7 @@ class Route:
         reason: who needs the route.
         body: the kind of its body.
         max_bytes: the largest body; None for an upload, which has a setting.
+        is_page: whether the page itself answers, not Gradio.
     """
 
     methods: tuple[str, ...]
@@ -53,6 +50,7 @@ class Route:
     reason: str
     body: Body = Body.NONE
     max_bytes: int | None = 0
+    is_page: bool = False
 
     def __post_init__(self) -> None:
         if not self.methods or not self.reason or not self.pattern.startswith("/"):
@@ -69,27 +67,32 @@ READ = ("GET", "HEAD")
 
 ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
-    Route(READ, "/", "the page; Gradio asks for its head once it listens"),
-    Route(READ, "/assets/.+", "the page's scripts and styles"),
-    Route(READ, "/static/.+", "the page's fonts, icons and iframe script"),
-    Route(READ, r"/theme\.css", "the page's colours"),
-    Route(READ, r"/favicon\.ico", "browsers ask for it"),
+    Route(READ, "/", "the page; Gradio asks for its head once it listens", is_page=True),
+    Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles", is_page=True),
+    Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_page=True),
+    Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_page=True),
+    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None, is_page=True),
+    Route(
+        POST,
+        "/(?:map|describe|picture)",
+        "the page asks for maps, links and pictures",
+        Body.JSON,
+        JSON_BYTES,
+        is_page=True,
+    ),
+    Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES, is_page=True),
     Route(READ, r"/robots\.txt", "crawlers ask for it"),
-    Route(READ, r"/manifest\.json", "the page links to it"),
-    Route(GET, "/config/?", "Gradio's clients, and the page when it connects again"),
+    Route(GET, "/config/?", "Gradio's clients"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
-    Route(GET, f"{PREFIX}/app_id", "a page whose connection broke asks whether the server was started again"),
+    Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
-    Route(GET, HEARTBEAT.pattern, "tells the server that a page is open, and when it is closed"),
-    Route(POST, UPLOAD, "pictures and checkpoints", Body.UPLOAD, None),
-    Route(GET, f"{PREFIX}/upload_progress", "how far an upload is"),
+    Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "Gradio's clients keep it open"),
+    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None, is_page=True),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
-    Route(POST, JOIN, "the page's events, and calls by Gradio's clients", Body.JSON, JSON_BYTES),
+    Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES),
     Route(GET, ANSWERS, "the answers to them"),
-    Route(POST, CANCEL, "a page or a client stops waiting", Body.JSON, JSON_BYTES),
+    Route(POST, CANCEL, "a client stops waiting", Body.JSON, JSON_BYTES),
     Route(POST, f"{RESET}/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
-    Route(POST, f"{COMPONENT}/?", "the explorer asks for layers", Body.JSON, JSON_BYTES),
-    Route(POST, f"{PREFIX}/(?:run|api)/{NAME}/?", "the page's events that do not wait", Body.JSON, JSON_BYTES),
     Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),
     Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
 )

@@ -112,7 +112,6 @@ class ServerSettings:
     keep_hours: float = setting(
         12.0, time("hours"), "how long uploads and the files of the page stay on disk", "{:g}".format
     )
-    pages: int = setting(200, count(), "open pages that are remembered; older ones have to be reloaded")
     threads: int | None = setting(
         None, count(), "processors that torch computes with; as many as the container may use if unset"
     )

@@ -14,9 +14,9 @@ const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === 
 async function describe() {
   if (latest.version === store.version || !isSettled()) return latest;
   const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
-  const answer = await server.describe({ state: store.state, uids });
-  if (version !== store.version || !answer || answer.expired) return latest;
-  if (answer.refused) return answer.final ? restoreLegal(answer.refused) : latest;
+  const answer = await backend.describe({ state: store.state, uids }).catch((error) => ({ failed: error.message, final: error.final, expired: error.expired }));
+  if (version !== store.version || answer.expired) return latest;
+  if (answer.failed) return answer.final ? restoreLegal(answer.failed) : latest;
   Object.assign(latest, { link: answer.link, python: answer.python, version, state: answer.state });
   showAddress();
   if (!isEqual(answer.state, store.state)) store.replace(answer.state);
@@ -47,7 +47,7 @@ function addressOf(link) {
 
 /** Add a history entry if the page shows something else; its address follows later. */
 function showEntry() {
-  if (isOpening || OFFLINE || !element.isConnected) return;
+  if (isOpening || OFFLINE) return;
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
   const id = isNew || !entry ? crypto.randomUUID() : entry.vitviz;
@@ -56,7 +56,7 @@ function showEntry() {
 }
 
 function showAddress() {
-  if (!isOpening && element.isConnected) writeHistory("replaceState", history.state, addressOf(latest.link));
+  if (!isOpening) writeHistory("replaceState", history.state, addressOf(latest.link));
 }
 
 function writeHistory(way, entry, address) {
@@ -102,7 +102,6 @@ const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].some(([nam
 
 addEventListener("popstate", (event) => {
   const state = visitedStates.get(event.state?.vitviz);
-  if (!element.isConnected) return;
   if (state) store.replace(state);
   else openLink(location.search + location.hash);
 });

@@ -121,21 +121,15 @@ function reason(error) {
 }
 
 async function fetchFile(pane, facts, name) {
-  if (!element.isConnected) throw Error("this page is gone");
-  const answer = name.startsWith("map ") && !OFFLINE ? await fetchMap(pane, facts, name) : await server.file({ uid: facts.uid, name });
-  if (!answer) throw Error("The server does not answer");
-  if (answer.content) return fromBase64(answer.content).buffer;
-  if (answer.refused) throw Object.assign(Error(answer.refused), { final: answer.final });
-  if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
-  const response = await fetch(addressOfFile(answer));
-  if (!response.ok) throw Object.assign(Error(`The server answers ${response.status}`), { expired: response.status === 404 });
-  return response.arrayBuffer();
+  return name.startsWith("map ") && !OFFLINE ? fetchMap(pane, facts, name) : backend.file(facts.uid, name);
 }
 
 async function fetchMap(pane, facts, name) {
   const [method, parameters] = JSON.parse(name.slice(4)), body = { uid: facts.uid, method, parameters };
-  const answer = await server.map(body);
-  return answer?.slow ? runs.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body }) : answer;
+  const quick = await backend.map(body);
+  if (quick) return quick;
+  const { content } = await runs.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body });
+  return fromBase64(content).buffer;
 }
 
 /** Drop the requests for maps that a pane no longer needs. */

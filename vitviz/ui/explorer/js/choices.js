@@ -41,7 +41,7 @@ async function uploadedPicture(file) {
   const maxBytes = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
   if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
   try {
-    return { path: (await upload(file)).path, orig_name: file.name };
+    return await backend.upload(file);
   } catch (error) {
     return notify(`${file.name} could not be uploaded: ${error.message ?? error}`) ?? null;
   }
@@ -49,9 +49,8 @@ async function uploadedPicture(file) {
 
 /** Upload a picture and make likeness to it the target. */
 async function likePicture(file) {
-  const uploaded = await uploadedPicture(file), answer = uploaded && await server.picture({ upload: uploaded });
+  const uploaded = await uploadedPicture(file), answer = uploaded && await backend.picture({ upload: uploaded }).catch((error) => notify(reason(error)));
   if (!answer) return;
-  if (!answer.id) return notify(answer.refused ?? "The server does not answer");
   if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
   if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
 }
@@ -73,7 +72,7 @@ async function openOwn({ files, hub, overrides }) {
   if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
   try {
     const uploadedFiles = [];
-    for (const file of files) uploadedFiles.push({ path: (await upload(file)).path, orig_name: file.name });
+    for (const file of files) uploadedFiles.push(await backend.upload(file));
     const id = `own-new:${++uploadCount}`;
     uploads.set(id, { files: uploadedFiles, hub, overrides });
     chooseModel(id);
@@ -194,7 +193,7 @@ function play() {
   const isPlaying = playTimer !== 0;
   clearInterval(playTimer);
   playTimer = isPlaying ? 0 : setInterval(() => {
-    if (!element.isConnected || !activePane().facts) return play();
+    if (!activePane().facts) return play();
     const { facts, view } = activePane();
     showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
   }, PLAY_MS);

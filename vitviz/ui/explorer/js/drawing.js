@@ -21,7 +21,7 @@ function queryOfPane(pane) {
 function show() {
   frameRequest = 0;
   const shown = shownPanes();
-  if (!element.isConnected || shown.some((pane) => !pane.painter)) return;
+  if (shown.some((pane) => !pane.painter)) return;
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
     pane.fetchAtRest(hovered ? query : null);

@@ -57,7 +57,7 @@ const CONTROLS = "input, button, summary, a, .vx-guide";
 
 document.addEventListener("keydown", (event) => {
   const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
-  if (!element.isConnected || !isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const isForControls = name === " " || (name.length > 1 && name !== "Escape");
   if (event.target.closest(FIELDS) || (isForControls && event.target.closest(CONTROLS))) return;
@@ -86,9 +86,13 @@ find("retry").onclick = retry;
 find("stop").onclick = () => (runs.running ? runs : films).stop();
 find("strip").ontoggle = requestDraw;
 find("notice").querySelector("button").onclick = () => notify("");
+function setTheme(isDark) {
+  document.body.classList.toggle("dark", isDark);
+  document.documentElement.style.colorScheme = isDark ? "dark" : "light";
+}
+
 find("theme").onclick = () => {
-  const dark = document.body.classList.toggle("dark");
-  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 23, 42)");
   requestDraw();
 };
 panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.find("canvas")));

@@ -3,18 +3,18 @@
 const root = element.querySelector(".vx"), find = (name) => element.querySelector(`.vx-${name}`);
 const { [DIFFERENCE]: differenceColours, ...colours } = readColours(SETTINGS.colours);
 const timings = { hovers: [], changes: [] };
-const models = { ...props.value?.models };
+const models = { ...START.models };
 // Analyses by their keys; uploads by the names that the state has for them until the server names them.
 const analyses = new Map(), uploads = new Map();
 const visitedStates = new Map();
 // Name and url of pictures that were uploaded for likeness, by id.
 const likedPictures = new Map();
-const latest = { link: "", python: "", version: -1, state: props.value?.state ?? SETTINGS.state };
+const latest = { link: "", python: "", version: -1, state: START.state };
 const paneHooks = { hover, choose: chooseToken, pin, onChange: paneChanged, fetchFile, onRequest: dropMaps, isOpening: () => isOpening };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, paneHooks));
-const store = new Store(props.value?.state ?? SETTINGS.state, sync);
+const store = new Store(START.state, sync);
 // A video may take minutes; the rest of the page does not wait for it.
-const [runs, films] = ["runs", "films"].map((lane) => new Runs((request) => trigger("run", request), server, (state) => showBusy(lane, state)));
+const [runs, films] = ["runs", "films"].map((lane) => new Runs(backend, (state) => showBusy(lane, state)));
 const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
 // `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
 let active = 0, hovered = null, hoveredCell = null, sheet = null, frameRequest = 0, moveTime = 0, playTimer = 0, uploadCount = 0;

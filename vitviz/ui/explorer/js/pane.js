@@ -70,7 +70,7 @@ class Pane {
     this.attention = new Attention(facts, this.packs);
     this.requestFiles();
     const picture = new Image();
-    picture.src = addressOfFile(facts.picture);
+    picture.src = backend.address(facts.picture);
     try {
       await picture.decode();
     } catch {

@@ -25,7 +25,7 @@ const ACTIONS = {
     say("The server renders the video; its progress and a button to stop it are below.");
     try {
       const reply = await films.request("film", key, { kind: "film", state, index: active, uid: facts.uid });
-      save(await fetchPath(reply.path), `${pictureName()}-${view.method}.mp4`, "video/mp4");
+      save(await backend.made(reply.address), `${pictureName()}-${view.method}.mp4`, "video/mp4");
       say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
     } catch (error) {
       if (error.replaced) return say("");
@@ -33,20 +33,18 @@ const ACTIONS = {
     }
   },
   page: async () => {
-    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page")), script = page.lastIndexOf("<script>");
-    const { views, maps, isLess } = await offlineViews(), { panel, guide, ...look } = store.state, served = JSON.parse(slotPattern("STATE").exec(page.slice(script))[1]);
-    const state = { ...served, ...look, views: views.map((view) => ({ ...served.views[0], ...view })), layout: views.length < look.views.length ? "one" : look.layout };
-    const written = Object.entries({ STATE: state, MAPS: maps }).reduce((text, [name, value]) => text.replace(slotPattern(name), () => `const ${name} = ${inScript(value)};`), page.slice(script));
-    save(page.slice(0, script) + written, `${pictureName()}.html`, "text/html");
+    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page"));
+    const { views, maps, isLess } = await offlineViews(), { panel, guide, ...look } = store.state, [before, block, after] = page.split(START_BLOCK), start = JSON.parse(block);
+    const state = { ...start.state, ...look, views: views.map((view) => ({ ...start.state.views[0], ...view })), layout: views.length < look.views.length ? "one" : look.layout };
+    // A JSON block ends at the first closing tag.
+    const written = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
+    save(`${before}${START_TAG}${written}<\/script>${after}`, `${pictureName()}.html`, "text/html");
     find("said").textContent = isLess ? NEEDS_SERVER : "";
   },
 };
 
-/** The line of a page's script that sets a constant. */
-const slotPattern = (name) => new RegExp(`^const ${name} = (.*);$`, "m");
-
-/** A value as JavaScript that cannot end the script element. */
-const inScript = (value) => JSON.stringify(value).replaceAll("<", "\\u003c");
+// What a page begins with.
+const START_TAG = `<${"script"} type="application/json" id="start">`, START_BLOCK = new RegExp(`${START_TAG}([^<]*)<\\/script>`);
 
 /** The views of a saved page, the files of their maps that need a model, and whether they are less than the page shows. */
 async function offlineViews() {

@@ -46,7 +46,7 @@ class Source {
       if (file) takePicture(file);
     });
     document.addEventListener("paste", (event) => {
-      const file = element.isConnected && pictureIn(event.clipboardData);
+      const file = pictureIn(event.clipboardData);
       if (file) takePicture(file);
     });
   }
@@ -115,7 +115,7 @@ class Source {
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
     find("thumb").hidden = false;
-    const address = addressOfFile(facts.picture);
+    const address = backend.address(facts.picture);
     if (find("thumb").getAttribute("src") !== address) find("thumb").src = address;
     find("fit").value = view.fit ?? model.fit;
     const isListed = model.resolutions.some(({ value }) => value === view.resolution);

@@ -1,12 +1,14 @@
 // The page begins. A part of explorer.js, whose names it uses.
 
-watch("value", () => { for (const each of [runs, films]) each.reply(props.value); });
 element.explorer = {
   panes, store, runs, timings, latest, probes, describe,
   map: (query) => Array.from(panes[0].values(query) ?? []),
   settled: () => !isOpening && !runs.running && isSettled() && latest.version === store.version,
 };
 root.classList.toggle("vx-offline", OFFLINE);
-for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);
+const theme = new URLSearchParams(location.search).get("__theme");
+if (theme) setTheme(theme === "dark");
+if (!OFFLINE) addEventListener("pagehide", () => { for (const { page } of [runs, films]) backend.end({ page }); });
+for (const facts of START.views) remember(analysisKey(store.state.views[0]), facts);
 if (!OFFLINE && isLink(location.search + location.hash)) openLink(location.search + location.hash);
 sync();

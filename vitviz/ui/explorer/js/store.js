@@ -68,10 +68,6 @@ class Store {
   }
 }
 
-// The interval between questions about the progress.
-const POLL_MS = 600;
-// A request that the server still does not know after this many questions is sent once more.
-const MAX_UNKNOWN = 6;
 // The order of requests, by the first word of their slots.
 const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];
 
@@ -79,18 +75,16 @@ const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compa
 const replacedError = () => Object.assign(Error("replaced"), { replaced: true });
 
 /**
- * Requests that take long, one at a time, and at most one in each slot. A reply to another request than the running one
- * is dropped, so that replies may come late or more than once.
+ * Requests that take long, one at a time, and at most one in each slot.
  */
 class Runs {
   /**
-   * @param send sends a request, whose reply comes to `reply` or from `server.progress`
-   * @param server has the functions `progress` and `stop`
+   * @param backend has the functions `run` and `end`
    * @param showProgress receives the progress of the running request, or null
    */
-  constructor(send, server, showProgress) {
+  constructor(backend, showProgress) {
     const page = Array.from(crypto.getRandomValues(new Uint8Array(18)), (byte) => byte.toString(36).padStart(2, "0")).join("");
-    Object.assign(this, { send, server, showProgress, page, number: 0, queue: new Map(), running: null });
+    Object.assign(this, { backend, showProgress, page, number: 0, queue: new Map(), running: null });
   }
 
   /**
@@ -127,8 +121,7 @@ class Runs {
 
   /** Stop the running request. */
   stop() {
-    const { running, page } = this;
-    if (running) Promise.resolve(this.server.stop({ page, number: running.number })).catch(() => {});
+    if (this.running) this.backend.end({ page: this.page, number: this.running.number });
   }
 
   next() {
@@ -140,37 +133,11 @@ class Runs {
     this.start();
   }
 
-  start() {
-    const { running } = this;
-    Object.assign(running, { number: ++this.number, unknownCount: 0, attempts: (running.attempts ?? 0) + 1 });
-    this.showProgress({ text: "", done: 0, total: 1, slot: running.slot, method: running.body.method });
-    this.send({ ...running.body, page: this.page, number: running.number });
-    this.poll(running.number);
-  }
-
-  /** Ask for the progress; the answer is the reply if that was lost on its way. */
-  async poll(number) {
-    await new Promise((done) => setTimeout(done, POLL_MS));
-    if (this.running?.number !== number) return;
-    let answer = null;
-    try {
-      answer = await this.server.progress({ page: this.page, number });
-    } catch {
-      // The connection may come back before the next question.
-    }
-    const { running } = this;
-    if (running?.number !== number) return;
-    if (answer?.reply) return this.reply(answer.reply);
-    running.unknownCount = answer && !answer.unknown ? 0 : running.unknownCount + 1;
-    if (answer && !answer.unknown) this.showProgress({ ...answer, slot: running.slot });
-    if (running.unknownCount < MAX_UNKNOWN) this.poll(number);
-    else if (running.attempts < 2) this.start();
-    else this.reply({ page: this.page, number, failed: "The server does not answer" });
-  }
-
-  reply(reply) {
-    const { running } = this;
-    if (!running || reply?.page !== this.page || reply.number !== running.number) return;
+  async start() {
+    const { running, page } = this, { slot, body } = running, show = (step) => this.showProgress({ ...step, slot, method: body.method });
+    running.number = ++this.number;
+    show({ text: "", done: 0, total: 1 });
+    const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
     this.running = null;
     // The promise of a replaced request is already rejected.
     if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final }));

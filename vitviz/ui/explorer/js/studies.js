@@ -28,12 +28,6 @@ function compare() {
   }, say);
 }
 
-async function fetchPath(path) {
-  const response = await fetch(addressOfFile({ path }));
-  if (!response.ok) throw Error(`The server answers ${response.status}`);
-  return response.arrayBuffer();
-}
-
 function rank() {
   const { uid } = activePane().facts, target = targetOf(activeView());
   runInPanel("rank", JSON.stringify([uid, target]), { kind: "rank", uid, target }, (reply) => {
@@ -72,7 +66,7 @@ function requestProbe() {
   if (probes.result?.key === key) return;
   probes.waiting();
   runInPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (reply) => {
-    const tensors = readPack(await fetchPath(reply.path));
+    const tensors = readPack(await backend.made(reply.address));
     if (key === probeKey) probes.showResult(reply, tensors, pane, key);
   }, (text) => probes.failed(text));
 }

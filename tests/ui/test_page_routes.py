@@ -1,0 +1,127 @@
+"""The routes of the page: files, maps, uploads and runs, each by a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from tests.support.visits import PAGE
+from vitviz import Analysis
+from vitviz.ui.explorer.app import static_version
+from vitviz.ui.files import made
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.packs import pack
+from vitviz.ui.page_routes import PageRoutes
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.service import AnalysisService
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def handlers(service: AnalysisService) -> Handlers:
+    return Handlers(service)
+
+
+@pytest.fixture
+def client(handlers: Handlers) -> Iterator[TestClient]:
+    routes = PageRoutes(handlers)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await routes(scope, receive, send, None)
+
+    # Without an event loop that stays, each request would have one of its own.
+    with TestClient(Starlette(routes=[Mount("/", app)])) as found:
+        yield found
+
+
+def test_the_page_begins_with_an_analysis_and_its_files_never_change(client: TestClient, uid: str) -> None:
+    page = client.get("/")
+    assert page.headers["cache-control"] == "no-cache" and page.headers["content-encoding"] == "gzip"
+    start = json.loads(page.text.partition('id="start">')[2].partition("</script>")[0])
+    assert start["views"][0]["uid"] == uid and "files" not in start
+    for name in ("page.js", "page.css"):
+        address = f"static/{static_version()}/{name}"
+        assert f'"{address}"' in page.text and "immutable" in client.get(address).headers["cache-control"]
+    for wrong in ("static/0/page.js", f"static/{static_version()}/app.py"):
+        with pytest.raises(RequestError, match="no such file"):
+            client.get(wrong)
+
+
+def test_a_file_of_an_analysis_is_fetched_once(client: TestClient, uid: str, analysis: Analysis) -> None:
+    layer = client.get(f"/files/{uid}/layer 0")
+    assert layer.content == pack(analysis.trace, "layer 0")
+    assert layer.headers["cache-control"] == "private, max-age=31536000, immutable"
+    assert client.get(f"/files/{uid}/seen.webp").content[8:12] == b"WEBP"
+    wrong = client.get(f"/files/{uid}/layer 9")
+    assert wrong.status_code == 400 and "layers 0 to 2" in wrong.json()["failed"]
+    for name in ("layer 0", "seen.webp"):
+        gone = client.get(f"/files/theirs/{name}")
+        assert (gone.status_code, gone.json()) == (410, {"expired": True})
+
+
+def test_a_quick_map_comes_at_once_and_another_is_a_run(client: TestClient, uid: str, analysis: Analysis) -> None:
+    request = {"uid": uid, "method": "attention_mass", "parameters": {"mass": 0.3}}
+    expected = analysis.map("attention_mass", mass=0.3).values
+    values = load(client.post("/map", json=request).content)["values"]
+    torch.testing.assert_close(analysis.trace.layout.grid(values), expected.float())
+    for method in ("relevance", "attention_flow", "integrated_gradients"):
+        assert client.post("/map", json={"uid": uid, "method": method, "parameters": {}}).status_code == 202
+    wrong = client.post("/map", json={**request, "parameters": {"mass": 7}})
+    assert wrong.status_code == 400 and wrong.json()["final"] is True and "mass" in wrong.json()["failed"]
+    assert client.post("/map", json={**request, "uid": "theirs"}).status_code == 410
+
+
+@pytest.mark.parametrize("route", ["map", "describe", "picture", "run", "end"])
+@pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1}, {"uid": ["a"], "page": "short"}])
+def test_what_is_no_question_is_refused_in_a_sentence(client: TestClient, route: str, wanted: object) -> None:
+    answer = client.post(f"/{route}", content=json.dumps(wanted), headers=JSON)
+    assert answer.status_code == 400 and answer.json()["failed"].endswith(".")
+
+
+def test_a_run_is_lines_of_json(client: TestClient, uid: str) -> None:
+    request = {"page": PAGE, "number": 1, "kind": "map", "uid": uid, "method": "relevance", "parameters": {}}
+    answer = client.post("/run", json=request)
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    *_, last = answer.text.splitlines()
+    assert "content" in json.loads(last)["reply"]
+    assert client.post("/end", json={"page": PAGE}).status_code == 204
+
+
+def test_an_upload_has_a_folder_of_its_own(client: TestClient, tmp_path: Path) -> None:
+    paths = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=b"same").json()["path"] for _ in "ab"]
+    for path in map(Path, paths):
+        assert path.name == "_a_cät 1.png" and path.parents[1] == tmp_path and path.read_bytes() == b"same"
+    assert len(set(paths)) == 2
+    state = client.post("/picture", json={"upload": {"path": paths[0], "orig_name": "cat.png"}}).json()
+    assert state["name"] == "cat.png" and state["id"].startswith("picture:")
+    assert Path(client.post("/upload", params={"name": ".."}, content=b"").json()["path"]).name == "file"
+
+
+def test_nothing_is_left_of_an_upload_that_fails(client: TestClient, tmp_path: Path) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"begun"
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        client.post("/upload", content=parts())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_has_made_is_fetched_by_its_address(client: TestClient, tmp_path: Path) -> None:
+    address = made(b"film", "maps.mp4")
+    assert client.get(address).content == b"film"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_bytes(b"x")
+    for wrong in ("made/other/file", "made/../made", "made/other/none"):
+        with pytest.raises((RequestError, AssertionError)):
+            assert client.get(wrong).status_code == 200

@@ -1,0 +1,55 @@
+"""The page as the app serves it: HTML, and static files whose address changes with their content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cache
+from typing import Any, NamedTuple
+
+from vitviz.ui.explorer.assets import document, script, style
+
+# The patch grid, with one patch lit.
+ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 3 3'%3E%3Cpath fill='%234338ca' "
+    "d='M0 0h3v3H0z'/%3E%3Cpath fill='%23fde047' d='M1 1h1v1H1z'/%3E%3C/svg%3E"
+)
+
+
+class StaticFile(NamedTuple):
+    """A file, compressed with gzip.
+
+    Args:
+        content: the compressed bytes.
+        media_type: of the file.
+    """
+
+    content: bytes
+    media_type: str
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """The files by name."""
+    texts = {"page.js": (script(), "text/javascript"), "page.css": (style(), "text/css")}
+    return {name: StaticFile(gzip.compress(text.encode()), kind) for name, (text, kind) in texts.items()}
+
+
+@cache
+def static_version() -> str:
+    """The version of all files together."""
+    return hashlib.sha256(f"{script()}{style()}".encode()).hexdigest()[:12]
+
+
+def app_page(start: Any) -> str:
+    """The page.
+
+    Args:
+        start: JSON with which it begins.
+    """
+    folder = f"static/{static_version()}"
+    head = (
+        f'<link rel="icon" href="{ICON}">\n<link rel="stylesheet" href="{folder}/page.css">\n'
+        f'<script type="module" src="{folder}/page.js"></script>'
+    )
+    return document(start, title="vitviz", head=head, body="app", heading="", script="")

@@ -1,0 +1,260 @@
+"""The routes of the page: uploads, files, maps, links, and one for what takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import json
+import re
+import secrets
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gradio.context import LocalContext
+from gradio.utils import get_upload_folder
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+
+from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.messages import quote
+from vitviz.ui.explorer.app import app_page, static_files, static_version
+from vitviz.ui.files import WRITTEN
+from vitviz.ui.handlers import SEEN, Handlers
+from vitviz.ui.runs import Runs, failure, outcome
+from vitviz.ui.server.bodies import Receive, RequestError, Scope, Send
+from vitviz.ui.server.line import FairThreads
+from vitviz.ui.server.routes import UPLOAD
+
+# Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
+THREADS, SHARE, MAX_REQUESTS = 64, 8, 300
+MAX_NAME_CHARS = 120
+# All files of a form stay open until it ends.
+MAX_FILES = 100
+NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
+# The last boundary of a form, which has at most 70 characters (RFC 2046), and what may follow it.
+MAX_END_BYTES = 100
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+BYTES = "application/octet-stream"
+NO_FILE = "no such file, or not kept any more"
+# The page is compressed when its first analysis is new, in some milliseconds.
+PAGE_LEVEL = 6
+# The address has the version of the content.
+IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
+# A file of an analysis never changes, and is nobody else's.
+KEPT = {"cache-control": "private, max-age=31536000, immutable"}
+# Proxies pass on each line as it comes.
+STREAMED = {"cache-control": "no-store", "x-accel-buffering": "no"}
+READ = ["GET", "HEAD"]
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class PageRoutes:
+    """An ASGI app of the routes.
+
+    Args:
+        handlers: answer the requests.
+    """
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers, self._service = handlers, handlers.service
+        # The page, compressed, and the id of the analysis with which it opens.
+        self._html: tuple[str, bytes] | None = None
+        self._runs, self._threads = Runs(handlers), FairThreads(THREADS, SHARE, MAX_REQUESTS)
+        self._router = Router(
+            [
+                Route("/", self._page, methods=READ),
+                Route("/static/{version}/{name}", self._static, methods=READ),
+                Route("/upload", self._upload, methods=["POST"]),
+                Route(UPLOAD, self._upload_form, methods=["POST"]),
+                Route("/files/{uid}/{name}", self._file),
+                Route("/made/{folder}/{name}", self._made),
+                Route("/map", self._map, methods=["POST"]),
+                Route("/describe", self._json(handlers.describe), methods=["POST"]),
+                Route("/picture", self._json(handlers.picture), methods=["POST"]),
+                Route("/run", self._run, methods=["POST"]),
+                Route("/end", self._end, methods=["POST"]),
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, blocks: Any) -> None:
+        # The page's turns and a lent GPU's quota go by the request, which Gradio sets for its own events only.
+        LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
+        LocalContext.blocks.set(blocks)
+        app: Any = self._router
+        await app(scope, receive, send)
+
+    # ---- the page ----
+
+    async def _page(self, request: Request) -> Response:
+        start = await self._threads.run(self._handlers.start)
+        uid = start["views"][0]["uid"]
+        if self._html is None or self._html[0] != uid:
+            self._html = uid, gzip.compress(await self._threads.run(lambda: app_page(start).encode()), PAGE_LEVEL)
+        return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
+
+    async def _static(self, request: Request) -> Response:
+        found = static_files().get(request.path_params["name"])
+        if found is None or request.path_params["version"] != static_version():
+            raise RequestError(404, NO_FILE)
+        return _compressed(request, found.content, found.media_type, IMMUTABLE)
+
+    # ---- answered at once ----
+
+    async def _file(self, request: Request) -> Response:
+        """A file of an analysis, such as the queries and keys of a layer."""
+        uid, name = request.path_params["uid"], request.path_params["name"]
+        if name == SEEN:
+            return await self._answered(lambda: Response(self._handlers.seen(uid), 200, KEPT, "image/webp"))
+        return await self._answered(lambda: FileResponse(self._service.file(uid, name), headers=KEPT, media_type=BYTES))
+
+    async def _made(self, request: Request) -> Response:
+        """A file that a run has made."""
+        path = Path(get_upload_folder()) / request.path_params["folder"] / request.path_params["name"]
+        if str(path) not in WRITTEN or not path.is_file():
+            raise RequestError(404, NO_FILE)
+        return FileResponse(path, headers=KEPT, media_type=BYTES)
+
+    async def _map(self, request: Request) -> Response:
+        """The values of a map that takes little time; status 202 for one that is a run."""
+        value = await request.json()
+
+        def respond() -> Response:
+            content = self._handlers.map_quickly(_object(value))
+            return Response(status_code=202) if content is None else Response(content, media_type=BYTES)
+
+        return await self._answered(respond)
+
+    def _json(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            value = await request.json()
+            return await self._answered(lambda: JSONResponse(answer(_object(value))))
+
+        return respond
+
+    async def _answered(self, respond: Callable[[], Response]) -> Response:
+        """A response from a thread, or why there is none."""
+
+        def respond_or_explain() -> Response:
+            answer = outcome("a request of the page", respond)
+            if isinstance(answer, Response):
+                return answer
+            return JSONResponse(answer, 410 if "expired" in answer else 400)
+
+        return await self._threads.run(respond_or_explain)
+
+    # ---- what takes long ----
+
+    async def _run(self, request: Request) -> Response:
+        """Lines of JSON: progress, and at last the reply. The same request again reads on."""
+        lines = self._runs.lines(await request.json())
+        try:
+            first = await anext(lines)
+        except VitvizError as error:
+            return JSONResponse(failure(error), 400)
+
+        async def written() -> AsyncIterator[str]:
+            async with aclosing(lines):
+                yield f"{json.dumps(first)}\n"
+                async for line in lines:
+                    yield f"{json.dumps(line)}\n"
+
+        return StreamingResponse(written(), headers=STREAMED, media_type="application/x-ndjson")
+
+    async def _end(self, request: Request) -> Response:
+        try:
+            self._runs.end(await request.json())
+        except VitvizError as error:
+            return JSONResponse(failure(error), 400)
+        return Response(status_code=204)
+
+    # ---- uploads ----
+
+    async def _upload(self, request: Request) -> Response:
+        """Keep the body as a file, whole or not at all; the answer has its path."""
+        with new_file(request.query_params.get("name", "")) as (path, file):
+            async for part in request.stream():
+                await asyncio.to_thread(file.write, part)
+        return JSONResponse({"path": str(path)})
+
+    async def _upload_form(self, request: Request) -> Response:
+        """Keep the files of a form, as Gradio's clients send them; the answer has their paths."""
+        boundary = re.search(r'boundary="?([^";]{1,70})', request.headers.get("content-type", ""))
+        end = b""
+
+        async def stream() -> AsyncGenerator[bytes, None]:
+            nonlocal end
+            async for part in request.stream():
+                end = (end + part)[-MAX_END_BYTES:]
+                yield part
+
+        parser = MultiPartParser(request.headers, stream(), max_files=MAX_FILES, max_fields=0)
+        try:
+            form = await parser.parse()
+            files = form.getlist("files")
+            is_whole = boundary is not None and end.rstrip().endswith(f"--{boundary[1]}--".encode())
+            if not files or len(files) != len(form.multi_items()) or not is_whole:
+                raise RequestError(400, NO_FORM)
+            return JSONResponse([str(await asyncio.to_thread(_copied, file)) for file in files])
+        except (MultiPartException, KeyError):
+            # The parser's own message may quote the form.
+            raise RequestError(400, NO_FORM) from None
+        finally:
+            # Those that are not whole, too.
+            for spooled in parser._files_to_close_on_error:
+                spooled.close()
+
+
+def page_of(blocks: Any) -> PageRoutes:
+    """The routes of an app of :func:`vitviz.ui.build_demo`."""
+    return PageRoutes(blocks.handlers)
+
+
+@contextmanager
+def new_file(name: str) -> Iterator[tuple[Path, BinaryIO]]:
+    """A file in a folder of its own, which is deleted if anything fails while it is written.
+
+    Args:
+        name: the visitor's, of which legal signs are kept.
+
+    Raises:
+        RequestError: the disk is full.
+    """
+    legal = re.sub(r"[^\w. -]", "_", name)[-MAX_NAME_CHARS:].strip(". ") or "file"
+    path = Path(get_upload_folder()) / secrets.token_urlsafe(16) / legal
+    path.parent.mkdir(parents=True)
+    WRITTEN.add(str(path))
+    try:
+        with path.open("wb") as file:
+            yield path, file
+    except BaseException as error:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        WRITTEN.discard(str(path))
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise RequestError(507, "this server has no room for it now") from None
+        raise
+
+
+def _copied(upload: Any) -> Path:
+    with new_file(upload.filename or "") as (path, file):
+        shutil.copyfileobj(upload.file, file)
+    return path
+
+
+def _compressed(request: Request, content: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
+    """A response of bytes that are compressed with gzip, or of what they are for a client that does not read gzip."""
+    is_read = "gzip" in request.headers.get("accept-encoding", "")
+    encoding = {"content-encoding": "gzip"} if is_read else {}
+    body = content if is_read else gzip.decompress(content)
+    return Response(body, 200, {**headers, **encoding, "vary": "accept-encoding"}, media_type)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise MethodError(f"the request = {quote(value)}: expected an object")
+    return value
