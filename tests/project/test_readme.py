@@ -80,6 +80,8 @@ def test_the_documents_with_code_are_those_that_are_known() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", RUNNABLE)
 def test_the_python_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some use transformers, which needs torchvision's names.
+    importlib.import_module("tests.torchvision_names")
     shutil.copytree(ROOT / "assets", tmp_path / "assets")
     shutil.copy(ROOT / "assets" / "rocket.jpg", tmp_path / "photo.jpg")
     monkeypatch.chdir(tmp_path)
