@@ -14,8 +14,7 @@ from PIL import Image, ImageDraw
 import vitviz
 from vitviz import Model, VitvizError, save_checkpoint
 from vitviz.cli.command import main
-from vitviz.evaluation.objects import attention_on_objects, outline, patch_shares
-from vitviz.images.geometry import Geometry
+from vitviz.evaluation.objects import attention_on_objects, outline
 
 Make = Callable[..., Model]
 BACKGROUND, OBJECT = (240, 238, 235), (60, 90, 30)
@@ -60,18 +59,6 @@ def test_a_picture_without_a_clear_background_has_no_outline() -> None:
     speck, _ = disc(64, 64, (30, 30, 34, 34))
     filling, _ = disc(64, 64, (-4, -4, 68, 68))
     assert [outline(each) for each in (noise, framed, empty, speck, filling)] == [None] * 5
-
-
-def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
-    _, mask = disc(96, 64, (20, 10, 70, 50))
-    shares = patch_shares(mask, Geometry(96, 64, (0, 0, 96, 64), 32, 48), 4, 6)
-    assert np.allclose(shares, mask.reshape(4, 16, 6, 16).mean((1, 3)))
-    cropped = patch_shares(mask, Geometry(96, 64, (16, 0, 80, 64), 32, 32), 4, 4)
-    assert np.allclose(cropped, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
-    # Half of a pixel counts half.
-    halves = patch_shares(mask, Geometry(96, 64, (0.5, 0, 64.5, 64), 32, 32), 1, 1)
-    weights = np.r_[0.5, np.ones(63), 0.5]
-    assert float(halves) == pytest.approx((mask[:, :65].mean(0) * weights).sum() / 64)
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])

@@ -12,8 +12,8 @@ from PIL import Image
 
 from vitviz.analysis.encoder import analyze
 from vitviz.errors.kinds import DataError
-from vitviz.images.geometry import Geometry
 from vitviz.images.opening import open_image
+from vitviz.visualization.regions import patch_shares
 from vitviz.weights import Model
 
 # Width of the border in which the background must be plain, as a share of the shorter side.
@@ -55,26 +55,6 @@ def outline(picture: Image.Image) -> np.ndarray | None:
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     box = (rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)
     return mask if MIN_AREA < mask.mean() < MAX_AREA and mask.sum() < MAX_BOX_SHARE * box else None
-
-
-def patch_shares(mask: np.ndarray, geometry: Geometry, grid_height: int, grid_width: int) -> torch.Tensor:
-    """The share of each patch that the object covers: ``"row column"``, in [0, 1].
-
-    Args:
-        mask: ``"height width"``, True on the object, in pixels of the user's image.
-        geometry: position of the model's input on the image.
-        grid_height, grid_width: size of the patch grid.
-    """
-    from scipy import ndimage
-
-    # A summed-area table, interpolated, gives means over rectangles whose edges lie between pixels.
-    sums = np.pad(mask.cumsum(0, dtype=float).cumsum(1), ((1, 0), (1, 0)))
-    left, top, right, bottom = geometry.box
-    rows, columns = np.linspace(top, bottom, grid_height + 1), np.linspace(left, right, grid_width + 1)
-    corners = ndimage.map_coordinates(sums, np.meshgrid(rows, columns, indexing="ij"), order=1, mode="nearest")
-    inside = np.diff(np.diff(corners, axis=0), axis=1)
-    areas = np.diff(rows)[:, None] * np.diff(columns)
-    return torch.from_numpy(inside / areas).clamp(0, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ from vitviz.visualization.colormaps import (
 )
 from vitviz.visualization.maps import difference, map_of, whole_picture
 from vitviz.visualization.overlays import overlay, pixels
+from vitviz.visualization.regions import share_inside
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from vitviz.images.sources import ImageSource
+    from vitviz.visualization.regions import Region
 
     AnyStyle: TypeAlias = "Style | ColormapName | Colormap | None"
 
@@ -273,6 +275,28 @@ class Heatmap(AttributeAdvice):
             smooth: whether to interpolate between patch centres instead of one value per patch.
         """
         return pixels(self, smooth)
+
+    @named_arguments(MethodError)
+    def share_inside(self, region: Region) -> float | None:
+        """The share of the map inside a mask or a box: each value counts by the share of its patch that lies inside.
+
+        An even map has as much inside as the region takes of the model's input; what lies outside of that counts for
+        nothing.
+
+        Args:
+            region: a mask of the picture or of its proportions, nonzero inside: an array or tensor ``"height width"``,
+                a PIL image or the path of one, black outside. If its edges are smoothed, at least half of white is
+                inside. Or a box ``(left, top, right, bottom)`` in pixels of the upright picture.
+
+        Returns:
+            The share, in [0, 1]; None for a map of zeros, such as that of a class that nothing raises.
+
+        Raises:
+            MethodError: the map is signed.
+            ImageError: there is no such mask, it has other proportions or more than two values, such as a label map,
+                or the box leaves the picture.
+        """
+        return share_inside(self, region)
 
     @named_arguments(MethodError, _unknown_argument)
     def overlay(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> Image.Image:
