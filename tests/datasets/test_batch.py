@@ -377,16 +377,17 @@ def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, mo
 
 
 def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Path, tmp_path: Path) -> None:
-    run_batch(asked(with_detector(model)), read_items(str(photos)), tmp_path / "out", thumbnails=True)
+    request = asked(with_detector(model), box=(0, 0, 9, 9))
+    run_batch(request, read_items(str(photos)), tmp_path / "out", thumbnails=True)
     schema = parquet.read_schema(next((tmp_path / "out" / "parts").iterdir()))
     table = (ROOT / "docs" / "scale.md").read_text().partition("<!-- columns -->")[2].partition("<!-- /columns -->")[0]
     documented = [name.strip("`") for line in table.splitlines()[3:] for name in line.split("|")[1].strip().split(", ")]
     names = {name for name in schema.names if name in documented}
-    kinds = {"MAP", "MAP.caption", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape", "MAP.thumbnail"}
+    kinds = {"MAP", "MAP.caption", "MAP.inside", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape", "MAP.thumbnail"}
     assert names | kinds == set(documented)
     others = {"relevance:query=1x2,target=class 2", "rollout", "attention_entropy.entropy", "token_norms.norms"}
     assert set(schema.names) - names <= {
-        f"{name}{end}" for name in others for end in ("", ".caption", ".shape", ".thumbnail")
+        f"{name}{end}" for name in others for end in ("", ".caption", ".inside", ".shape", ".thumbnail")
     } | {name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))}
     assert all(schema.field(name).metadata[b"meaning"] for name in schema.names)
 

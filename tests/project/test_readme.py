@@ -69,6 +69,7 @@ def test_the_documents_with_code_are_those_that_are_known() -> None:
         "notebooks",
         "probes",
         "scale",
+        "shortcut",
         "site/pypi",
         "video",
         "watch",
@@ -175,7 +176,7 @@ def commands(document: str, program: str) -> list[list[str]]:
 def test_the_documents_with_commands_are_those_that_are_known() -> None:
     pages = {
         *("api", "command", "families", "figures", "gallery", "index", "learn", "links", "operations", "probes"),
-        *("scale", "site/pypi", "training", "verify", "video"),
+        *("scale", "shortcut", "site/pypi", "training", "verify", "video"),
     }
     expected = {"README.md", "checkpoints/README.md", *(f"docs/{page}.md" for page in pages)}
     assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import AUTO, Command, map_request
+from vitviz.cli.grammar import AUTO, Command, box_corners, map_request
 from vitviz.cli.options import (
     MAP_GRAMMAR,
     add_batch_size,
@@ -67,6 +67,10 @@ def add_batch(command: Command) -> None:
     command.add_argument("--probe", dest="probes", action="append", choices=probe_names, default=[], help=probes)
     command.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
     command.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
+    masks = "folder with a mask of each picture, of the same name with any ending; adds the share of each map inside it"
+    command.add_argument("--masks", type=Path, default=None, metavar="FOLDER", help=masks)
+    box = "in place of masks, one box in all pictures, in pixels of each"
+    command.add_argument("--box", type=box_corners, default=None, metavar="LEFT,TOP,RIGHT,BOTTOM", help=box)
     column = "the column of a Parquet file or data set with the pictures (default: %(default)s)"
     command.add_argument("--column", default=COLUMN, help=column)
     command.add_argument(
@@ -101,6 +105,8 @@ def run(
     probes: list[str],
     pictures: bool,
     numbers: bool,
+    masks: Path | None,
+    box: tuple[float, float, float, float] | None,
     explorers: bool,
     gallery: bool,
     retry_failed: bool,
@@ -130,7 +136,7 @@ def run(
     probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
     model = load_with_bar(**load_options, device=local_device)
     requests = tuple(MapRequest(*each) for each in maps)
-    request = BatchRequest(model, requests, tuple(probes), fit, resolution, value_range, color_profile)
+    request = BatchRequest(model, requests, tuple(probes), fit, resolution, value_range, color_profile, masks, box)
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
@@ -204,6 +210,8 @@ def _print(summary: Summary, output: Path) -> None:
     if summary.other_folders:
         folders = several([f"{quote(name)} ({count:,})" for name, count in summary.other_folders.items()])
         print(f"true classes: of {summary.labelled:,} pictures; folders that name no class of the model: {folders}")
+    if summary.unmasked:
+        print(f"masks: {summary.unmasked:,} of {summary.analysed:,} pictures have none")
     unnamed = summary.failed + summary.failed_before - len(summary.errors)
     if summary.errors:
         print("not analysed (with --retry-failed again, see the column error):")

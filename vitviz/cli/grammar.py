@@ -113,6 +113,15 @@ def size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
+def box_corners(text: str) -> tuple[float, ...]:
+    """The corners of a box in pixels: left, top, right and bottom."""
+    try:
+        left, top, right, bottom = map(float, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected LEFT,TOP,RIGHT,BOTTOM, in pixels") from None
+    return left, top, right, bottom
+
+
 def batch_size(text: str) -> int | str:
     """A number of pictures, or :data:`AUTO`."""
     return text if text == AUTO else int(text)
@@ -169,7 +178,7 @@ TYPES = {
         "query": query,
         "patch": patch,
     },
-    **{"size": size, "batch_size": batch_size, "map_request": map_request},
+    **{"size": size, "batch_size": batch_size, "map_request": map_request, "box_corners": box_corners},
 }
 ACTIONS = {"fact": Fact, "boolean": argparse.BooleanOptionalAction}
 

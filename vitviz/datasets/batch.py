@@ -15,7 +15,7 @@ from vitviz.datasets.engines import ENGINES, LOCAL
 from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import blank_result, schema
+from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
 from vitviz.datasets.true_classes import folder_of
 from vitviz.datasets.work import WORKERS, BatchSettings, UnprocessedPictures
 from vitviz.datasets.writers import Writer
@@ -45,6 +45,7 @@ class Summary:
         batch_size: most pictures that were encoded together; None if every worker chose its own.
         labelled: pictures of this run whose folder names a class of the model.
         other_folders: the number of this run's pictures by the names of folders that name no class.
+        unmasked: pictures of this run without a mask, where the request names a folder of masks.
     """
 
     analysed: int
@@ -58,6 +59,7 @@ class Summary:
     batch_size: int | None
     labelled: int = 0
     other_folders: Mapping[str, int] = field(default_factory=dict)
+    unmasked: int = 0
 
 
 def run_batch(
@@ -128,7 +130,7 @@ def run_batch(
         skipped = unprocessed.skipped + table.repeated
         counts = table.analysed, table.failed, skipped, table.failed_before, table.completed
         timing = seconds, source.wait_seconds, source.batch_size
-        return Summary(*counts, table.errors, *timing, table.labelled, table.other_folders)
+        return Summary(*counts, table.errors, *timing, table.labelled, table.other_folders, table.unmasked)
 
 
 class _Table:
@@ -144,7 +146,7 @@ class _Table:
         self.rows: list[dict[str, Any]] = []
         self.analysed = self.failed = self.failed_before = self.repeated = self.completed = 0
         self.errors: dict[str, str] = {}
-        self.labelled, self.other_folders = 0, Counter[str]()
+        self.labelled, self.unmasked, self.other_folders = 0, 0, Counter[str]()
         self.incomplete = set[bytes]()
         self.started = self.written = time.monotonic()
 
@@ -184,6 +186,7 @@ class _Table:
         self.labelled += row.get("true_class") is not None
         if "true_class" in row and row["true_class"] is None and folder:
             self.other_folders[folder] += 1
+        self.unmasked += error is None and INSIDE_AREA in row and row[INSIDE_AREA] is None
         self.rows.append(row)
         if len(self.rows) >= PART_ROWS or time.monotonic() - self.written > PART_SECONDS:
             self.flush()

@@ -104,11 +104,12 @@ def rows_of(
     rows = []
     for key, analysis, result in zip(keys, analyses, compute_results(analyses, request), strict=True):
         info = FileInfo(None, *analysis.prepared.image.size)
-        rows.append(
-            failed_row(key, info, result)
-            if isinstance(result, VitvizError)
-            else result_row(key, info, result, request.class_names)
-        )
+        try:
+            if isinstance(result, VitvizError):
+                raise result
+            rows.append(result_row(key, info, result, request))
+        except VitvizError as error:
+            rows.append(failed_row(key, info, error))
     return rows
 
 

@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
+from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
 from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
@@ -21,6 +23,7 @@ from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
+from vitviz.visualization.regions import checked_box
 from vitviz.weights import Model
 
 SCHEMA_VERSION = 4
@@ -75,10 +78,13 @@ class BatchRequest:
         maps: of every picture, without duplicates.
         probes: names in :data:`vitviz.evaluation.probes.PROBES`, computed with their defaults for every picture.
         fit, resolution, value_range, color_profile: as :func:`vitviz.analyze` takes them.
+        masks: a folder with a mask of each picture, which has the picture's name with any ending of a picture, as
+            :meth:`vitviz.Heatmap.share_inside` takes it: rows say what share of each map lies inside.
+        box: in place of masks, the same box in all pictures, in pixels of each.
 
     Raises:
-        ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, or ``model`` is not
-            a :class:`vitviz.Model`.
+        ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, there is no such
+            folder of masks, the box is none, or ``model`` is not a :class:`vitviz.Model`.
         MethodError: there is no such probe, it needs no picture, or the model does not support a map or probe.
     """
 
@@ -89,6 +95,8 @@ class BatchRequest:
     resolution: int | None = None
     value_range: ValueRange | None = None
     color_profile: ColorProfile | None = None
+    masks: Path | None = None
+    box: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
@@ -97,6 +105,15 @@ class BatchRequest:
         config = instance("model", self.model, Model, "vitviz.load()").network.config
         if self.resolution is not None:
             integer("resolution", self.resolution, 1)
+        if self.box is not None:
+            object.__setattr__(self, "box", checked_box(self.box))
+        if self.masks is not None:
+            # Workers of a cluster run in folders of their own.
+            object.__setattr__(self, "masks", Path(self.masks).absolute())
+            if self.box is not None:
+                raise ConfigError("masks and box: both given; expected one of them")
+            if not Path(self.masks).is_dir():
+                raise ConfigError(f"masks {self.masks}: no such folder; expected one with a mask of each picture")
         for names in ([each.name for each in self.maps], list(self.probes)):
             duplicates = sorted({name for name in names if names.count(name) > 1})
             if duplicates:
@@ -118,6 +135,19 @@ class BatchRequest:
         """The labels by the names of folders; empty for a model without classes."""
         return class_names(self.model.labels) if self.model.gives_probabilities else {}
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether rows say what share of each map lies inside a mask or box."""
+        return self.masks is not None or self.box is not None
+
+    def region_of(self, key: str) -> Path | tuple[float, float, float, float] | None:
+        """The mask or box of a picture, by the key of its row; None if it has no mask.
+
+        Raises:
+            DataError: it has several masks.
+        """
+        return self.box if self.masks is None else mask_of(key, self.masks)
+
     def to_json(self) -> dict[str, Any]:
         """The request as JSON; equal requests give a picture the same row."""
         return {
@@ -130,6 +160,8 @@ class BatchRequest:
             "color_profile": self.color_profile or self.model.preprocessing.color_profile,
             "maps": [each.to_json() for each in self.maps],
             "probes": list(self.probes),
+            "masks": None if self.masks is None else str(self.masks),
+            "box": self.box,
         }
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,13 @@ from vitviz.datasets.true_classes import true_class
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.visualization.heatmaps import Heatmap
+from vitviz.visualization.regions import Region, region_shares
 from vitviz.weights import Model
 
 # The column of thumbnails, also a suffix of map columns; and the longer side of a thumbnail in pixels.
 THUMBNAIL, THUMBNAIL_SIDE = "thumbnail", 160
+# The suffix of columns with the share of a map inside a region, and the column with the region's area.
+INSIDE, INSIDE_AREA = "inside", "inside.area"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +154,12 @@ def schema(
         metadata["meaning"] = f"{METHODS[map_request.method].title}, row by row of the patch grid"
         fields.append(pa.field(map_request.name, numbers, metadata=_strings(metadata)))
         fields.append(pa.field(f"{map_request.name}.caption", text, metadata={"meaning": "how the map was made"}))
+        if request.has_regions:
+            meaning = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
+            fields.append(pa.field(f"{map_request.name}.{INSIDE}", pa.float32(), metadata={"meaning": meaning}))
+    if request.has_regions:
+        meaning = "share of the model's input that the mask or box takes: that of an even map"
+        fields.append(pa.field(INSIDE_AREA, pa.float32(), metadata={"meaning": meaning}))
     for findings in example.probes:
         for name, each in findings.measurements.items():
             metadata = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
@@ -178,9 +188,13 @@ class FileInfo:
 
 
 def result_row(
-    key: str, info: FileInfo, result: PictureResult, names: Mapping[str, str], thumbnails: bool = False
+    key: str, info: FileInfo, result: PictureResult, request: BatchRequest, thumbnails: bool = False
 ) -> dict[str, Any]:
-    """The row of a picture; ``names`` as :func:`vitviz.datasets.true_classes.class_names` gives them."""
+    """The row of a picture.
+
+    Raises:
+        VitvizError: its mask or box cannot be used.
+    """
     analysis = result.analysis
     layout = analysis.trace.layout
     cells: dict[str, Any] = {
@@ -195,7 +209,7 @@ def result_row(
     if analysis.model.gives_probabilities:
         predictions = analysis.predictions(PREDICTION_COUNT)
         cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
-        cells["true_class"] = truth = true_class(key, names)
+        cells["true_class"] = truth = true_class(key, request.class_names)
         cells["is_misclassified"] = None if truth is None else predictions[0].label != truth
     if _has_energy(analysis.model):
         cells["energy_score"] = analysis.energy_score
@@ -205,6 +219,8 @@ def result_row(
     for name, heatmap in result.maps.items():
         cells[name] = heatmap.numpy().ravel()
         cells[f"{name}.caption"] = heatmap.description
+    if request.has_regions:
+        cells |= _inside(result, request.region_of(key))
     for findings in result.probes:
         for name, each in findings.measurements.items():
             cells[f"{findings.probe}.{name}"] = each.values.numpy().ravel()
@@ -217,6 +233,18 @@ def result_row(
                 Heatmap(heatmap.token_map, prepared.image, prepared.geometry).overlay()
             )
     return cells
+
+
+def _inside(result: PictureResult, region: Region | None) -> dict[str, float | None]:
+    """The share of every map inside a picture's region, and the region's area; None without a region."""
+    columns = {f"{name}.{INSIDE}": heatmap for name, heatmap in result.maps.items()}
+    if region is None:
+        return dict.fromkeys([*columns, INSIDE_AREA])
+    shares = {name: heatmap.share_inside(region) for name, heatmap in columns.items()}
+    prepared, layout = result.analysis.prepared, result.analysis.trace.layout
+    cells: dict[str, float | None] = {name: math.nan if share is None else share for name, share in shares.items()}
+    grid = layout.grid_height, layout.grid_width
+    return {**cells, INSIDE_AREA: float(region_shares(region, prepared.image, prepared.geometry, grid).mean())}
 
 
 def _has_energy(model: Model) -> bool:

@@ -21,6 +21,7 @@ from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, faile
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import VitvizError
+from vitviz.images.opening import ImageFacts
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.system.machine import free_memory
 
@@ -187,7 +188,7 @@ class RowComputer:
                     result,
                     lambda ending, folder=writer.folder: make_file_path(self.settings.output, folder, item.key, ending),  # type: ignore[misc]
                 )
-            return result_row(item.key, info, result, self.settings.request.class_names, self.settings.thumbnails)
+            return result_row(item.key, info, result, self.settings.request, self.settings.thumbnails)
         except VitvizError as error:
             return failed_row(item.key, info, error)
 
@@ -198,4 +199,6 @@ def _shrink(prepared: PreparedImage) -> PreparedImage:
     scale = QUEUED_SIDE_PX / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     small = image.resize((width, height), Image.Resampling.BOX, reducing_gap=1.0)
+    # A box is in pixels of the file.
+    replace(ImageFacts.of(image), reduced=small.size).keep(small)
     return replace(prepared, image=small, geometry=prepared.geometry.resized(width, height))
