@@ -65,14 +65,16 @@ class ServerBackend {
     for (const pause of [...RETRY_MS, null]) {
       try {
         const response = await this.post("run", request), reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        let reply = null;
         for (let text = "", chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
           const lines = (text + chunk.value).split("\n");
           text = lines.pop();
           for (const line of lines.map((each) => JSON.parse(each))) {
-            if (line.reply) return line.reply;
-            showProgress(line);
+            if (line.reply) ({ reply } = line);
+            else showProgress(line);
           }
         }
+        if (reply) return reply;
       } catch (error) {
         if ("final" in error) return { failed: error.message, final: error.final };
       }
