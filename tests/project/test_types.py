@@ -24,25 +24,24 @@ from vitviz.weights.metadata.preparation import NORMALISATIONS, Normalisation
 from vitviz.weights.modules.own_engine import ENGINES
 from vitviz.weights.overrides import CHOICES
 
+REGISTRIES: dict[str, tuple[Any, Collection[str]]] = {
+    "method": (MethodName, METHODS),
+    "metric": (MetricName, METRICS),
+    "head fusion": (HeadFusion, HEAD_FUSIONS),
+    "exclusion": (Exclusion, EXCLUSIONS),
+    "scale": (ScaleName, SCALES),
+    "precision": (Precision, PRECISIONS),
+    "activation": (Activation, ACTIVATIONS),
+    "pooling": (PoolingName, POOLINGS),
+    "position rule": (PositionRule, POSITION_RULES),
+    "probability": (Probability, PROBABILITIES),
+    "normalisation": (Normalisation, NORMALISATIONS),
+}
 
-@pytest.mark.parametrize(
-    ("literal", "registry"),
-    [
-        (MethodName, METHODS),
-        (MetricName, METRICS),
-        (HeadFusion, HEAD_FUSIONS),
-        (Exclusion, EXCLUSIONS),
-        (ScaleName, SCALES),
-        (Precision, PRECISIONS),
-        (Activation, ACTIVATIONS),
-        (PoolingName, POOLINGS),
-        (PositionRule, POSITION_RULES),
-        (Probability, PROBABILITIES),
-        (Normalisation, NORMALISATIONS),
-    ],
-    ids=str,
-)
-def test_a_literal_has_the_names_of_its_registry(literal: Any, registry: Collection[str]) -> None:
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_a_literal_has_the_names_of_its_registry(name: str) -> None:
+    literal, registry = REGISTRIES[name]
     assert get_args(literal) == tuple(registry)
 
 
