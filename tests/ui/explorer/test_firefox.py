@@ -27,7 +27,7 @@ from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
 
-FILE, APP = "#explorer", "#vv-explorer"
+FILE = APP = "#vv-explorer"
 
 
 @pytest.fixture(scope="module")
