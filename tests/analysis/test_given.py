@@ -27,7 +27,7 @@ NO_NETWORK = "attention alone, without a network"
 
 
 def given() -> Analysis:
-    return Analysis.of(AttentionTrace.from_weights(random_attention(LAYOUTS["CLS"]).requires_grad_()), PICTURE)
+    return Analysis.of(AttentionTrace.from_weights(random_attention(LAYOUTS["CLS"])), PICTURE)
 
 
 def test_maps_of_a_trace_cover_the_picture() -> None:
@@ -38,6 +38,35 @@ def test_maps_of_a_trace_cover_the_picture() -> None:
     assert [len(row) for row in analysis.attention_sheet()] == [3] * 4
     assert "4 layers × 3 heads, 3×3 patches" in analysis._repr_html_() and "attention weights" in repr(analysis)
     close(pickle.loads(pickle.dumps(analysis)).rollout().values, analysis.rollout().values)
+
+
+def test_the_loss_of_a_gradient_is_said() -> None:
+    trace = AttentionTrace.from_weights(random_attention(LAYOUTS["CLS"]).requires_grad_())
+    with pytest.warns(UserWarning, match=r"without a gradient; vitviz\.attribution\.rollout\(trace\)") as warned:
+        found = Analysis.of(trace, PICTURE).rollout()
+    assert [each.filename for each in warned] == [__file__] and not found.values.requires_grad
+    assert rollout(trace).values.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda trace: vitviz.explore(trace, PICTURE),
+            r"expected vitviz\.explore\(vitviz\.Analysis\.of\(trace, image\)\)",
+        ),
+        (
+            lambda trace: vitviz.explore(trace.stored_weights, PICTURE),
+            r"explore\(vitviz\.Analysis\.of\(.*from_weights\(",
+        ),
+        (lambda trace: vitviz.explore(torch.stack(trace.stored_weights)[:, None]), r"Analysis\.of\(.*from_weights\("),
+        (lambda trace: vitviz.analyze(trace, PICTURE), r"expected vitviz\.Analysis\.of\(trace, image\)$"),
+        (lambda trace: Analysis.of(trace), r"^Analysis\.of: .*expected Analysis\.of\(trace, image\)$"),
+    ],
+)
+def test_attention_in_place_of_a_picture_is_told_its_place(call: Callable[[AttentionTrace], Any], message: str) -> None:
+    with pytest.raises(VitvizError, match=message):
+        call(AttentionTrace.from_weights(random_attention(LAYOUTS["CLS"])))
 
 
 def test_the_picture_is_any_source(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ ATTRIBUTES = [
     ("analysis.attention_sheet().overlay()", ": expected sheet[layer][head].overlay(…)"),
     ("analysis.trace.rollout()", ": expected vitviz.attribution.rollout(…)"),
     ("vitviz.rollout(photo)", ": expected vitviz.analyze(image, model).rollout(…)"),
+    ("vitviz.compare(analysis, analysis)", "or vitviz.evaluation.compare(analysis), the methods on one picture"),
     ("vitviz.probe(analysis)", ": expected vitviz.evaluation.probes.probe(…)"),
     ("vitviz.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
     ("vitviz.analyse(photo, model)", "; did you mean 'analyze'?"),

@@ -93,7 +93,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "heatmap.overlay(opacity=0.3)",
         MethodError,
-        "no parameter 'opacity': it is one of a style; expected style=Style(opacity=…)",
+        "no parameter 'opacity': it is one of a style; expected style=vitviz.Style(opacity=…)",
     ),
     (
         'analysis.faithfulness({"rollout": heatmap}, metrics=["Deletions"])',
@@ -251,6 +251,22 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "vitviz.evaluation.comparison.compare(heatmap)",
         ConfigError,
         "analysis: a Heatmap found; expected an Analysis, such as vitviz.analyze(image, model) gives",
+    ),
+    (
+        "vitviz.evaluation.compare(analysis, analysis)",
+        MethodError,
+        "compare: two analyses found; expected one, whose methods are compared; b.rollout() - a.rollout() is a "
+        "difference of maps",
+    ),
+    (
+        'vitviz.evaluation.compare(analysis, ["rollout"])',
+        MethodError,
+        "parameters: ['rollout'] found; expected those of methods, such as {'rollout': {'discard_ratio': 0.9}}",
+    ),
+    (
+        "heatmap.overlay(cmap=None)",
+        MethodError,
+        "no parameter 'cmap': it is one of a style; expected style=vitviz.Style(colormap=…)",
     ),
     (
         'vitviz.save_checkpoint(model, "mine.safetensors")',

@@ -75,7 +75,7 @@ def test_nothing_of_a_figure_overlaps_or_is_cut_off(size: tuple[int, int]) -> No
 def test_a_wrong_style_of_a_figure_gets_one_sentence() -> None:
     with pytest.raises(MethodError, match="colormap 'red'"):
         heatmap(torch.rand(2, 3)).figure("red")
-    with pytest.raises(MethodError, match="it is one of a style; expected style=Style"):
+    with pytest.raises(MethodError, match=r"it is one of a style; expected style=vitviz\.Style"):
         heatmap(torch.rand(2, 3)).figure(opacity=0.5)  # type: ignore[call-arg]
 
 

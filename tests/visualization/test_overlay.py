@@ -6,10 +6,11 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import Colormap, ListedColormap
 from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
-from vitviz import Geometry, Heatmap, QueryError, Style, TokenMap
+from vitviz import Geometry, Heatmap, MethodError, QueryError, Style, TokenMap
 from vitviz.visualization.colormaps import COLORMAPS, colour_table
 from vitviz.visualization.overlays import BAND_ROWS
 
@@ -47,6 +48,41 @@ def test_opaque_colours_are_matplotlibs(colormap: str) -> None:
     values = np.concatenate([steps, np.nextafter(steps[1:], 0), (steps[:-1] + steps[1:]) / 2]).reshape(1, -1)
     overlay = heatmap_over(values, noise(values.size, 1)).overlay(Style(colormap, opacity=1.0))
     np.testing.assert_allclose(array(overlay), matplotlibs(colormap, values), atol=0.5001)
+
+
+@pytest.mark.parametrize(
+    "colormap",
+    [
+        matplotlib.colormaps["tab10"],
+        ListedColormap(["red", "lime", "blue"]),
+        matplotlib.colormaps["jet"].resampled(999),
+    ],
+)
+@pytest.mark.parametrize("fade", [False, True])
+def test_a_colormap_of_any_number_of_colours_is_applied_itself(colormap: Colormap, fade: bool) -> None:
+    # Next to the borders between two colours, which are not those of 256 steps.
+    borders = np.arange(1, colormap.N, dtype=np.float32) / np.float32(colormap.N)
+    values = np.concatenate([[0], borders - 1e-6, borders + 1e-6, [1]]).astype(np.float32)[None]
+    expected = (colormap(values)[..., :3] * 255).round()
+    found = heatmap_over(values, noise(values.size, 1)).overlay(Style(colormap, 1.0, fade=fade))
+    faded = 255 * np.sqrt((256 * values).clip(0, 255).astype(np.uint8) / 255) if fade else 255
+    image = array(noise(values.size, 1))
+    share = np.broadcast_to(np.round(faded) / 255, values.shape)[..., None]
+    np.testing.assert_allclose(array(found), share * expected + (1 - share) * image, atol=1)
+
+
+def test_a_smooth_map_has_the_colours_of_the_colormap_alone() -> None:
+    colormap = ListedColormap(["red", "lime", "blue"])
+    heatmap = heatmap_over([[0.0, 1.0]], noise(3000, 70))
+    positions = heatmap.scale().place(heatmap.pixels(smooth=True))
+    found = array(heatmap.overlay(Style(colormap, 1.0, smooth=True)))
+    is_clear = np.abs(3 * positions - np.round(3 * positions)) > 1e-4
+    np.testing.assert_array_equal(found[is_clear], (colormap(positions)[..., :3] * 255)[is_clear])
+
+
+def test_a_colormap_that_is_not_opaque_is_refused() -> None:
+    with pytest.raises(MethodError, match=r"colours of alpha 0\.2 found; .*opacity=.*fade="):
+        Style(ListedColormap([(1, 0, 0, 0.2), (0, 1, 0, 1)], name="clear"))
 
 
 @pytest.mark.parametrize("colormap", COLORMAPS)

@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,15 @@ def test_a_difference_names_its_quantities_and_keeps_shared_prefix_tokens() -> N
         "difference of the share and weight",
         (-2.0, 1.0),
     )
+
+
+def test_a_difference_of_two_models_names_both() -> None:
+    one = replace(Heatmap.of(np.eye(3), PICTURE), model="DINO")
+    two = replace(Heatmap.of(np.ones((3, 3)), PICTURE), model="CLIP").resized(PICTURE.width)
+    both = "Values of an array; minus CLIP: Values of an array. Every patch is 1"
+    assert (one - two).description == f"DINO: {both}"
+    assert (one - replace(two, model="")).description == both.replace(" CLIP", "")
+    assert (one - replace(two, model="DINO")).description == both.replace(" CLIP", "")
 
 
 def cropped() -> Heatmap:

@@ -81,7 +81,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         picture; if the network saw only a part of it, as after a centre crop, give it that part.
 
         Args:
-            trace: of the picture.
+            trace: of the picture; one that requires grad is warned about, since the maps have no gradient.
             image: as :func:`vitviz.open_image` takes it.
 
         Raises:
@@ -379,4 +379,4 @@ class Analysis(MethodMaps, AttributeAdvice):
         return inputs if method.requires == "inputs" else inputs.gradients
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:
-        return Heatmap(token_map, self.prepared.image, self.prepared.geometry)
+        return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name)

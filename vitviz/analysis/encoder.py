@@ -14,6 +14,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import Precision, type_of, without_autocast
+from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe
@@ -156,16 +157,36 @@ def _check_model(model: object) -> None:
     instance("model", model, Model, f"vitviz.load({model!r})" if isinstance(model, str) else "vitviz.load()")
 
 
+# Functions whose first argument is a single image, which several tensors are not.
+ONE_IMAGE = ("analyze", "cost", "explore")
+
+
 def check_order(function: str, first: object, second: object) -> None:
-    """Check that image and model are not swapped.
+    """Check that image and model are not swapped, and that the image is not its attention.
 
     Raises:
-        ConfigError: they are.
+        ConfigError: they are, or it is.
     """
     if isinstance(first, Model):
         name = "images" if function == "analyze_batch" else "image"
         order = f"a Model found first, then {describe(second)}"
         raise ConfigError(f"{function}: {order}; expected the {name} first: {function}({name}, model)")
+    if isinstance(first, AttentionTrace) or (
+        function in ONE_IMAGE and not isinstance(second, Model) and _is_attention(first)
+    ):
+        trace = "trace" if isinstance(first, AttentionTrace) else "vitviz.AttentionTrace.from_weights(attentions)"
+        own = f"vitviz.Analysis.of({trace}, image)"
+        expected = f"expected vitviz.explore({own})" if function == "explore" else f"expected {own}"
+        raise ConfigError(f"{function}: attention found in place of an image; {expected}")
+
+
+def _is_attention(value: object) -> bool:
+    """Whether these look like attention weights: ``"layer batch head query key"``, or layers ``"(batch) head …"``."""
+    if isinstance(value, tuple | list):
+        sizes = tuple(getattr(value[0], "shape", ())) if value else ()
+        return len(sizes) in (3, 4) and sizes[-1] == sizes[-2]
+    sizes = tuple(getattr(value, "shape", None) or ())
+    return len(sizes) == 5 and sizes[-1] == sizes[-2]
 
 
 @named_arguments(ConfigError)

@@ -10,6 +10,7 @@ import torch
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import precise
+from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
 
 
@@ -61,6 +62,7 @@ class TokenMap:
         return f"TokenMap({self.description!r}, {rows}×{columns} patches, {self.quantity} from {low:.3g} to {high:.3g})"
 
     @classmethod
+    @named_arguments(ConfigError)
     def of_tokens(
         cls,
         tokens: torch.Tensor,

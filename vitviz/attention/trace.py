@@ -24,7 +24,7 @@ from vitviz.attention.softmax import (
     weights_in_chunks,
 )
 from vitviz.attention.weights import Attentions, Grid, checked_weights, layout_of, without_keys
-from vitviz.errors.arguments import instance, word
+from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
 
@@ -103,10 +103,8 @@ class AttentionTrace(AttributeAdvice):
         if self.bias is not None:
             legal = [(layer, head, tokens, tokens) for layer in (layers, 1) for head in (heads, 1)]
             if tuple(self.bias.shape) not in legal:
-                expected = f"'layer head query key', {legal[0]}"
-                raise ConfigError(
-                    f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
-                )
+                expected = f"expected 'layer head query key', {legal[0]}; layer and head may be 1"
+                raise ConfigError(f"bias of shape {tuple(self.bias.shape)}: {expected}")
         if self.windows and len(self.windows) != layers:
             raise ConfigError(f"windows of {len(self.windows)} layers: expected those of {layers}")
         if self.norms is not None and self.norms.shape != (layers + 1, tokens):
@@ -114,6 +112,7 @@ class AttentionTrace(AttributeAdvice):
             raise ConfigError(f"norms of shape {tuple(self.norms.shape)}: {expected}")
 
     @classmethod
+    @named_arguments(ConfigError)
     def from_weights(cls, attentions: Attentions, prefix: int = 1, grid: Grid | None = None) -> AttentionTrace:
         """A trace of attention weights that exist already, such as ``outputs.attentions`` of transformers.
 

@@ -19,6 +19,7 @@ SUM_TOLERANCE = 0.01
 # Prefixes that the error about a missing grid tries out: a CLS token and up to 16 registers.
 MAX_PREFIX = 17
 LAYER = "'head query key'"
+EAGER = "; transformers returns them after module.set_attn_implementation('eager')"
 
 Grid = tuple[int, int]
 Attentions = torch.Tensor | np.ndarray | Sequence[torch.Tensor | np.ndarray]
@@ -39,7 +40,7 @@ def checked_weights(attentions: Attentions) -> tuple[torch.Tensor, ...]:
         raise ConfigError(f"attentions: {describe(attentions)} found; expected a tensor of each layer, {LAYER}")
     layers = [_layer(f"attentions[{index}]", weights) for index, weights in enumerate(attentions)]
     if not layers:
-        raise ConfigError("attentions: no layer found; expected at least one")
+        raise ConfigError(f"attentions: no layer found; expected at least one{EAGER}")
     first = layers[0]
     for index, weights in enumerate(layers):
         if weights.shape != first.shape:
@@ -116,7 +117,7 @@ def _layer(name: str, weights: Any) -> torch.Tensor:
         weights = torch.from_numpy(weights)
     if not isinstance(weights, torch.Tensor) or not weights.is_floating_point():
         kind = f"a tensor of {weights.dtype}" if isinstance(weights, torch.Tensor) else describe(weights)
-        advice = "; transformers returns them after module.set_attn_implementation('eager')" if weights is None else ""
+        advice = EAGER if weights is None else ""
         raise ConfigError(f"{name}: {kind} found; expected a tensor of floats, {LAYER}{advice}")
     shape = tuple(weights.shape)
     if weights.ndim == 4:

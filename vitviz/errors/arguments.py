@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 Instance = TypeVar("Instance")
 Class = TypeVar("Class", bound=type)
 Word = TypeVar("Word", bound=str)
+# First parameters that a call does not name.
+OWNERS = ("self", "cls")
 
 
 def integer_or_none(value: object) -> int | None:
@@ -145,7 +147,8 @@ def named_arguments(
     """
 
     def wrap(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        return _checked(function, function.__name__, error, unknown)
+        is_of_class = next(iter(signature(function).parameters), None) == "cls"
+        return _checked(function, function.__qualname__ if is_of_class else function.__name__, error, unknown)
 
     return wrap
 
@@ -167,7 +170,7 @@ def _checked(
     unknown: Callable[..., str] | None,
 ) -> Callable[Arguments, Result]:
     expected = signature(function)
-    legal = [parameter for parameter in expected.parameters if parameter != "self"]
+    legal = [parameter for parameter in expected.parameters if parameter not in OWNERS]
 
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -188,7 +191,7 @@ def _checked(
 
 def _parameter_list(expected: Signature) -> str:
     """The names of the parameters; ``=…`` marks those with a default."""
-    parameters = [parameter for parameter in expected.parameters.values() if parameter.name != "self"]
+    parameters = [parameter for parameter in expected.parameters.values() if parameter.name not in OWNERS]
     return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in parameters)
 
 

@@ -76,6 +76,8 @@ WORDS = {
     for word in words.split()
 }
 ANSWERS = {
+    ("vitviz", "compare"): "expected b.rollout() - a.rollout(), the difference of two maps, "
+    "or vitviz.evaluation.compare(analysis), the methods on one picture",
     ("Model", "cpu"): "expected model.to('cpu')",
     ("Model", "cuda"): "expected model.to('cuda')",
     ("Model", "eval"): "its network is in evaluation mode already; vitviz.analyze(image, model) runs it",

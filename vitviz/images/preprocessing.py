@@ -11,7 +11,7 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors.arguments import integer_or_none, named_fields, number_or_none, word
+from vitviz.errors.arguments import integer_or_none, named_arguments, named_fields, number_or_none, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
@@ -167,6 +167,7 @@ class Preprocessing:
             raise ConfigError(f"detail = {describe(self.detail)}: expected None or a whole number of at least 1")
 
     @classmethod
+    @named_arguments(ConfigError)
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
         """The inverse of :meth:`to_dict`.
 

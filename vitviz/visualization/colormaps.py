@@ -23,12 +23,15 @@ DIVERGING_COLORMAP = "coolwarm"
 
 
 def check_colormap(colormap: object) -> None:
-    """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib.
+    """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib, all of it opaque.
 
     Raises:
         MethodError: it is neither.
     """
-    if (isinstance(colormap, str) and colormap in COLORMAPS) or is_object(colormap):
+    if isinstance(colormap, str) and colormap in COLORMAPS:
+        return
+    if is_object(colormap):
+        _check_opaque(colormap)
         return
     advice = did_you_mean(colormap, COLORMAPS)
     if isinstance(colormap, str) and not advice:
@@ -46,9 +49,22 @@ def is_object(colormap: object) -> bool:
     return module is not None and isinstance(colormap, module.Colormap)
 
 
+def colours_at(positions: np.ndarray, colormap: Colormap) -> np.ndarray:
+    """The colours that matplotlib's own colormap gives to positions, clipped: ``"row column channel"``, uint8."""
+    colours: np.ndarray = colormap(positions.clip(0, 1))[..., :3] * 255
+    return colours.round().astype(np.uint8)
+
+
 def colour_table(colormap: str | Colormap) -> np.ndarray:
     """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
     return _named_table(colormap) if isinstance(colormap, str) else _table(colormap)
+
+
+def _check_opaque(colormap: Any) -> None:
+    lowest = colormap(np.arange(colormap.N))[:, 3].min()
+    if lowest < 1:
+        expected = "expected opaque colours; Style(opacity=…) and Style(fade=True) let the image through"
+        raise MethodError(f"colormap {colormap.name!r}: colours of alpha {lowest:.3g} found; {expected}")
 
 
 @cache

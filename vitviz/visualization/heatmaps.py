@@ -15,7 +15,7 @@ from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, word
-from vitviz.errors.attributes import AttributeAdvice
+from vitviz.errors.attributes import WORDS, AttributeAdvice
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
@@ -107,6 +107,7 @@ class Style:
         object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
 
     @classmethod
+    @named_arguments(MethodError)
     def of(cls, style: AnyStyle) -> Style:
         """The style itself, or the default style with this colormap.
 
@@ -135,8 +136,8 @@ class Style:
 def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
     """The message about an unknown argument of :meth:`Heatmap.overlay`, which is often one of a style."""
     style_fields = [field.name for field in fields(Style)]
-    if unknown in style_fields:
-        return f"no parameter {unknown!r}: it is one of a style; expected style=Style({unknown}=…)"
+    if (field := WORDS.get(unknown, unknown)) in style_fields:
+        return f"no parameter {unknown!r}: it is one of a style; expected style=vitviz.Style({field}=…)"
     legal = f"expected 'style', 'mark', or of Style {choices(style_fields)}"
     return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, style_fields)}"
 
@@ -149,6 +150,7 @@ class Heatmap(AttributeAdvice):
         token_map: the map.
         image: the user's image, RGB.
         geometry: position of the model's input on the image.
+        model: the model's name, which the caption of a difference of two models' maps gives; empty if there is none.
 
     >>> heatmap = analysis.rollout(head_fusion="max", discard_ratio=0.9)
     >>> heatmap.values.shape
@@ -159,6 +161,7 @@ class Heatmap(AttributeAdvice):
     token_map: TokenMap
     image: Image.Image
     geometry: Geometry
+    model: str = ""
 
     def __post_init__(self) -> None:
         # An image that was reduced while it was decoded has the coordinates of its file.
@@ -250,7 +253,7 @@ class Heatmap(AttributeAdvice):
             MethodError: the size is not a positive whole number of pixels.
         """
         longest_side = integer("longest_side", longest_side, 1, MethodError)
-        return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
+        return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side), self.model)
 
     def numpy(self) -> np.ndarray:
         """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""

@@ -80,13 +80,16 @@ def difference(first: Heatmap, other: object) -> TokenMap:
     if first.image is not other.image and first.image.tobytes() != other.image.tobytes():
         raise MethodError("difference of maps on two pictures of one size: expected maps on one picture")
     minuend, subtrahend = first.token_map, other.token_map
+    # Two maps of one model need no name.
+    named = first.model and other.model and first.model != other.model
+    one, two = (f"{first.model}: ", f" {other.model}: ") if named else ("", ": ")
     quantities = " and ".join(dict.fromkeys((minuend.quantity, subtrahend.quantity)))
     shared = [name for name in minuend.prefix if name in subtrahend.prefix]
     return TokenMap(
         minuend.values - subtrahend.values,
         {name: minuend.prefix[name] - subtrahend.prefix[name] for name in shared},
         f"difference of the {quantities}",
-        f"{minuend.description}; minus: {subtrahend.description}",
+        f"{one}{minuend.description}; minus{two}{subtrahend.description}",
         (minuend.domain[0] - subtrahend.domain[1], minuend.domain[1] - subtrahend.domain[0]),
         signed=True,
     )

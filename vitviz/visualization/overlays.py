@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +12,10 @@ from PIL import Image, ImageDraw
 from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe
+from vitviz.visualization.colormaps import colours_at
 
 if TYPE_CHECKING:
     from vitviz.visualization.heatmaps import Heatmap, Style
-    from vitviz.visualization.scales import FittedScale
 
 # Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
 BAND_ROWS = 64
@@ -33,14 +35,25 @@ def pixels(heatmap: Heatmap, smooth: bool) -> np.ndarray:
 def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> Image.Image:
     """The image with the map's colours over it, as :meth:`vitviz.Heatmap.overlay`."""
     image, scale = heatmap.image, heatmap.scale(style)
-    palette = style.colours(scale.signed).round().astype(np.uint8).tobytes()
-    steps, overlay = _steps(heatmap, scale, style.smooth), Image.new("RGB", image.size, None)
+    palette, positions = style.colours(scale.signed).round().astype(np.uint8).tobytes(), scale.place(heatmap.values)
+    # 256 equal steps, as matplotlib divides them.
+    steps = _at_pixels(heatmap, 256 * positions, style.smooth, lambda steps: steps.clip(0, 255).astype(np.uint8))
+    own = None
+    if not isinstance(style.colormap, str):
+        # Its borders may lie between those of 256 steps.
+        own = _at_pixels(heatmap, positions, style.smooth, partial(colours_at, colormap=style.colormap))
+    overlay = Image.new("RGB", image.size, None)
     for start in range(0, overlay.height, BAND_ROWS):
         box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
         # Pillow looks up and mixes bytes, which is faster than NumPy with wider numbers.
-        colours = Image.fromarray(steps[start : start + BAND_ROWS])
-        colours.putpalette(palette)
-        overlay.paste(_blend(image.crop(box), colours, style, scale.signed), box)
+        levels = Image.fromarray(steps[start : start + BAND_ROWS])
+        if own is None:
+            colours = levels.copy()
+            colours.putpalette(palette)
+            colours = colours.convert("RGB")
+        else:
+            colours = Image.fromarray(own[start : start + BAND_ROWS])
+        overlay.paste(_blend(image.crop(box), colours, levels, style, scale.signed), box)
     _dim_outside(heatmap, overlay)
     if style.grid:
         _draw_grid(heatmap, overlay)
@@ -73,19 +86,21 @@ def grid_lines(heatmap: Heatmap) -> tuple[list[float], list[float]]:
     )
 
 
-def _steps(heatmap: Heatmap, scale: FittedScale, smooth: bool) -> np.ndarray:
-    """The index of every pixel's colour in the colour table: ``"height width"``, uint8."""
+def _at_pixels(
+    heatmap: Heatmap, patches: np.ndarray, smooth: bool, encode: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """What ``encode`` makes of the number at every pixel, uint8; ``patches`` are the numbers, ``"row column"``."""
     rows, columns = (np.nan_to_num(weights) for weights in _samplings(heatmap, smooth))
-    # 256 equal steps, as matplotlib divides them.
-    patches = 256 * scale.place(heatmap.values)
+    codes = encode(patches)
     if not smooth:
-        return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
-    across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
+        return codes.take(columns.argmax(1), 1).take(rows.argmax(1), 0)
+    across = patches.astype(np.float32) @ columns.T
+    result = np.empty((len(rows), len(columns), *codes.shape[2:]), np.uint8)
     for start in range(0, len(rows), BAND_ROWS):
         band = rows[start : start + BAND_ROWS]
         is_near = band.any(0)
-        steps[start : start + BAND_ROWS] = (band[:, is_near] @ across[is_near]).clip(0, 255)
-    return steps
+        result[start : start + BAND_ROWS] = encode(band[:, is_near] @ across[is_near])
+    return result
 
 
 def _samplings(heatmap: Heatmap, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -130,14 +145,13 @@ def _draw_mark(heatmap: Heatmap, overlay: Image.Image, mark: tuple[int, int]) ->
         draw.rectangle(box, outline=colour, width=stroke)
 
 
-def _blend(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
-    """Blend colours over an image; ``colours`` is a palette image with indices into the colour table."""
+def _blend(image: Image.Image, colours: Image.Image, steps: Image.Image, style: Style, signed: bool) -> Image.Image:
+    """Blend colours over an image; ``steps`` are their places on the scale, 0 to 255."""
     if not style.fade:
-        return Image.blend(image, colours.convert("RGB"), style.opacity)
+        return Image.blend(image, colours, style.opacity)
     strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
     levels = [round(255 * style.opacity * strength**0.5) for strength in strengths]
-    mask = Image.frombytes("L", colours.size, colours.tobytes()).point(levels)
-    return Image.composite(colours.convert("RGB"), image, mask)
+    return Image.composite(colours, image, steps.point(levels))
 
 
 def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
