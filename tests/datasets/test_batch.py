@@ -76,6 +76,7 @@ def test_every_row_is_what_the_library_says_of_the_picture(
         layout = analysis.trace.layout
         assert row["error"] is None and (row["width"], row["height"]) == analysis.prepared.image.size
         assert (row["rows"], row["columns"]) == (layout.grid_height, layout.grid_width)
+        assert row["box"] == list(analysis.prepared.geometry.box)
         best = analysis.predictions(5)
         assert [each["label"] for each in row["predictions"]] == [each.label for each in best]
         assert [each["probability"] for each in row["predictions"]] == pytest.approx(
@@ -148,7 +149,8 @@ def test_overlays_and_numbers_are_those_of_the_maps(model: Model, photos: Path, 
         assert difference.max() <= 3
     assert len(list((tmp_path / "out" / "pictures").iterdir())) == 2 * (COUNT - 1)
     with np.load(tmp_path / "out" / "numbers" / "07.png.npz") as numbers:
-        assert sorted(numbers) == sorted(each.name for each in request.maps)
+        assert sorted(numbers) == sorted(["box", *(each.name for each in request.maps)])
+        assert tuple(numbers["box"]) == analysis.rollout().geometry.box
         np.testing.assert_allclose(numbers["rollout"], analysis.rollout().numpy(), rtol=1e-4)
 
 
@@ -168,7 +170,7 @@ def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
 
     monkeypatch.setattr(work, "_shrink", counted)
     request = asked(model, probes=())
-    run_batch(request, read_items(str(photos)), tmp_path / "small", thumbnails=True)
+    run_batch(request, read_items(str(photos)), tmp_path / "small", thumbnails=True, writers=(NUMBERS,))
     assert sizes == [(939, 1024)]
     run_batch(request, read_items(str(photos)), tmp_path / "whole", writers=(overlays(Style()),))
     assert len(sizes) == 1
@@ -178,6 +180,11 @@ def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
     for name in request.maps:
         assert small[name.name] == whole[name.name]
     assert (small["width"], small["height"]) == (whole["width"], whole["height"]) == (1100, 1200)
+    # The crop of the picture as its file has it, whatever waited.
+    box = list(vitviz.analyze(photos / "large.png", model).rollout().geometry.box)
+    assert whole["box"] == box and small["box"] == pytest.approx(box)
+    with np.load(tmp_path / "small" / "numbers" / "large.png.npz") as numbers:
+        assert numbers["box"].tolist() == small["box"]
 
 
 def test_maps_of_one_method_are_computed_together(

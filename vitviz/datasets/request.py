@@ -26,7 +26,7 @@ from vitviz.models.targets import Target
 from vitviz.visualization.regions import checked_box
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PREDICTION_COUNT = 5
 
 

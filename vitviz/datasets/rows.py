@@ -28,6 +28,7 @@ from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.datasets.true_classes import true_class
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
+from vitviz.images.opening import ImageFacts
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.regions import Region, region_shares
 from vitviz.weights import Model
@@ -51,6 +52,13 @@ class PictureResult:
     analysis: Analysis
     maps: dict[str, Heatmap]
     probes: tuple[Findings, ...]
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """The model's input on the picture: left, top, right and bottom edge in pixels, upright."""
+        prepared = self.analysis.prepared
+        # A picture that waited in a queue may be smaller than its file.
+        return prepared.geometry.resized(*ImageFacts.of(prepared.image).size).box
 
     @classmethod
     def of(cls, analysis: Analysis, request: BatchRequest) -> PictureResult:
@@ -117,6 +125,11 @@ def schema(
         pa.field("sha256", text, metadata={"meaning": "of the picture's file, hexadecimal"}),
         pa.field("width", count, metadata={"meaning": "of the picture, pixels"}),
         pa.field("height", count, metadata={"meaning": "of the picture, pixels"}),
+        pa.field(
+            "box",
+            pa.list_(pa.float64()),
+            metadata={"meaning": "left, top, right and bottom edge of the model's input on the picture, pixels"},
+        ),
         pa.field("rows", count, metadata={"meaning": "of the patch grid"}),
         pa.field("columns", count, metadata={"meaning": "of the patch grid"}),
         pa.field("assumptions", pa.list_(text), metadata={"meaning": "what opening the picture assumed"}),
@@ -202,6 +215,7 @@ def result_row(
         "sha256": info.sha256,
         "width": info.width,
         "height": info.height,
+        "box": list(result.box),
         "rows": layout.grid_height,
         "columns": layout.grid_width,
         "assumptions": list(analysis.prepared.assumptions),

@@ -48,13 +48,13 @@ def _overlay_ending(column: str) -> str:
 
 
 def _numbers(result: PictureResult, make_path: PathMaker) -> None:
-    arrays = {name: heatmap.numpy() for name, heatmap in result.maps.items()}
+    arrays = {name: heatmap.numpy() for name, heatmap in result.maps.items()} | {"box": np.array(result.box)}
     with atomic_write(make_path("npz")) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 NUMBERS = Writer("numbers", _numbers, lambda maps: ["npz"], whole_pictures=False)
-"""Every picture's maps as an NPZ file."""
+"""Every picture's maps and `box` as an NPZ file."""
 
 
 def _file_name(column: str) -> str:
