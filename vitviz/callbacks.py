@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,12 @@ from torch import nn
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.sinks import SINK_RATIO, sink_patches
-from vitviz.errors.arguments import integer
+from vitviz.errors.arguments import integer, named_fields, no_parameter
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, describe, several
 from vitviz.evaluation.head_table import measure_heads
-from vitviz.images.sources import ImageSource
+from vitviz.images.sources import ImageSource, check_several
 from vitviz.models.capture.state import device_of
 from vitviz.models.vit import VisionTransformer
 from vitviz.visualization.heatmaps import Heatmap
@@ -89,6 +90,7 @@ class Alarm:
     sentence: str
 
 
+@named_fields(ConfigError)
 class AttentionWatch:
     """Logs the attention to a few pictures every N steps, and raises alarms; call it with the number of each step.
 
@@ -112,7 +114,8 @@ class AttentionWatch:
         alarms: so far.
 
     Raises:
-        ConfigError: the log has no ``add_image``, there is no picture, or as :func:`vitviz.load`.
+        ConfigError: the log has no ``add_image``, the pictures are none or a single one, there is no such option, or as
+            :func:`vitviz.load`.
         ImageError: a picture cannot be opened.
     """
 
@@ -126,6 +129,7 @@ class AttentionWatch:
         step: int = 0,
         **options: Any,
     ) -> None:
+        _check(type(self), pictures, options)
         self.every, self.log, self.alarms = integer("every", every, 1), log, list[Alarm]()
         if not callable(getattr(log, "add_image", None)):
             raise ConfigError(
@@ -186,7 +190,7 @@ class AttentionWatch:
         now, first = entropy.exp(), self._first.mean(0).exp()
         found: dict[str, dict[tuple[int, int], str]] = {}
         for kind, is_member in states.items():
-            counts = {place: f"{now[place]:.3g} tokens, {first[place]:.3g} at first" for place in _places(is_member)}
+            counts = {place: f"{_tokens(now[place])}, {first[place]:.3g} at first" for place in _places(is_member)}
             found[kind] = {place: f"layer {place[0]} head {place[1]} ({text})" for place, text in counts.items()}
         found["sinks"] = {
             (number, token): f"{each.trace.layout.name(token)} of picture {number}"
@@ -234,11 +238,26 @@ def sheet(heatmaps: Sequence[Heatmap]) -> np.ndarray:
     return np.asarray(canvas).transpose(2, 0, 1)
 
 
+def _check(cls: type, pictures: object, options: dict[str, Any]) -> None:
+    """Refuse a single picture, and an option that :func:`vitviz.load` does not take for a module."""
+    check_several("pictures", pictures)
+    own = [each for each in signature(cls).parameters if each not in ("network", "options")]
+    legal = [*own, *(each for each in signature(load).parameters if each not in ("source", "engine"))]
+    for option in options:
+        if option not in legal:
+            raise ConfigError(no_parameter(cls.__name__, option, legal))
+
+
 def _model(module: nn.Module, options: dict[str, Any]) -> Model:
     """The module as a model whose network is the module itself, so that it follows the weights."""
     if isinstance(module, VisionTransformer):
         return Model("network", module, **options)
     return load(module, engine="module", **options)
+
+
+def _tokens(count: torch.Tensor) -> str:
+    number = f"{count:.3g}"
+    return f"{number} token{'s' * (number != '1')}"
 
 
 def _places(is_member: torch.Tensor) -> list[tuple[int, int]]:
@@ -261,7 +280,7 @@ class _TrainerHooks:
             output, or pass its ``TensorBoardCallback``, if that comes first.
 
     Attributes:
-        watch: the :class:`AttentionWatch`, once the training has begun; its ``alarms`` are those so far.
+        watch: the :class:`AttentionWatch`, once the training has begun.
     """
 
     def __init__(
@@ -273,10 +292,16 @@ class _TrainerHooks:
         log: Any = None,
         **options: Any,
     ) -> None:
+        _check(type(self), pictures, options)
         self.pictures, self.every, self.part = list(pictures), integer("every", every, 1), part
         # Lightning replaces an attribute `log` by its own function.
         self.options, self.chosen_log = options, log
         self.watch: AttentionWatch | None = None
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """The alarms so far; none before the training begins, and in processes other than the first."""
+        return [] if self.watch is None else self.watch.alarms
 
     def _begin(self, module: nn.Module, log: Any, step: int) -> None:
         network = module
@@ -351,5 +376,6 @@ def __getattr__(name: str) -> Any:
         package = packages[0].partition(".")[0]
         raise ConfigError(f"{name} needs {package}: pip install {package}")
     bases = [getattr(import_module(package), base) for package in found]
-    globals()[name] = made = type(name, (hooks, *bases), {"__module__": __name__, "__doc__": hooks.__doc__})
+    made = type(name, (hooks, *bases), {"__module__": __name__, "__doc__": hooks.__doc__})
+    globals()[name] = made = named_fields(ConfigError)(made)
     return made

@@ -120,6 +120,7 @@ def test_a_collapse_is_an_alarm_once_and_with_its_reason(caplog: pytest.LogCaptu
     kinds = {alarm.kind: alarm for alarm in watch(3)}
     assert {layer for layer, _ in kinds["one token"].places} == {0}
     assert "fewer than 2 tokens: layer 0 head 0 (1" in kinds["one token"].sentence
+    assert "head 1 (1 token, 5" in kinds["one token"].sentence
     assert "(Zhai et al. 2023)" in kinds["one token"].sentence
     assert watch(4) == []
     assert [each.sentence for each in watch.alarms] == log.texts == [record.message for record in caplog.records]
@@ -161,6 +162,18 @@ def test_a_wrong_argument_is_refused_at_the_start(tmp_path: Path) -> None:
         AttentionWatch(OwnViT(), [], Log(), **OWN)
     with pytest.raises(ImageError, match=r"missing\.jpg"):
         AttentionWatch(OwnViT(), [tmp_path / "missing.jpg"], Log(), **OWN)
+    for single in ("cat.jpg", PICTURES[0]):
+        with pytest.raises(ConfigError, match=r"^pictures: one (str|ndarray) found; expected several, such as a list"):
+            AttentionWatch(OwnViT(), single, Log(), **OWN)
+        with pytest.raises(ConfigError, match=r"^pictures: one (str|ndarray) found; expected several"):
+            callbacks._TrainerHooks(single)
+    with pytest.raises(ConfigError, match=r"no parameter 'interval': expected .*; did you mean 'every'\?$"):
+        watch_of(OwnViT(), Log(), interval=5)
+    with pytest.raises(ConfigError, match=r"no parameter 'evry': expected .*; did you mean 'every'\?$"):
+        callbacks._TrainerHooks(PICTURES, evry=5)
+    with pytest.raises(ConfigError, match=r"'log'; expected AttentionWatch\(network, pictures, log, every=…, step=…\)"):
+        AttentionWatch(OwnViT(), PICTURES)  # type: ignore[call-arg]
+    assert callbacks._TrainerHooks(PICTURES).alarms == []
     module = OwnViT().train()
     with pytest.raises(ConfigError, match="image_size"):
         AttentionWatch(module, PICTURES, Log())
@@ -253,7 +266,8 @@ def test_transformers_trainer_calls_it(tmp_path: Path) -> None:
     callback = callbacks.TrainerAttention(PICTURES, every=2, **preprocessing)
     assert isinstance(callback, transformers.TrainerCallback)
     train(callback)
-    assert steps_of(tmp_path / "runs") == [0, 2, 4] and callback.watch.alarms == []
+    assert steps_of(tmp_path / "runs") == [0, 2, 4] and callback.alarms is callback.watch.alarms
+    assert callback.alarms == []
     log = Log()
     train(callbacks.TrainerAttention(PICTURES, every=3, log=log, **preprocessing))
     assert [step for _, step in log.images] == [0, 0, 3, 3]

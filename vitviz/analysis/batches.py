@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args, overload
-
-import numpy as np
-import torch
-from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
@@ -25,7 +20,7 @@ from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit, PreparedImage
-from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, origin
+from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, check_several, origin
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
@@ -141,12 +136,7 @@ def analyze_batch(
     check_order("analyze_batch", images, model)
     batch_size, workers = integer("batch_size", batch_size, 1), integer("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
-    # Iterating over a string, a table row or an array would not give images.
-    single = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image | Mapping)
-    single = single or hasattr(images, "read")
-    single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
-    if single or not isinstance(images, Iterable):
-        raise ConfigError(f"images: one {type(images).__name__} found; expected several, such as a list of paths")
+    check_several("images", images)
     opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}
     encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, **opening)
     queue = BatchQueue(encoder, iter(images), batch_size, workers=workers, raises=on_error == "raise")

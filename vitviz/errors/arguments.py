@@ -154,7 +154,7 @@ def named_arguments(
 
 
 def named_fields(error: type[VitvizError]) -> Callable[[Class], Class]:
-    """Decorator of a dataclass that raises ``error`` for a misspelt, missing or surplus field."""
+    """Decorator of a class that raises ``error`` for a misspelt, missing or surplus field or argument."""
 
     def wrap(cls: Class) -> Class:
         cls.__init__ = _checked(cls.__init__, cls.__name__, error, None)  # type: ignore[misc]
@@ -190,8 +190,9 @@ def _checked(
 
 
 def _parameter_list(expected: Signature) -> str:
-    """The names of the parameters; ``=…`` marks those with a default."""
-    parameters = [parameter for parameter in expected.parameters.values() if parameter.name not in OWNERS]
+    """The names of the parameters; ``=…`` marks those with a default. Others of any name are left out."""
+    named = (each for each in expected.parameters.values() if each.kind != Parameter.VAR_KEYWORD)
+    parameters = [each for each in named if each.name not in OWNERS]
     return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in parameters)
 
 

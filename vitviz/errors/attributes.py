@@ -54,6 +54,7 @@ WORDS = {
         "colormap": "cmap",
         "count": "k top_k",
         "depth": "blocks layers num_layers n_layers num_hidden_layers",
+        "every": "interval frequency freq every_n_steps log_every_n_steps",
         "high": "vmax",
         "figure": "plot imshow draw visualize visualise",
         "label": "name class_name",

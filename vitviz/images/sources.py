@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -95,6 +95,20 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
     if set(value) != ENCODED_KEYS or (value["bytes"] is None and value["path"] is None):
         raise ImageError(f"column {column!r}: {describe(value)} found; expected an image, its path or its bytes")
     return value["path"] if value["bytes"] is None else value["bytes"]
+
+
+def check_several(name: str, images: object) -> None:
+    """Check that an argument holds several images.
+
+    Raises:
+        ConfigError: it is a single one.
+    """
+    # Iterating over a string, a table row or an array would not give images.
+    single = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image | Mapping)
+    single = single or hasattr(images, "read")
+    single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
+    if single or not isinstance(images, Iterable):
+        raise ConfigError(f"{name}: one {type(images).__name__} found; expected several, such as a list of paths")
 
 
 def origin(source: ImageSource | Row, column: str, index: int | None) -> Path | int | None:
