@@ -108,9 +108,13 @@ def test_only_slow_methods_report_progress(make_model: Callable[..., Model]) -> 
 
 
 def test_the_command_shows_a_bar_for_what_takes_long(
-    make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_model: Callable[..., Model],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     image, checkpoint = str(tmp_path / "image.png"), str(tmp_path / "small.safetensors")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     Image.new("RGB", (24, 16)).save(image)
     save_checkpoint(checkpoint, make_model())
     for name, expected in (("occlusion", True), ("rollout", False)):

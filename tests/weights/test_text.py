@@ -163,12 +163,12 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
     }
     for sentence, model in sentences.items():
         handlers = Handlers(AnalysisService(model))
-        request = {"uid": handlers.first()["views"][0]["uid"]}
+        request = {"uid": handlers.start()["views"][0]["uid"]}
         with pytest.raises(MethodError) as refused:
             handlers.kinds["rank"](request, lambda state: None)
         assert f"{refused.value}." == sentence
     handlers = Handlers(AnalysisService(clip))
-    request = {"uid": handlers.first()["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
+    request = {"uid": handlers.start()["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
     switched, ranked = (
         handlers.kinds["switch"](request, lambda state: None),
         handlers.kinds["rank"](request, lambda state: None),

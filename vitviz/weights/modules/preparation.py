@@ -63,8 +63,9 @@ def module_preprocessing(
         if len(stated.mean) != channels:
             raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
         return stated, "preprocessing" if type(stated) is Preprocessing else f"{stated}, run as it is", False
+    rule: PreprocessingRule | None = None
     if isinstance(stated, PreprocessingRule):
-        rule: PreprocessingRule | None = stated
+        rule = stated
     elif stated is not None:
         rule = _rule_of_data_config(stated, channels)
     else:
