@@ -101,6 +101,7 @@ def test_an_upload_has_a_folder_of_its_own(client: TestClient, tmp_path: Path) -
     paths = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=b"same").json()["path"] for _ in "ab"]
     for path in map(Path, paths):
         assert path.name == "_a_cät 1.png" and path.parents[1] == tmp_path and path.read_bytes() == b"same"
+        assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     assert len(set(paths)) == 2
     state = client.post("/picture", json={"upload": {"path": paths[0], "orig_name": "cat.png"}}).json()
     assert state["name"] == "cat.png" and state["id"].startswith("picture:")

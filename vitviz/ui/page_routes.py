@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gzip
 import json
 import re
@@ -39,7 +38,6 @@ MAX_FILES = 100
 NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
 # The last boundary of a form, which has at most 70 characters (RFC 2046), and what may follow it.
 MAX_END_BYTES = 100
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 BYTES = "application/octet-stream"
 NO_FILE = "no such file, or not kept any more"
 # The page is compressed when its first analysis is new, in some milliseconds.
@@ -223,20 +221,20 @@ def new_file(name: str) -> Iterator[tuple[Path, BinaryIO]]:
         name: the visitor's, of which legal signs are kept.
 
     Raises:
-        RequestError: the disk is full.
+        OSError: the disk is full.
     """
     legal = re.sub(r"[^\w. -]", "_", name)[-MAX_NAME_CHARS:].strip(". ") or "file"
     path = Path(get_upload_folder()) / secrets.token_urlsafe(16) / legal
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(0o700, parents=True)
     WRITTEN.add(str(path))
     try:
+        # No other user of the machine may read it.
+        path.touch(0o600)
         with path.open("wb") as file:
             yield path, file
-    except BaseException as error:
+    except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
         WRITTEN.discard(str(path))
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            raise RequestError(507, "this server has no room for it now") from None
         raise
 
 
