@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +31,6 @@ gc.disable()
 torch.set_num_threads(1)
 # Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names",)
-BROWSER_FILES = pytest.StashKey[set[Path]]()
 DURATIONS = "vitviz/durations"
 
 
@@ -46,7 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marks: dict[Path, set[str]] = {}
     for item in items:
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
-    config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
     # The slowest files start first, so that none of them runs alone at the end: by the last run, or else by what
     # they need.
     cache = getattr(config, "cache", None)
@@ -83,13 +80,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    # An open page takes a twentieth of a processor, which would slow down other tests.
-    resting = sys.modules.get("tests.support.resting")
-    if resting is not None and item.path not in item.config.stash[BROWSER_FILES]:
-        resting.close_resting()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
