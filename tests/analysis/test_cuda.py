@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -16,6 +19,7 @@ from vitviz import METHODS, Analysis, Model
 from vitviz.analysis.batches import map_batch
 from vitviz.analysis.encoder import Encoder
 from vitviz.attribution import rollout_matrix
+from vitviz.callbacks import AttentionWatch
 from vitviz.evaluation.probes import PROBES, probe
 
 # Of the highest value of a map: computed in single precision, and with the layers in half of it.
@@ -134,3 +138,43 @@ def test_an_analysis_waits_for_nothing(models: dict[str, Model], precision: str)
         step()
         with without_waiting():
             step()
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.images: list[tuple[str, np.ndarray]] = []
+
+    def add_image(self, name: str, image: np.ndarray, step: int) -> None:
+        self.images.append((name, image))
+
+
+def test_a_training_in_mixed_precision_is_watched(bundled: Model) -> None:
+    options: dict[str, Any] = {"preprocessing": bundled.preprocessing, "labels": bundled.labels}
+    own = bundled.network
+    assert isinstance(own, torch.nn.Module)
+
+    def trained(is_watched: bool) -> tuple[list[float], torch.Tensor, _Log]:
+        torch.manual_seed(0)
+        network, log = copy.deepcopy(own).cuda().requires_grad_(True).train(), _Log()
+        watch = AttentionWatch(network, [EXAMPLE], log, every=1, **options) if is_watched else None
+        optimiser, losses = torch.optim.SGD(network.parameters(), lr=1e-3), list[float]()
+        for step in range(1, 4):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = network(torch.randn(2, 3, 128, 128, device="cuda")).square().mean()
+                if watch is not None:
+                    watch(step)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        return losses, torch.cuda.get_rng_state(), log
+
+    (losses, state, _), (watched_losses, watched_state, log) = trained(False), trained(True)
+    assert watched_losses == pytest.approx(losses, rel=1e-3)
+    assert torch.equal(state, watched_state)
+    assert len(log.images) == 8
+    # The first check is of the weights as they were, outside autocast.
+    expected = _Log()
+    AttentionWatch(own, [EXAMPLE], expected, **options)
+    for (name, found), (_, image) in zip(log.images, expected.images, strict=False):
+        assert int(abs(found.astype(int) - image.astype(int)).max()) <= 2, name
