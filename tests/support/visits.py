@@ -81,7 +81,7 @@ class Visit:
             "picture": self.handlers.picture,
         }
         answer = outcome(name, lambda: function[name](request))  # type: ignore[arg-type]
-        if answer is None or isinstance(answer, bytes):
-            answer = {"slow": True} if answer is None else {"content": base64.b64encode(answer).decode()}
+        if isinstance(answer, bytes):
+            answer = {"content": base64.b64encode(answer).decode()}
         json.dumps(answer, allow_nan=False)
         return answer

@@ -44,6 +44,7 @@ from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
 
 Requirement = Literal["trace", "gradients", "inputs"]
+Computer = Literal["page", "quick", "run"]
 MethodName = Literal[
     "attention",
     "pooling_attention",
@@ -80,6 +81,9 @@ class Method:
             highest value; the page leaves it out of the colour range.
         reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
         compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
+        computed_by: who computes its maps for the app's page: the ``"page"`` itself, from files of the analysis; the
+            server in one ``"quick"`` answer; or the server in a ``"run"``, with progress.
+        page_parameters: those that may be set where the page computes; with any other, a quick answer does.
         image_passes: how it passes batches of changed images through the network: ``"forward"``, or ``"backward"`` too
             for the gradient of their pixels; None if it passes none. Determines its memory.
     """
@@ -96,6 +100,8 @@ class Method:
     begins_with_identity: bool = False
     reads_layers: bool = False
     compute_batch: Callable[..., list[TokenMap]] | None = None
+    computed_by: Computer = "run"
+    page_parameters: tuple[str, ...] = ()
     image_passes: Literal["forward", "backward"] | None = None
 
     @property
@@ -211,6 +217,8 @@ METHODS = MethodTable(
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
             "Where one layer takes information from; not what it does with it, and not what decides the class.",
+            computed_by="page",
+            page_parameters=("direction", "layer", "head", "query"),
         ),
         Method(
             "pooling_attention",
@@ -221,6 +229,7 @@ METHODS = MethodTable(
             "Lee et al. 2019, Set Transformer; Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training",
             "What the model's learned query attends to after the last layer: the counterpart of CLS attention.",
             ("attention", NO_ATTENTION_POOLING),
+            computed_by="quick",
         ),
         Method(
             "attention_mass",
@@ -235,6 +244,7 @@ METHODS = MethodTable(
             ),
             "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers",
             "The fewest patches that together hold this share of a token's attention; each is in or out.",
+            computed_by="quick",
         ),
         Method(
             "rollout",
@@ -255,6 +265,8 @@ METHODS = MethodTable(
             "Where information may have come from through all layers; not class-specific, and blind to the values.",
             begins_with_identity=True,
             compute_batch=rollouts,
+            computed_by="page",
+            page_parameters=("query",),
         ),
         Method(
             "attention_flow",

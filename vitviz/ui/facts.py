@@ -30,7 +30,7 @@ from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.state import NATIVE, TOKEN_METHOD, View
+from vitviz.ui.state import NATIVE, View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
@@ -101,8 +101,8 @@ def method_facts(method: Method) -> dict[str, Any]:
         "group": _group(method),
         "about_a_class": method.class_specific,
         "begins_with_identity": method.begins_with_identity,
-        # The page computes it from queries and keys.
-        "live": method.name == TOKEN_METHOD,
+        "computed_by": method.computed_by,
+        "page_parameters": list(method.page_parameters),
     }
 
 

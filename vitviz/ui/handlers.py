@@ -23,7 +23,7 @@ from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
-from vitviz.ui.packs import map_file
+from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report_queue
 from vitviz.ui.service import AnalysisService
@@ -252,6 +252,8 @@ class Handlers:
     def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map, in base64."""
         analysis, method, parameters = self._map_request(request)
+        if self.service.recent_map(analysis, method, parameters) is not None:
+            return {"content": as_base64(self._map_content(analysis, method, parameters))}
         if isinstance(parameters.get("target"), LikenessRequest):
             # Before this map has its turn, so that others have theirs meanwhile.
             report(ProgressReport("Analysing the other picture"))
@@ -260,13 +262,15 @@ class Handlers:
             report(ProgressReport(method.title))
             return {"content": as_base64(self._map_content(analysis, method, parameters, report))}
 
-    def map_quickly(self, request: Mapping[str, Any]) -> bytes | None:
-        """The file of a map that takes little time; None for any other map."""
+    def map_quickly(self, request: Mapping[str, Any]) -> bytes:
+        """The file of a map that takes little time.
+
+        Raises:
+            MethodError: it takes long.
+        """
         analysis, method, parameters = self._map_request(request)
-        if self.service.recent_map(analysis, method, parameters) is not None:
-            return self._map_content(analysis, method, parameters)
-        if not self.service.is_quick(analysis, method):
-            return None
+        if computed_by(method, parameters, analysis.trace) == "run":
+            raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
         with self.service.lock(analysis, method).turn():
             return self._map_content(analysis, method, parameters)
 

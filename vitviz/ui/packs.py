@@ -34,17 +34,19 @@ from einops import einsum
 from safetensors.torch import save
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.layout import TokenLayout
+from vitviz.attention.layout import PATCHES, TokenLayout
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import Method
+from vitviz.attribution.methods import Computer
 from vitviz.attribution.rollout import rollout_matrix
 from vitviz.errors.kinds import QueryError
 from vitviz.evaluation.probes import Findings
 
 # The rollout of more tokens takes seconds, and more memory than the page has for it.
 MAX_ROLLOUT_TOKENS = 1600
+ROLLOUT = "rollout"
 _LAYER = re.compile(r"layer (\d{1,4})", re.ASCII)
 
 
@@ -53,9 +55,24 @@ def has_rollouts(trace: AttentionTrace) -> bool:
     return trace.layout.token_count <= MAX_ROLLOUT_TOKENS
 
 
+def computed_by(method: Method, parameters: Mapping[str, Any], trace: AttentionTrace) -> Computer:
+    """Who computes a map for the page: the record says it, and that a large picture has no file of rollouts.
+
+    Args:
+        method: its record.
+        parameters: of the map; those with their defaults may be missing.
+        trace: of the picture.
+    """
+    has_file = method.name != ROLLOUT or has_rollouts(trace)
+    is_of_page = parameters.keys() <= set(method.page_parameters) and parameters.get("query") != PATCHES
+    if method.computed_by == "page" and has_file and is_of_page:
+        return "page"
+    return "run" if method.computed_by == "run" or not has_rollouts(trace) else "quick"
+
+
 def file_names(trace: AttentionTrace) -> list[str]:
     """The files of a trace: ``"layer 0"`` and so on, and ``"rollout"``."""
-    return [*(f"layer {layer}" for layer in range(trace.layers)), *["rollout"] * has_rollouts(trace)]
+    return [*(f"layer {layer}" for layer in range(trace.layers)), *[ROLLOUT] * has_rollouts(trace)]
 
 
 def pack(trace: AttentionTrace, name: str) -> bytes:
@@ -67,7 +84,7 @@ def pack(trace: AttentionTrace, name: str) -> bytes:
     layer = _LAYER.fullmatch(name)
     if layer is not None:
         return layer_pack(trace, int(layer[1]))
-    if name == "rollout" and has_rollouts(trace):
+    if name == ROLLOUT and has_rollouts(trace):
         return rollout_pack(trace)
     raise QueryError(f"file {name[:40]!r}: this picture has 'layer 0' to {file_names(trace)[-1]!r}")
 

@@ -119,14 +119,9 @@ class PageRoutes:
         return FileResponse(path, headers=KEPT, media_type=BYTES)
 
     async def _map(self, request: Request) -> Response:
-        """The values of a map that takes little time; status 202 for one that is a run."""
+        """The values of a map that takes little time."""
         value = await request.json()
-
-        def respond() -> Response:
-            content = self._handlers.map_quickly(_object(value))
-            return Response(status_code=202) if content is None else Response(content, media_type=BYTES)
-
-        return await self._answered(respond)
+        return await self._answered(lambda: Response(self._handlers.map_quickly(_object(value)), media_type=BYTES))
 
     def _json(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:

@@ -28,7 +28,6 @@ from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
-from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, report_memory, report_queue
 from vitviz.ui.server.budget import MemoryBudget, shared_bytes
@@ -256,10 +255,6 @@ class AnalysisService:
             return self.start.name
         is_series = model.snapshots is not None and len(choice.weight_files) > 1
         return SERIES if is_series else choice.source or choice.largest_file
-
-    def is_quick(self, analysis: Analysis, method: Method) -> bool:
-        """Whether a map takes little time and needs the trace alone."""
-        return method.requires == "trace" and not method.reports and has_rollouts(analysis.trace)
 
     def lock(self, analysis: Analysis, method: Method) -> FairLock:
         """The queue of a method's maps."""

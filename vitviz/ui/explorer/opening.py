@@ -16,11 +16,8 @@ from vitviz.models.targets import ClassDifference
 from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import ShownView, normalize
-from vitviz.ui.packs import has_rollouts, map_file
-from vitviz.ui.state import FIRST_VIEW, TOKEN_METHOD, PageState, View, plain_json
-
-# With these parameters alone, the page computes attention from queries and keys.
-LIVE_PARAMETERS = {"direction", "layer", "head", "query"}
+from vitviz.ui.packs import computed_by, has_rollouts, map_file
+from vitviz.ui.state import PageState, View, plain_json
 
 
 @dataclass(frozen=True)
@@ -63,19 +60,13 @@ def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | No
     if notes:
         raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join(notes)}")
     maps: dict[str, bytes] = {}
-    methods = {view.method for view in state.views if _needs_model(view, has_rollouts(analysis.trace))}
+    records = [(METHODS[view.method], view.parameters) for view in state.views]
+    methods = {method.name for method, given in records if computed_by(method, given, analysis.trace) != "page"}
     for view in state.views:
         if view.method in methods:
             for parameters in _all_parameters(view):
                 maps[_file_name(view.method, parameters)] = _map(analysis, view.method, parameters)
     return Opening(state, maps)
-
-
-def _needs_model(view: View, has_rollouts: bool) -> bool:
-    if view.method == TOKEN_METHOD:
-        return not view.parameters.keys() <= LIVE_PARAMETERS or view.parameters.get("query") == "patches"
-    is_rollout = view.method == FIRST_VIEW.method
-    return not (is_rollout and has_rollouts) or not view.parameters.keys() <= {"query"}
 
 
 def _all_parameters(view: View) -> list[dict[str, Any]]:

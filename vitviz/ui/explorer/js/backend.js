@@ -46,10 +46,9 @@ class ServerBackend {
     return (await this.fetch(address)).arrayBuffer();
   }
 
-  /** The file of a map that takes little time; null for one that is a run. */
+  /** The file of a map that takes little time. */
   async map(body) {
-    const response = await this.post("map", body);
-    return response.status === 202 ? null : response.arrayBuffer();
+    return (await this.post("map", body)).arrayBuffer();
   }
 
   async describe(body) {

@@ -141,6 +141,6 @@ class Controls {
 }
 
 /** Whether a saved page has a method's maps: it computes them, has the default rollouts, or they were saved with it. */
-const worksOffline = (method, facts) => METHODS[method].live || (method === "rollout" && facts.rolls) || SAVED_METHODS.has(method);
+const worksOffline = (method, facts) => computedBy(method, [], facts) === "page" || SAVED_METHODS.has(method);
 
-const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind, on_page = true }) => on_page && (!OFFLINE || isLive(method, [name]) || kind === "token"));
+const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind, on_page = true }) => on_page && (!OFFLINE || METHODS[method].page_parameters.includes(name) || kind === "token"));

@@ -4,11 +4,15 @@
 const REST_MS = 150;
 // A button stands for further prefix tokens.
 const MAX_CHIPS = 3;
-// With these parameters alone, the page computes attention itself.
-const LIVE_PARAMETERS = ["direction", "layer", "head", "query"];
 /** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
 const withoutToken = (values, omitted) => (omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value)));
-const isLive = (method, names) => METHODS[method].live && names.every((name) => LIVE_PARAMETERS.includes(name));
+
+/** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
+function computedBy(method, names, facts) {
+  const { computed_by: record, page_parameters: own } = METHODS[method];
+  if (record === "page" && names.every((name) => own.includes(name)) && (method !== "rollout" || facts.rolls)) return "page";
+  return record === "run" || !facts.rolls ? "run" : "quick";
+}
 
 /** A caption's words for attention from or to a token. */
 const attentionOf = (name, direction) => (direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`);
@@ -133,9 +137,7 @@ class Pane {
   /** The file of a query's map; null if the page computes the map. */
   fileOf(query) {
     const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
-    if (isLive(method, Object.keys(parameters)) && token !== null) return null;
-    const others = Object.keys(parameters).filter((name) => name !== "query");
-    if (method === "rollout" && this.facts.rolls && token !== null && !others.length) return "rollout";
+    if (token !== null && computedBy(method, Object.keys(parameters), this.facts) === "page") return method === "rollout" ? "rollout" : null;
     const fileParameters = { ...parameters };
     if (this.hasToken) {
       delete fileParameters.query;

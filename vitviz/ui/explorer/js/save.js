@@ -66,7 +66,7 @@ async function offlineViews() {
 /** A pane's view as far as it works without a server. */
 function offlineView({ view: { method, parameters, pins } }, facts) {
   const offlineMethod = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention", hasToken = (query) => tokenOf(query, facts, null) !== null;
-  const isAvailable = ([name, value]) => (offlineMethod === "rollout" ? name === "query" : LIVE_PARAMETERS.includes(name)) && (name !== "query" || hasToken(value));
+  const isAvailable = ([name, value]) => METHODS[offlineMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
   return { method: offlineMethod, parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)), pins: pins.filter(hasToken) };
 }
 
