@@ -17,7 +17,7 @@ from benchmarks.gpu.networks import has
 from vitviz import VisionTransformer
 from vitviz.training.config import Augmentation, TrainingConfig
 
-CLASSES, EPOCHS = 4, (1, 4)
+CLASSES, EPOCHS = 4, (1, 9)
 CONFIG = TrainingConfig(
     image_size=112,
     patch_size=8,
