@@ -14,6 +14,7 @@ import torch
 
 import vitviz
 from tests.support.analyses import MODELS, photo
+from tests.support.pairs import every_pair
 from vitviz import (
     METHODS,
     Analysis,
@@ -136,9 +137,7 @@ def test_a_model_without_a_classifier_refuses_predictions_by_name(make_model: Ma
 # Maps.
 
 
-@every_model
-@pytest.mark.parametrize("layer", [0, -1])
-@pytest.mark.parametrize("head", [0, -1, "mean", "max", "min"])
+@every_pair(changes=MODELS, layer=[0, -1], head=[0, -1, "mean", "max", "min"])
 def test_attention_is_the_networks_own(
     make_model: MakeModel, changes: dict[str, Any], layer: int, head: int | str
 ) -> None:

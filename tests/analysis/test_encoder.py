@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.analyses import MODELS, photo
+from tests.support.pairs import every_pair
 from vitviz import (
     ConfigError,
     ImageError,
@@ -149,9 +150,7 @@ def test_options_that_there_are_not_are_refused(make_model: MakeModel, options: 
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
-@pytest.mark.parametrize("resolution", [None, 8, 40])
-@every_model
+@every_pair(fit=["crop", "squash", "native"], resolution=[None, 8, 40], changes=MODELS)
 def test_the_cost_is_that_of_the_analysis(
     make_model: MakeModel, changes: dict[str, Any], resolution: int | None, fit: str
 ) -> None:
@@ -173,9 +172,11 @@ def test_to_ask_for_the_cost_runs_no_model(make_model: MakeModel, monkeypatch: p
         cost("gone.png", model)
 
 
-@pytest.mark.parametrize("size", [(30, 20), (90, 20), (20, 75)])
-@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
-@pytest.mark.parametrize("changes", [{}, MODELS["no CLS"], MODELS["five prefix tokens"]])
+@every_pair(
+    size=[(30, 20), (90, 20), (20, 75)],
+    fit=["crop", "squash", "native"],
+    changes={name: MODELS[name] for name in ("CLS", "no CLS", "five prefix tokens")},
+)
 def test_a_refusal_names_the_largest_resolution_that_fits(
     make_model: MakeModel, changes: dict[str, Any], fit: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

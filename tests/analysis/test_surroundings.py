@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,8 @@ def double_by_default() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-SURROUNDINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "double by default": double_by_default,
-    "autocast": partial(torch.autocast, "cpu", dtype=torch.bfloat16),
-}
-every_surrounding = pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
-every_start = pytest.mark.parametrize("inside", [True, False], ids=["analysed there", "analysed before"])
+def autocast() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
 def numbers(analysis: Analysis) -> dict[str, torch.Tensor]:
@@ -77,10 +73,17 @@ def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> N
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5, equal_nan=True, msg=name)
 
 
-@every_surrounding
-@every_start
+ROTARY, POOLED = {"rotary": True, "position_rule": "fixed"}, {"cls_token": False, "pooling": "attention"}
+
+
 @pytest.mark.parametrize(
-    "changes", [{}, {"rotary": True, "position_rule": "fixed"}, {"cls_token": False, "pooling": "attention"}], ids=str
+    ("around", "inside", "changes"),
+    [
+        (double_by_default, True, POOLED),
+        (double_by_default, False, ROTARY),
+        (autocast, True, ROTARY),
+        (autocast, False, POOLED),
+    ],
 )
 def test_numbers_of_a_network_are_the_same(
     make_model: MakeModel, around: Callable[[], Any], inside: bool, changes: dict[str, Any]
@@ -92,8 +95,7 @@ def test_numbers_of_a_network_are_the_same(
     same(found, expected)
 
 
-@every_surrounding
-@every_start
+@pytest.mark.parametrize(("around", "inside"), [(double_by_default, True), (autocast, True), (autocast, False)])
 def test_numbers_of_a_captured_module_are_the_same(around: Callable[[], Any], inside: bool) -> None:
     module = OwnViT()
     analysis = vitviz.analyze(PICTURE, load_own(module))
@@ -103,15 +105,17 @@ def test_numbers_of_a_captured_module_are_the_same(around: Callable[[], Any], in
     same(found, expected)
 
 
-@every_surrounding
-def test_the_bundled_model_and_comparisons_are_the_same(around: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("around", [double_by_default, autocast])
+def test_a_file_and_comparisons_are_the_same(around: Callable[[], Any], make_model: MakeModel, tmp_path: Path) -> None:
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", make_model())
+
     def areas(model: Model) -> dict[str, Any]:
-        analysis = vitviz.analyze(PICTURE, model, resolution=32)
-        target = likeness(vitviz.analyze(PICTURE.rotate(90), model, resolution=32))
+        analysis = vitviz.analyze(PICTURE, model)
+        target = likeness(vitviz.analyze(PICTURE.rotate(90), model))
         maps = compare(analysis, target=1, metrics=["deletion"]).maps
         about = {"likeness": float(analysis.map("relevance", target=target).values.sum())}
         return about | {f"{each.method}": each.areas["deletion"] for each in maps}
 
-    expected = areas(vitviz.load())
+    expected = areas(vitviz.load(tmp_path / "small.safetensors"))
     with around():
-        assert areas(vitviz.load()) == pytest.approx(expected, rel=1e-3)
+        assert areas(vitviz.load(tmp_path / "small.safetensors")) == pytest.approx(expected, rel=1e-3)

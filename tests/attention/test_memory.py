@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.pairs import every_pair
 from vitviz.attention import memory
 from vitviz.attention.memory import BLOCK_BYTES, TOKEN_BLOCK, BlockPool, copy_tokens, empty
 
@@ -210,9 +211,7 @@ SOURCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("tokens", TOKENS)
-@pytest.mark.parametrize("arrange", SOURCES.values(), ids=SOURCES)
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@every_pair(tokens=TOKENS, arrange=SOURCES, dtype=TYPES)
 def test_copied_tokens_are_a_plain_copy(tokens: int, arrange: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
     source = arrange(torch.randn(3, tokens, 4))
     into = torch.full((3, tokens, 4), torch.nan, dtype=dtype)

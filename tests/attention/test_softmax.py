@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.support.comparison import closeness
+from tests.support.pairs import every_pair
 from vitviz.attention import memory, softmax
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
@@ -232,10 +233,7 @@ def batch(order: tuple[int, ...], dtype: torch.dtype, dim: int = 8) -> tuple[tor
     return queries, keys, values
 
 
-@every_layout
-@both_types
-@pytest.mark.parametrize("dim", [1, 8, 33])
-@pytest.mark.parametrize("count", [1, 7, 40])
+@every_pair(order=LAYOUTS, dtype=list(TOLERANCES), dim=[1, 8, 33], count=[1, 7, 40])
 def test_attention_equals_torchs_to_the_bit_and_returns_its_log_sums(
     order: tuple[int, ...], dtype: torch.dtype, dim: int, count: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.support import traces
+from tests.support.pairs import every_pair
 from vitviz import AttentionTrace, TokenLayout
 from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
@@ -27,8 +28,8 @@ from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
 
 Make = Callable[[], torch.Tensor]
 
-both_types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-every_fusion = pytest.mark.parametrize("fusion", HEAD_FUSIONS)
+TYPES = (torch.float32, torch.float64)
+both_types = pytest.mark.parametrize("dtype", TYPES, ids=str)
 
 
 def without_lowest(matrix: torch.Tensor, count: int) -> torch.Tensor:
@@ -218,9 +219,11 @@ TIED: dict[str, Make] = {
     "few numbers": lambda: torch.randint(1, 4, (2, 1, 1, TOKENS)).float().expand(2, 3, TOKENS, TOKENS),
     "CLS sees least": lambda: torch.tensor([1.0] * 7 + [2.0] * 7).expand(2, 3, TOKENS, TOKENS).contiguous(),
 }
-every_trace = pytest.mark.parametrize("make", [*UNTIED.values(), *TIED.values()], ids=[*UNTIED, *TIED])
+TRACES = {**UNTIED, **TIED}
+every_trace = pytest.mark.parametrize("make", TRACES.values(), ids=TRACES)
 every_tied_trace = pytest.mark.parametrize("make", TIED.values(), ids=TIED)
-every_ratio = pytest.mark.parametrize("ratio", [1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999])
+RATIOS = (1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999)
+every_ratio = pytest.mark.parametrize("ratio", RATIOS)
 held_and_not = pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
 
 
@@ -232,11 +235,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-@every_trace
-@every_fusion
-@every_ratio
-@both_types
-@held_and_not
+@every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES, is_cached=[True, False])
 def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
     monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, is_cached: bool
 ) -> None:
@@ -272,10 +271,7 @@ def test_a_ratio_below_one_entry_discards_none(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.usefixtures("small_chunks")
-@every_trace
-@every_fusion
-@every_ratio
-@both_types
+@every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
 def test_vit_explain_discards_the_entries_of_topk_except_the_first(
     make: Make, fusion: str, ratio: float, dtype: torch.dtype
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from tests.support.attention import LAYOUTS, random_attention
 from tests.support.comparison import closeness
+from tests.support.pairs import every_pair
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
 from vitviz.attention import softmax
@@ -89,9 +89,7 @@ def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: flo
     return np.array(product)
 
 
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("ratio", [0.0, 0.37, 0.9])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.37, 0.9])
 def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
     attention = random_attention(layout)
     trace = trace_of(attention, layout)
@@ -196,10 +194,7 @@ def tied_attention(layout: TokenLayout) -> torch.Tensor:
     return attended / attended.sum(-1, keepdim=True, dtype=torch.float64)
 
 
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("ratio", [0.2, 0.37, 0.6, 0.9])
-@pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.2, 0.37, 0.6, 0.9], is_cached=[True, False])
 def test_equal_entries_are_discarded_in_reading_order(
     monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, is_cached: bool
 ) -> None:
@@ -219,10 +214,7 @@ def test_equal_entries_are_discarded_in_reading_order(
 # The last layer, and caching.
 
 
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("residual", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("start", [0, 2, -1])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, residual=[0.0, 0.5, 1.0], start=[0, 2, -1])
 def test_only_the_requested_rows_of_the_last_layer_are_computed(
     monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, residual: float, start: int
 ) -> None:
@@ -251,9 +243,7 @@ def test_only_the_requested_rows_of_the_last_layer_are_computed(
 
 
 @pytest.mark.slow
-@every_layout
-@pytest.mark.parametrize(("fusion", "ratio"), [*product(FUSIONS, (0.0, 0.5)), ("max", 0.9)])
-@pytest.mark.parametrize("fusions", [1, 2, 3])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9], fusions=[1, 2, 3])
 def test_maps_are_the_same_whether_matrices_are_kept_or_not(
     layout: TokenLayout, fusion: str, ratio: float, fusions: int
 ) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from tests.support.attention import LAYOUTS, random_attention
 from tests.support.comparison import closeness
+from tests.support.pairs import every_pair
 from tests.support.traces import trace_of
 from vitviz import TokenLayout
 from vitviz.attention.layout import Query
@@ -20,9 +21,7 @@ FUSIONS = ("mean", "max", "min")
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 
 
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 0.99])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9, 0.99])
 def test_rows_sum_to_1_at_every_setting(layout: TokenLayout, fusion: str, ratio: float) -> None:
     trace = trace_of(random_attention(layout), layout)
     for residual, start in product((0.0, 0.25, 1.0), (0, -1)):
@@ -87,9 +86,7 @@ def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLa
     assert default.description == explicit.description
 
 
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize(("ratio", "residual"), [(0.0, 0.5), (0.0, 0.0), (0.5, 0.5), (0.9, 0.2)])
+@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9], residual=[0.0, 0.2, 0.5])
 def test_identity_attention_rolls_out_to_the_identity(
     layout: TokenLayout, fusion: str, ratio: float, residual: float
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         write_gallery(tmp_path)
 
 
-@pytest.mark.parametrize("look", [("light", 1200), ("dark", 1200), ("light", 340)], ids=lambda look: f"{look}")
+@pytest.mark.parametrize("look", [("light", 1200), ("dark", 340)], ids=str)
 def test_the_page_sorts_finds_and_opens(
     browser: Browser, make_model: Callable[..., Model], photos: Path, tmp_path: Path, look: tuple[Any, int]
 ) -> None:

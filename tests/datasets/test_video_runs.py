@@ -145,8 +145,9 @@ def lines_until(process: subprocess.Popen[str], word: str) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("way", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     model: Model,
     clip: Path,

@@ -45,8 +45,9 @@ class Frozen(OwnViT):
 
 
 @every_method
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
+@pytest.mark.parametrize(
+    ("mode", "layers"), [(torch.no_grad, 3), (torch.inference_mode, 1)], ids=["no_grad", "inference_mode"]
+)
 def test_frozen_layers_are_refused(mode: Callable[[], Any], layers: int, method: str) -> None:
     module = Frozen(mode, layers)
     analysis = vitviz.analyze(picture(), load_own(module))

@@ -106,6 +106,7 @@ def test_so_have_those_of_other_parts(name: str, tmp_path: Path, monkeypatch: py
         assert all(each[of][which] > 0 for each in found for of in ("seconds", "ratio") for which in each[of])
 
 
+@pytest.mark.long
 def test_the_report_names_every_contestant_and_shows_the_picture(results_folder: Path) -> None:
     results, text = (
         json.loads((results_folder / "results.json").read_text()),

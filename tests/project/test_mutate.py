@@ -181,6 +181,7 @@ def test_total(): assert total([1, 2]) == 3
 """
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.slow
 def test_tests_notice_a_change_by_failing_or_by_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

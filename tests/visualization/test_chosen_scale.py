@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.pairs import every_pair
 from vitviz.visualization import SCALES, fit
 from vitviz.visualization.scales import AUTOMATIC
 
@@ -38,9 +39,7 @@ def background(spread: float, seed: int = 0) -> np.ndarray:
     return 0.002 * np.exp(spread * np.random.default_rng(seed).standard_normal((16, 16)))
 
 
-@pytest.mark.parametrize("patches", [1, 2, 4, 9, 25])
-@pytest.mark.parametrize("spread", [0, 0.1, 0.2])
-@pytest.mark.parametrize("seed", range(3))
+@every_pair(patches=[1, 2, 4, 9, 25], spread=[0, 0.1, 0.2], seed=range(3))
 def test_an_object_on_a_plain_background_is_not_blown_up_into_noise(patches: int, spread: float, seed: int) -> None:
     values = background(spread, seed).ravel()
     values[100 : 100 + patches] = 0.1

@@ -14,6 +14,7 @@ from einops import reduce
 from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
+from tests.support.pairs import every_pair
 from vitviz import Geometry, Heatmap, Preprocessing, Style
 from vitviz.errors.kinds import ImageError, MethodError
 
@@ -39,9 +40,7 @@ def placed(values: torch.Tensor, image: Image.Image, geometry: Geometry) -> np.n
 # Places.
 
 
-@every_size
-@every_fit
-@pytest.mark.parametrize("crop_fraction", [1.0, 0.8])
+@every_pair(size=SIZES, fit=["crop", "squash", "native"], crop_fraction=[1.0, 0.8])
 def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: str, crop_fraction: float) -> None:
     image, geometry, rows, columns = prepare(size, fit, crop_fraction)
     heatmap = Heatmap(token_map(torch.randn(rows, columns)), image, geometry)
@@ -67,9 +66,7 @@ def test_patch_borders_on_pixel_centres_round_as_the_rectangles_do() -> None:
             )
 
 
-@every_size
-@every_fit
-@pytest.mark.parametrize("smooth", [False, True])
+@every_pair(size=SIZES, fit=["crop", "squash", "native"], smooth=[False, True])
 def test_only_pixels_outside_the_models_view_have_no_value(size: tuple[int, int], fit: str, smooth: bool) -> None:
     image, geometry, rows, columns = prepare(size, fit)
     pixels = Heatmap(token_map(torch.rand(rows, columns)), image, geometry).pixels(smooth)
@@ -124,9 +121,7 @@ def test_a_map_of_one_patch_covers_what_was_seen(smooth: bool) -> None:
 # Other sizes.
 
 
-@every_size
-@every_fit
-@pytest.mark.parametrize("side", [300, 111, 10])
+@every_pair(size=SIZES, fit=["crop", "squash", "native"], side=[300, 111, 10])
 def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str, side: int) -> None:
     image, geometry, rows, columns = prepare(size, fit)
     heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)

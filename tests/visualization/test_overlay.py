@@ -10,6 +10,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
+from tests.support.pairs import every_pair
 from vitviz import Geometry, Heatmap, MethodError, QueryError, Style, TokenMap
 from vitviz.visualization.colormaps import COLORMAPS, colour_table
 from vitviz.visualization.overlays import BAND_ROWS
@@ -133,10 +134,12 @@ def assert_mixed(heatmap: Heatmap, style: Style) -> None:
     assert np.array_equal(overlay[unseen], (0.35 * image[unseen]).round())
 
 
-@pytest.mark.parametrize("opacity", [0.0, 0.05, 0.3, 0.5, 0.6, 0.95, 1.0])
-@pytest.mark.parametrize("smooth", [False, True])
-@pytest.mark.parametrize("ends", [(None, None), (0.3, 0.6), (-1.0, None)])
-@every_fit
+@every_pair(
+    fit=["crop", "squash", "native"],
+    ends=[(None, None), (0.3, 0.6), (-1.0, None)],
+    smooth=[False, True],
+    opacity=[0.0, 0.05, 0.3, 0.6, 1.0],
+)
 def test_colours_are_mixed_with_the_image_by_the_opacity(
     fit: str, ends: tuple[float | None, float | None], smooth: bool, opacity: float
 ) -> None:
