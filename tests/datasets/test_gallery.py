@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+BOX = (10, 0, 30, 20)
 STRANGE = "odd </script> & @keys@ #1.png"
 
 
@@ -40,7 +41,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def made(model: Model, photos: Path, output: Path, **options: Any) -> Path:
-    request = BatchRequest(model, (MapRequest("rollout"),), GALLERY_PROBES)
+    request = BatchRequest(model, (MapRequest("rollout"),), GALLERY_PROBES, box=BOX)
     run_batch(request, read_items(str(photos)), output, **{"thumbnails": True, **options})
     return write_gallery(output)
 
@@ -65,6 +66,7 @@ def test_its_numbers_are_those_of_the_pictures(make_model: Callable[..., Model],
         entropy = probe(analysis, "attention_entropy").measurements["entropy"].values.mean()
         mass = probe(analysis, "sink_mass").measurements["mass"].values.mean()
         assert (each["entropy"], each["sink_mass"]) == pytest.approx((float(entropy), float(mass)), abs=1e-5)
+        assert each["inside"] == pytest.approx(analysis.rollout().share_inside(BOX), abs=1e-6)
         for kind in ("thumbnail", "map"):
             with Image.open(io.BytesIO(base64.b64decode(each[kind]))) as small:
                 assert max(small.size) == 160
@@ -103,7 +105,7 @@ def test_the_page_sorts_finds_and_opens(
     page.goto(page_path.as_uri())
     names = page.locator(".name")
     assert names.all_text_contents() == sorted(expected)
-    for key in ("confidence", "entropy", "sink_mass"):
+    for key in ("confidence", "entropy", "sink_mass", "inside"):
         page.select_option("#sort", key)
         known = [each for each in expected.values() if key in each]
         order = sorted(known, key=lambda each: (-each[key], each["path"]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
 
 from vitviz.datasets.output import file_name, read_request, read_rows
-from vitviz.datasets.rows import THUMBNAIL
+from vitviz.datasets.rows import INSIDE, THUMBNAIL
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.templates import fill_template
 
@@ -23,15 +23,16 @@ GALLERY, EXPLORERS = "gallery.html", "explorers"
 # A page with more pictures takes hundreds of megabytes in a browser.
 MAX_PICTURES = 5000
 
-KEYS: tuple[tuple[str, str, str, bool, str], ...] = (
+SortKey: TypeAlias = tuple[str, str, str, bool, str]
+KEYS: tuple[SortKey, ...] = (
     ("path", "name", "", False, ""),
     ("label", "prediction", "", False, ""),
     ("confidence", "confidence", "", True, ""),
     ("entropy", "entropy", "nats", True, "attention_entropy.entropy"),
     ("sink_mass", "sink mass", "share", True, "sink_mass.mass"),
 )
-"""The sort keys: name, title, unit, whether the highest come first, and the column of a probe, whose mean over all
-layers and heads is the key."""
+"""The sort keys of every gallery: name, title, unit, whether the highest come first, and the column of a probe, whose
+mean over all layers and heads is the key."""
 GALLERY_PROBES = tuple(column.partition(".")[0] for *_, column in KEYS if column)
 
 
@@ -50,6 +51,7 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
     """
     request = read_request(results)
     maps = [column for column in _map_columns(request)][:1]
+    all_keys = (*KEYS, *(("inside", f"{name} inside", "share", True, f"{name}.{INSIDE}") for name in maps))
     columns = [
         "path",
         "error",
@@ -59,13 +61,13 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
         THUMBNAIL,
         *(f"{name}.{THUMBNAIL}" for name in maps),
     ]
-    columns += [column for *_, column in KEYS if column]
+    columns += [column for *_, column in all_keys if column]
     rows = read_rows(results, columns)
-    pictures = [_picture(row, maps, results) for row in islice(rows, max_pictures)]
+    pictures = [_picture(row, maps, all_keys, results) for row in islice(rows, max_pictures)]
     left_out = sum(1 for _ in rows)
     keys = [
         {"name": name, "title": title, "unit": unit, "down": down}
-        for name, title, unit, down, _ in KEYS
+        for name, title, unit, down, _ in all_keys
         if any(picture.get(name) is not None for picture in pictures)
     ]
     failed = sum(picture.get("error") is not None for picture in pictures)
@@ -90,7 +92,7 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
     return path
 
 
-def _picture(row: dict[str, Any], maps: list[str], results: Path) -> dict[str, Any]:
+def _picture(row: dict[str, Any], maps: list[str], keys: Sequence[SortKey], results: Path) -> dict[str, Any]:
     """The fields of a picture in the page's data."""
     prediction = (row.get("predictions") or [None])[0]
     fields: dict[str, Any] = {
@@ -103,8 +105,8 @@ def _picture(row: dict[str, Any], maps: list[str], results: Path) -> dict[str, A
         "thumbnail": _base64(row.get(THUMBNAIL)),
         "map": _base64(row.get(f"{maps[0]}.{THUMBNAIL}")) if maps else None,
     }
-    for name, _, _, _, column in KEYS:
-        if column and row.get(column):
+    for name, _, _, _, column in keys:
+        if column and row.get(column) is not None:
             mean = float(np.nanmean(row[column]))
             fields[name] = mean if np.isfinite(mean) else None
     explorer = Path(EXPLORERS) / file_name(row["path"], "html")
