@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import vitviz
 from tests.support.map_contents import map_metadata, map_values
@@ -104,6 +106,15 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
     shown = visit.ask("map", uid=again["views"][0]["uid"], method="rollout", parameters={})
     np.testing.assert_array_equal(map_values(shown)[1:], expected)
+
+
+def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:
+    photo = copyfile(Path(__file__).parents[1] / "data" / "display_p3.heic", tmp_path / "photo")
+    upload = {"path": str(photo), "orig_name": "IMG_0001.HEIC"}
+    reply = visit.run("analyze", state=STATE, index=0, upload=upload)
+    assert (reply["facts"]["name"], reply["facts"]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
+    found, expected = service.cache.get(reply["facts"]["uid"]), vitviz.analyze(photo, service.start)
+    assert found is not None and torch.equal(found.logits, expected.logits)
 
 
 def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: Make, tmp_path: Path) -> None:

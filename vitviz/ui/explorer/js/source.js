@@ -38,7 +38,7 @@ class Source {
   }
 
   takeDrops() {
-    const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.tiff?$/i.test(name)) ?? transfer?.files?.[0];
+    const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? transfer?.files?.[0];
     element.addEventListener("dragover", (event) => event.preventDefault());
     element.addEventListener("drop", (event) => {
       event.preventDefault();

@@ -60,7 +60,7 @@ class TargetField {
   }
 
   makeLikeness() {
-    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file", "aria-label": "Upload a picture to compare with" });
+    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff,.heic,.heif", className: "vx-like-file", "aria-label": "Upload a picture to compare with" });
     file.onchange = () => {
       if (file.files.length) likePicture(file.files[0]);
       file.value = "";
