@@ -284,7 +284,14 @@ def swin_windows(side: int, window: int, shift: int) -> torch.Tensor:
     return parts.reshape(-1, window * window)
 
 
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256", "hiera_tiny_224"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "swin_tiny_patch4_window7_224",
+        pytest.param("swinv2_tiny_window8_256", marks=pytest.mark.long),
+        "hiera_tiny_224",
+    ],
+)
 def test_hierarchical_networks_of_timm_have_the_attention_that_timm_computes(name: str) -> None:
     options: dict[str, Any] = {"num_classes": 5}
     if name.startswith("swin"):

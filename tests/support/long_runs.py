@@ -6,6 +6,10 @@ VITVIZ_SEED=7 draws others; VITVIZ_SHARE=0.1 draws a tenth of them.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
 
 SEED = int(os.environ.get("VITVIZ_SEED", "0"))
 SHARE = float(os.environ.get("VITVIZ_SHARE", "1"))
@@ -14,3 +18,11 @@ SHARE = float(os.environ.get("VITVIZ_SHARE", "1"))
 def share_of(count: int) -> int:
     """The share of a number of repetitions, at least one."""
     return max(1, round(SHARE * count))
+
+
+def one_in(count: int, values: Mapping[str, Any], first: int = 0) -> list[Any]:
+    """One of so many values as cases of every run, and the others of a long run."""
+    return [
+        pytest.param(value, id=name, marks=() if number % count == first else pytest.mark.long)
+        for number, (name, value) in enumerate(values.items())
+    ]

@@ -21,6 +21,7 @@ from tests.parity.states import (
     refusal,
 )
 from tests.support.checkpoints import State, timm_state
+from tests.support.long_runs import one_in
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.families import FAMILIES
 
@@ -202,7 +203,7 @@ def test_a_key_too_many_is_named(case: Any, tmp_path: Path) -> None:
             kept.read_from_memory({**kept.state, surplus: torch.ones(2)})
 
 
-@every_family
+@pytest.mark.parametrize("case", one_in(2, FIRST))
 def test_what_all_layers_lack_is_a_bias_or_a_scale_or_refused(case: Any, tmp_path: Path) -> None:
     kept = Kept(case, tmp_path)
     needless = kept.read_from_memory(kept.state).ignored.keys()
@@ -287,7 +288,7 @@ def test_every_needless_key_has_a_reason(name: str) -> None:
 AGAINST_OUT = ("/out/kernel", ".attn.out.weight", ".to_out.0.weight")
 
 
-@every_family
+@pytest.mark.parametrize("case", one_in(2, FIRST, first=1))
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one each", "every shape"])
 def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(
     case: Any, every: bool, tmp_path: Path

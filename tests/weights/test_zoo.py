@@ -44,8 +44,9 @@ def named(model: NamedModel) -> str:
 
 @pytest.fixture(scope="module")
 def published(request: pytest.FixtureRequest) -> dict[str, TimmModel]:
-    """Every model of timm that is asked for, by name; to build them takes seconds."""
-    names = sorted({*SERVED, *(model.repository.removeprefix("timm/") for model in TIMM)})
+    """Every model of timm that the tests of this run ask for, by name; to build them takes seconds."""
+    asked = (item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec"))
+    names = sorted({*ALWAYS, *(model.repository.removeprefix("timm/") for model in TIMM), *({*asked} & {*SERVED})})
 
     def make(folder: Path) -> None:
         models = {name: timm_model(name).to_json() for name in names}
@@ -179,6 +180,16 @@ def of_every_kind(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.long) for name in names]
 
 
+def some(names: Iterable[str]) -> list[Any]:
+    """Names as cases: the first of each kind and a third of the others; a long run has all."""
+    return [
+        pytest.param(name, marks=() if name in FIRST.values() or number % 3 == 0 else pytest.mark.long)
+        for number, name in enumerate(names)
+    ]
+
+
+# Built in every run.
+ALWAYS = {"vit_tiny_patch16_224", "deit3_small_patch16_224", "vit_small_patch16_dinov3", "vit_huge_plus_patch16_dinov3"}
 # Nobody has published weights of these.
 UNPUBLISHED = {"vit_base_patch16_gap_224"}
 
@@ -196,7 +207,7 @@ def test_what_is_kept_of_a_model_is_what_timm_builds(published: dict[str, TimmMo
         assert published[name].to_json() == timm_model(name).to_json()
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", some(SERVED))
 def test_everything_is_inferred_as_timm_has_it(name: str, published: dict[str, TimmModel]) -> None:
     theirs = published[name]
     assert summary(inferred_config(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
@@ -214,7 +225,7 @@ def test_an_architecture_can_be_said(name: str, published: dict[str, TimmModel])
     assert found == expected
 
 
-@pytest.mark.parametrize("name", [name for name in SERVED if name not in UNPUBLISHED])
+@pytest.mark.parametrize("name", some(name for name in SERVED if name not in UNPUBLISHED))
 def test_without_a_configuration_it_is_the_same_or_asked_for(name: str, published: dict[str, TimmModel]) -> None:
     """Nothing that decides the numbers is guessed: what published models of one shape do not share is asked for."""
     theirs = published[name]
