@@ -41,6 +41,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/node --test tests/page/*.test.js
 	@mkdir -p build
 	@# The first check of the types takes a minute, which the tests need not wait for.
 	@$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
@@ -54,6 +55,7 @@ quick: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/node --test tests/page/*.test.js
 	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile and not slow' \
 	  -p no:logging --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,13 @@ from tests.driver import (
     choose_method,
     first_view,
     keep_picture,
-    new_page,
     notice,
     open_panel,
     opened_page,
     settle,
 )
-from tests.support.example import ROOT
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import Apps, SmallApp
-from vitviz import MethodError
-from vitviz.models.targets import class_of
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 
@@ -86,23 +81,6 @@ def test_a_class_against_another(browser: Browser, classes: SmallApp) -> None:
         write(page, "against", "")
         assert target(page) == 1
         check_page(page, library)
-
-
-def test_the_page_finds_classes_as_the_library_does(browser: Browser) -> None:
-    labels = ["10", "3", "maillot", "maillot, tank suit", "crane (0)", "dog, domestic dog", "crane", "crane"]
-    texts = ["10", "3", "0", "1", "6", "8", "x", "maillot", "Tank Suit"]
-    texts += ["crane", "crane (7)", "domestic dog, dog", "Dog"]
-    with closing(new_page(browser)) as page:
-        for name in ("source.js", "targets.js"):
-            page.add_script_tag(path=ROOT / "vitviz" / "ui" / "explorer" / "js" / name)
-        found = page.evaluate("([labels, texts]) => texts.map((text) => classNamed({ labels }, text))", [labels, texts])
-    expected: list[int | None] = []
-    for text in texts:
-        try:
-            expected.append(class_of(text, labels))
-        except MethodError:
-            expected.append(None)
-    assert found == expected and None in expected
 
 
 def test_likeness_of_a_model_with_classes_and_back(browser: Browser, classes: SmallApp) -> None:

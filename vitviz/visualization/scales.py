@@ -1,7 +1,7 @@
 """Scales map the values of a map to positions between the two ends of its colours.
 
 A scale changes colours only, not the values of a map, its exports or anything computed from them. The page computes
-the same in ``ui/explorer/js/scales.js``.
+the same in ``ui/page/scales.js``.
 
 Percentiles round inwards to an actual patch value: the upper one to the next lower value, the lower one to the next
 higher.

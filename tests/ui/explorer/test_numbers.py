@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from playwright.sync_api import Browser
 
-from tests.driver import new_page
-from tests.support.example import ROOT
+from tests.support.node import in_node
 from vitviz.errors.number_text import digits, percent
 
-pytestmark = pytest.mark.browser
-SCRIPT = ROOT / "vitviz" / "ui" / "explorer" / "js" / "tokens.js"
 WRITTEN = {
     0.0: ("0", "0%"),
     0.916: ("0.916", "91.6%"),
@@ -29,7 +24,7 @@ def test_numbers_have_three_digits_and_probabilities_are_percentages() -> None:
     assert digits(-0.02164) == "-0.0216" and digits(-1e6) == "-1.00e+6" and digits(99999) == "100000"
 
 
-def test_the_page_writes_the_same(browser: Browser) -> None:
+def test_the_page_writes_the_same() -> None:
     rng = np.random.default_rng(0)
     some = 10 ** rng.uniform(-12, 8, 3000)
     ties = np.arange(-40, 41) / 8
@@ -42,9 +37,8 @@ def test_the_page_writes_the_same(browser: Browser) -> None:
         1e5,
         1e-4,
     ]
-    page = new_page(browser)
-    page.add_script_tag(content=SCRIPT.read_text())
-    assert page.evaluate("(values) => values.map(digits)", values) == [digits(value) for value in values]
+    found = in_node("numbers.js", "digits", "(values) => values.map(digits)", values)
+    assert found == [digits(value) for value in values]
     shares = [value for value in values if value >= 0]
-    assert page.evaluate("(values) => values.map(share)", shares) == [percent(value) for value in shares]
-    page.close()
+    found = in_node("numbers.js", "share", "(values) => values.map(share)", shares)
+    assert found == [percent(value) for value in shares]

@@ -7,16 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pytest
-from playwright.sync_api import Browser, Page
 
-from tests.driver import new_page
 from tests.support.example import ROOT
+from tests.support.node import in_node
 from vitviz.ui.facts import scales
 from vitviz.visualization.scales import SCALES, fit
 
-pytestmark = pytest.mark.browser
-SCRIPT = ROOT / "vitviz" / "ui" / "explorer" / "js" / "scales.js"
 REAL = dict(np.load(ROOT / "tests" / "data" / "vit_s14_maps.npz"))
 FITTED = """([cases, records]) => cases.map(({ name, maps, percentiles, low, high, signed }) => {
     const scale = fitScale(name, maps, { percentiles, low, high, signed });
@@ -40,14 +36,6 @@ SYNTHETIC = {
 }
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
-    page = new_page(browser)
-    page.add_script_tag(content=SCRIPT.read_text())
-    yield page
-    page.close()
-
-
 def cases() -> Iterator[dict[str, Any]]:
     every = {**{name: values.ravel().astype(np.float64) for name, values in REAL.items()}, **SYNTHETIC}
     for name in (None, *SCALES):
@@ -66,10 +54,10 @@ def case(name: str | None, maps: list[np.ndarray], **options: Any) -> dict[str, 
     return {"name": name, "maps": [values.tolist() for values in maps], **plain, **options}
 
 
-def test_the_page_has_the_places_ends_and_sentences_of_the_library(page: Page) -> None:
+def test_the_page_has_the_places_ends_and_sentences_of_the_library() -> None:
     asked = list(cases())
     records = {record["name"]: record for record in scales() if record["name"]}
-    for each, found in zip(asked, page.evaluate(FITTED, [asked, records]), strict=True):
+    for each, found in zip(asked, in_node("scales.js", "fitScale", FITTED, [asked, records]), strict=True):
         options = {name: each[name] for name in ("percentiles", "low", "high", "signed")}
         expected = fit(each["name"], each["maps"], **options)
         about = (each["name"], options, found["name"])

@@ -1,28 +1,58 @@
-"""The page's own files: its HTML, its styles, and its code as one module."""
+"""The page's files in ``vitviz/ui/page``: its HTML, its styles, and its modules as one."""
 
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from vitviz.visualization.templates import fill_template
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent / "page"
+IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=async |class |const |function |let )", re.MULTILINE)
 
 
 @cache
 def template(name: str) -> str:
-    """The text of a file of this package."""
-    return (HERE / name).read_text()
+    """The text of a file of the page."""
+    return (FOLDER / name).read_text()
 
 
 @cache
-def script() -> str:
-    """The page's code as one module: the files of ``js/order.txt``, which has one name per line."""
-    names = [name.strip() for name in template("js/order.txt").splitlines() if name.strip()]
-    return "\n".join(template(f"js/{name.removesuffix('.js')}.js") for name in names)
+def script(entry: str = "start.js") -> str:
+    """A module and all that it imports as one module: a saved file carries it, and a browser fetches it at once.
+
+    Top-level names are unique: the browser refuses one module that declares a name twice, and so does a test.
+
+    Raises:
+        ValueError: modules import in a circle, or import or export in another form.
+    """
+    parts = []
+    for name in modules(entry):
+        part = EXPORT.sub("", IMPORT.sub("", template(name)))
+        if re.search(r"^(import|export)\b", part, re.MULTILINE):
+            raise ValueError(f'{name}: expected imports as `import {{ … }} from "./….js"`, and exported declarations')
+        parts.append(part.strip())
+    return "\n\n".join(parts) + "\n"
+
+
+def modules(entry: str) -> list[str]:
+    """The modules in the order in which a browser evaluates them: each after those that it imports."""
+    order: list[str] = []
+
+    def visit(name: str, importing: tuple[str, ...]) -> None:
+        if name in importing:
+            raise ValueError(f"imports in a circle: {', '.join([*importing, name])}")
+        if name not in order:
+            for imported in IMPORT.findall(template(name)):
+                visit(imported, (*importing, name))
+            order.append(name)
+
+    visit(entry, ())
+    return order
 
 
 @cache

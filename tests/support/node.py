@@ -1,0 +1,34 @@
+"""Runs modules of the page under node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.example import ROOT
+
+NODE = Path(sys.executable).parent / "node"
+
+
+def in_node(module: str, name: str, function: str, value: object) -> Any:
+    """What a function in JavaScript makes of a value, both as JSON.
+
+    Args:
+        module: of ``vitviz/ui/page``, such as ``"numbers.js"``.
+        name: that the module exports, for the function.
+        function: of the value.
+        value: JSON.
+    """
+    address = (ROOT / "vitviz" / "ui" / "page" / module).as_uri()
+    code = f"""
+        import {{ {name} }} from {json.dumps(address)};
+        import {{ readFileSync }} from "node:fs";
+        console.log(JSON.stringify(({function})(JSON.parse(readFileSync(0, "utf8")))));
+    """
+    command = [str(NODE), "--input-type=module", "--eval", code]
+    run = subprocess.run(command, input=json.dumps(value), capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)

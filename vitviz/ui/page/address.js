@@ -1,0 +1,120 @@
+// The state as the address of the page, and back.
+
+import { remember } from "./analyses.js";
+import { root } from "./dom.js";
+import { notify } from "./messages.js";
+import { latest, models, page, panes, runs, shownPanes, store } from "./page.js";
+import { backend, METHODS, OFFLINE, PROBES } from "./settings.js";
+import { analysisKey, isEqual, withChanges } from "./store.js";
+import { panels } from "./widgets.js";
+
+// The address follows a change after this delay; browsers refuse more than a few changes a second.
+const DESCRIBE_MS = 300;
+let describeTimer = 0;
+
+export function describeSoon() {
+  clearTimeout(describeTimer);
+  if (!OFFLINE) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
+}
+
+export const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === analysisKey(store.state.views[pane.index] ?? {}));
+
+/** The link and the lines of Python of the state, which is corrected if it is not legal. */
+export async function describe() {
+  if (latest.version === store.version || !isSettled()) return latest;
+  const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
+  const answer = await backend.describe({ state: store.state, uids }).catch((error) => ({ failed: error.message, final: error.final, expired: error.expired }));
+  if (version !== store.version || answer.expired) return latest;
+  if (answer.failed) return answer.final ? restoreLegal(answer.failed) : latest;
+  Object.assign(latest, { link: answer.link, python: answer.python, version, state: answer.state });
+  showAddress();
+  if (!isEqual(answer.state, store.state)) store.replace(answer.state);
+  if (answer.notes?.length) notify(answer.notes.join(" "));
+  return latest;
+}
+
+/** Replace a state that the server refuses by the last legal one. */
+function restoreLegal(refused) {
+  if (!latest.state || isEqual(latest.state, store.state)) return latest;
+  store.replace(latest.state);
+  notify(refused);
+  return latest;
+}
+
+/** A view without parameters that its method or probe does not have, such as those of the previous one. */
+function withOwnSettings(view) {
+  const withRecords = (settings, records) => Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((each) => each.name === name)));
+  return { ...view, parameters: withRecords(view.parameters, METHODS[view.method].parameters), probe_parameters: withRecords(view.probe_parameters, PROBES[view.probe].parameters) };
+}
+
+/** The address of a link; it keeps the entries of Gradio and its hosts. */
+export function addressOf(link) {
+  const hostEntries = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
+  const query = [new URLSearchParams(hostEntries).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
+  return `${location.pathname}${query ? `?${query}` : ""}`;
+}
+
+/** Add a history entry if the page shows something else; its address follows later. */
+export function showEntry() {
+  if (page.isOpening || OFFLINE) return;
+  const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
+  const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
+  const id = isNew || !entry ? crypto.randomUUID() : entry.vitviz;
+  visitedStates.set(id, store.state);
+  if (entry?.place !== key) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place: key });
+}
+
+function showAddress() {
+  if (!page.isOpening) writeHistory("replaceState", history.state, addressOf(latest.link));
+}
+
+function writeHistory(way, entry, address) {
+  try {
+    history[way](entry, "", address);
+  } catch {
+    // Some browsers refuse many changes in a short time; the next one will pass.
+  }
+}
+
+/** Set whether a link is being opened; until then, the page does not show the link's state. */
+function setOpening(value) {
+  page.isOpening = value;
+  root.setAttribute("aria-busy", value);
+}
+
+export function openLink(link) {
+  const entry = store.state;
+  setOpening(true);
+  // Afterwards, whatever happened, the address follows the state.
+  const end = () => {
+    setOpening(false);
+    latest.version = -1;
+    store.refresh();
+    for (const pane of panes) pane.requestFiles();
+  };
+  runs.request("open", link, { kind: "open", link }).then((reply) => {
+    Object.assign(models, reply.models);
+    reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
+    // The visitor's choices in the meantime win.
+    const merged = withChanges(reply.state, entry, store.state);
+    store.replace({ ...merged, views: merged.views.map(withOwnSettings) });
+    end();
+    if (reply.notes?.length) notify(reply.notes.join(" "));
+    if (reply.state.panel === "compare") panels.compare();
+  }, (error) => {
+    end();
+    if (!error.replaced) notify(`This link cannot be opened: ${error.message}`);
+  });
+}
+
+export const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].some(([name]) => !name.startsWith("__")) || text.includes("#");
+
+export function followHistory() {
+  addEventListener("popstate", (event) => {
+    const state = visitedStates.get(event.state?.vitviz);
+    if (state) store.replace(state);
+    else openLink(location.search + location.hash);
+  });
+}
+
+const visitedStates = new Map();

@@ -1,0 +1,141 @@
+// Requests for analyses and their files, as the state needs them.
+
+import { notify, reason, setState } from "./messages.js";
+import { fromBase64 } from "./packs.js";
+import { activePane, analyses, models, panes, runs, shownPanes, store, uploads } from "./page.js";
+import { computedBy } from "./pane.js";
+import { backend, OFFLINE, SETTINGS } from "./settings.js";
+import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
+
+// An analysis that expires this often in this many milliseconds is not requested again.
+const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
+
+export function requestAnalysis(pane, view) {
+  const key = analysisKey(view), otherPane = panes[1 - pane.index];
+  pane.element.classList.add("vx-stale");
+  if (analyses.has(key)) return install(pane, view, analyses.get(key));
+  if (otherPane.key === key) return install(pane, view, otherPane.facts);
+  if (pane.pendingKey === key) return;
+  pane.pendingKey = key;
+  const sentState = copyOf(store.state), { index } = pane;
+  const body = { kind: "analyze", state: legalState(sentState), index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
+  runs.request(`analysis ${index}`, key, body).then(
+    (reply) => applyReply(pane, key, sentState, reply),
+    (error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
+  );
+}
+
+/** A state without names of uploads that the server does not know yet. */
+export function legalState(state) {
+  const views = state.views.map((view, index) => ({
+    ...view, ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }), ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
+  }));
+  return { ...state, views };
+}
+
+function clearPending(pane, key) {
+  if (pane.pendingKey === key) pane.pendingKey = null;
+}
+
+function applyReply(pane, key, sentState, reply) {
+  clearPending(pane, key);
+  Object.assign(models, reply.models);
+  const view = store.state.views[pane.index];
+  if (!view || analysisKey(view) !== key) return store.refresh();
+  const fresh = reply.state.views[pane.index], input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
+  // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
+  const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
+  remember(analysisKey(next), reply.facts);
+  load(pane, reply.facts, next);
+  store.patchView(pane.index, next);
+  if (reply.notes?.length) notify(reply.notes.join(" "));
+}
+
+/** Restore the view of a failed request. */
+function restoreView(pane, key, error) {
+  clearPending(pane, key);
+  const view = store.state.views[pane.index];
+  if (!view || analysisKey(view) !== key) return;
+  if (error.expired) return store.refresh();
+  if (!pane.facts) return pane.setStatus(reason(error));
+  const previous = Object.fromEntries([...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
+  store.patchView(pane.index, previous);
+  notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
+}
+
+export function remember(key, facts) {
+  analyses.delete(key);
+  analyses.set(key, facts);
+  while (analyses.size > MAX_ANALYSES) analyses.delete(analyses.keys().next().value);
+}
+
+function install(pane, view, facts) {
+  clearPending(pane, pane.pendingKey);
+  runs.drop(`analysis ${pane.index}`);
+  load(pane, facts, view);
+}
+
+function load(pane, facts, view) {
+  setState("loading");
+  pane.element.classList.remove("vx-stale");
+  pane.load(facts, models[facts.model], view);
+}
+
+/** Request a pane's expired analysis again. */
+export function renew(pane) {
+  const now = performance.now();
+  pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWAL_MS);
+  if (pane.renewals.length >= MAX_RENEWALS || OFFLINE) {
+    // Without a painter, nothing else shows the error.
+    if (!pane.painter) {
+      pane.setStatus("The picture cannot be fetched.");
+      setState("failed");
+    }
+    return;
+  }
+  pane.renewals.push(now);
+  forgetAnalysis(pane);
+  store.refresh();
+}
+
+/** Forget an analysis that the server no longer has. */
+function forgetAnalysis(pane) {
+  for (const [key, facts] of analyses) if (facts.uid === pane.facts?.uid) analyses.delete(key);
+  for (const shownPane of panes) if (shownPane.facts && shownPane.facts.uid === pane.facts?.uid) shownPane.key = "";
+}
+
+export async function fetchFile(pane, facts, name) {
+  return name.startsWith("map ") && !OFFLINE ? fetchMap(pane, facts, name) : backend.file(facts.uid, name);
+}
+
+async function fetchMap(pane, facts, name) {
+  const [method, parameters] = JSON.parse(name.slice(4)), body = { uid: facts.uid, method, parameters };
+  if (computedBy(method, Object.keys(parameters), facts) !== "run") return backend.map(body);
+  const { content } = await runs.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body });
+  return fromBase64(content).buffer;
+}
+
+/** Drop the requests for maps that a pane no longer needs. */
+export function dropMaps(pane, names) {
+  runs.keepOnly(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
+}
+
+export function retry() {
+  setState("loading");
+  for (const pane of shownPanes()) {
+    pane.renewals = [];
+    if (!pane.painter) forgetAnalysis(pane);
+    pane.packs?.retry();
+  }
+  store.refresh();
+}
+
+export async function runInPanel(slot, key, body, done, say) {
+  try {
+    done(await runs.request(slot, key, body));
+  } catch (error) {
+    if (error.replaced) return;
+    if (error.expired) return renew(activePane());
+    say(error.stopped ? "Stopped." : reason(error));
+  }
+}

@@ -1,0 +1,127 @@
+// Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
+
+export const FUSIONS = {
+  mean: (fused, weights, heads) => { for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads; },
+  max: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] > fused[token]) fused[token] = weights[token]; },
+  min: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] < fused[token]) fused[token] = weights[token]; },
+};
+
+/** The dot products of one vector with others, both "vector dim": `results` "vector". */
+export function products(vectors, vectorIndex, others, firstOther, dim, results) {
+  const vector = vectors.subarray(vectorIndex * dim, (vectorIndex + 1) * dim), unrolled = dim - dim % 4;
+  for (let output = 0, offset = firstOther * dim; output < results.length; output++, offset += dim) {
+    // Four independent sums: each addition to a single one would wait for the last.
+    let a = 0, b = 0, c = 0, d = 0;
+    for (let index = 0; index < unrolled; index += 4) {
+      a += vector[index] * others[offset + index];
+      b += vector[index + 1] * others[offset + index + 1];
+      c += vector[index + 2] * others[offset + index + 2];
+      d += vector[index + 3] * others[offset + index + 3];
+    }
+    for (let index = unrolled; index < dim; index++) a += vector[index] * others[offset + index];
+    results[output] = a + b + c + d;
+  }
+}
+
+/** Maps of one analysis: its `facts` (see facts.py) and `packs`, its files. */
+export class Attention {
+  constructor(facts, packs) {
+    this.facts = facts;
+    this.packs = packs;
+    this.prefix = facts.prefix.length;
+    this.tokens = this.prefix + facts.rows * facts.columns;
+    this.headWeights = new Float32Array(this.tokens);
+  }
+
+  /** Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded. */
+  map(layer, head, token, direction) {
+    const pack = this.packs.get(`layer ${layer}`);
+    if (!pack) return null;
+    const weights = new Float32Array(this.tokens);
+    if (typeof head === "number") this.weights(pack, head, token, direction, weights);
+    else this.fused(pack, head, token, direction, weights);
+    return weights;
+  }
+
+  /** The token's rollout through all layers: "token". The file has it times the number of tokens. */
+  rollout(token) {
+    const rows = this.packs.get("rollout")?.rows;
+    return rows ? rows.subarray(token * this.tokens, (token + 1) * this.tokens).map((value) => value / this.tokens) : null;
+  }
+
+  fused(pack, fusion, token, direction, weights) {
+    if (fusion === "min") weights.fill(Infinity);
+    for (let head = 0; head < this.facts.heads; head++) {
+      this.weights(pack, head, token, direction, this.headWeights);
+      FUSIONS[fusion](weights, this.headWeights, this.facts.heads);
+    }
+  }
+
+  /** One head's weights: "token". */
+  weights(pack, head, token, direction, weights) {
+    this.scores(pack, head, token, direction, weights);
+    const { log_sums: sums } = pack, first = head * this.tokens, isRow = direction === "row";
+    for (let index = 0; index < this.tokens; index++) weights[index] = Math.exp(weights[index] - sums[first + (isRow ? token : index)]);
+  }
+
+  /** One head's scores before the softmax, minus the score of the mean key: "token". */
+  scores({ queries, keys, bias }, head, token, direction, scores) {
+    const first = head * this.tokens, isRow = direction === "row";
+    products(isRow ? queries : keys, first + token, isRow ? keys : queries, first, queries.shape[2], scores);
+    if (bias) this.addBias(bias, first, token, isRow, scores);
+  }
+
+  /** Add one row or column of `bias` "head query key" to scores "token". */
+  addBias(bias, first, token, isRow, scores) {
+    for (let index = 0; index < this.tokens; index++) {
+      const [query, key] = isRow ? [token, index] : [index, token];
+      scores[index] += bias[(first + query) * this.tokens + key];
+    }
+  }
+
+  /** The lowest and the highest value of the patches. */
+  range(values) {
+    let low = Infinity, high = -Infinity;
+    for (let token = this.prefix; token < this.tokens; token++) {
+      if (values[token] < low) low = values[token];
+      if (values[token] > high) high = values[token];
+    }
+    return [low, high];
+  }
+
+  strongest(values) {
+    let strongest = this.prefix, highest = -Infinity;
+    for (let token = strongest; token < this.tokens; token++) if (values[token] > highest) [strongest, highest] = [token, values[token]];
+    return strongest;
+  }
+
+  /** The entropy of a row of weights in nats, from 0 to the logarithm of the number of tokens. */
+  entropy(values) {
+    let sum = 0;
+    for (const value of values) if (value > 0) sum -= value * Math.log(value);
+    return sum;
+  }
+
+  /** The mean distance from a patch to those that it attends to, in patches; null for a prefix token. */
+  distance(values, token) {
+    if (token < this.prefix) return null;
+    const [row, column] = this.cell(token);
+    let sum = 0, weight = 0;
+    for (let index = this.prefix; index < this.tokens; index++) {
+      const [down, across] = this.cell(index);
+      sum += values[index] * Math.hypot(down - row, across - column);
+      weight += values[index];
+    }
+    return weight > 0 ? sum / weight : null;
+  }
+
+  /** Row and column of a patch. */
+  cell(token) {
+    const patch = token - this.prefix;
+    return [Math.floor(patch / this.facts.columns), patch % this.facts.columns];
+  }
+
+  token(row, column) {
+    return this.prefix + row * this.facts.columns + column;
+  }
+}

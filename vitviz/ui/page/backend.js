@@ -1,0 +1,107 @@
+// Where the page's answers come from: the routes of the app, or the data of a saved file.
+
+import { fromBase64 } from "./packs.js";
+
+// The pauses before a request that was lost on its way is sent again, in milliseconds. The server keeps a run for five
+// seconds; after that it begins anew.
+const RETRY_MS = [100, 200, 400, 800, 1600, 3200];
+// A proxy whose server is about to answer again.
+const AWAY = [502, 503, 504];
+
+/** The error of an answer that is none: `expired`, or `failed`, and `final` if it always will. */
+const errorOf = ({ failed, detail, final, expired }, status) => Object.assign(Error(failed ?? detail ?? (expired ? "expired" : `The server answers ${status}`)), { expired, final });
+
+export class ServerBackend {
+  constructor() {
+    // The page's address may lack the slash at its end, below a proxy's path.
+    this.base = location.pathname.endsWith("/") ? "" : `${location.pathname.split("/").at(-1)}/`;
+  }
+
+  address(path) {
+    return /^(data|blob):/.test(path) ? path : this.base + path;
+  }
+
+  async fetch(path, options) {
+    const response = await fetch(this.base + path, options).catch(() => { throw Error("The server does not answer"); });
+    if (AWAY.includes(response.status)) throw Error(`The server answers ${response.status}`);
+    if (!response.ok) throw errorOf(await response.json().catch(() => ({})), response.status);
+    return response;
+  }
+
+  post(path, value) {
+    return this.fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) });
+  }
+
+  /** The path of an uploaded file. */
+  async upload(file) {
+    const response = await this.fetch(`upload?name=${encodeURIComponent(file.name)}`, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+    return { path: (await response.json()).path, orig_name: file.name };
+  }
+
+  /** A file of an analysis. */
+  async file(uid, name) {
+    return (await this.fetch(`files/${uid}/${encodeURIComponent(name)}`)).arrayBuffer();
+  }
+
+  /** A file that a run has made. */
+  async made(address) {
+    return (await this.fetch(address)).arrayBuffer();
+  }
+
+  /** The file of a map that takes little time. */
+  async map(body) {
+    return (await this.post("map", body)).arrayBuffer();
+  }
+
+  async describe(body) {
+    return (await this.post("describe", body)).json();
+  }
+
+  async picture(body) {
+    return (await this.post("picture", body)).json();
+  }
+
+  /** The reply to a request that takes long; if the connection is lost, the same request reads on. */
+  async run(request, showProgress) {
+    for (const pause of [...RETRY_MS, null]) {
+      try {
+        const response = await this.post("run", request), reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        let reply = null;
+        for (let text = "", chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+          const lines = (text + chunk.value).split("\n");
+          text = lines.pop();
+          for (const line of lines.map((each) => JSON.parse(each))) {
+            if (line.reply) ({ reply } = line);
+            else showProgress(line);
+          }
+        }
+        if (reply) return reply;
+      } catch (error) {
+        if ("final" in error) return { failed: error.message, final: error.final };
+      }
+      if (pause !== null) await new Promise((done) => setTimeout(done, pause));
+    }
+    return { failed: "The server does not answer" };
+  }
+
+  /** End a run; without a number, all runs of a page that closes. */
+  end(body) {
+    navigator.sendBeacon(`${this.base}end`, new Blob([JSON.stringify(body)], { type: "application/json" }));
+  }
+}
+
+export class SavedBackend {
+  constructor({ files, maps }) {
+    Object.assign(this, { contents: { ...maps, ...files } });
+  }
+
+  address(path) {
+    return path;
+  }
+
+  async file(uid, name) {
+    const content = this.contents[name];
+    if (!content) throw Error(`${name.startsWith("map ") ? "A map that only the app computes" : name} is not in this file`);
+    return fromBase64(content).buffer;
+  }
+}

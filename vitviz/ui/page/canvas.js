@@ -1,0 +1,186 @@
+// The picture with a map over it.
+
+import { faded, interpolated, paint } from "./colours.js";
+import { create } from "./dom.js";
+
+const DIMMED = "rgba(0, 0, 0, 0.65)";
+const GRID_LINE = "rgba(255, 255, 255, 0.35)";
+// The largest share of the screen's height.
+const MAX_HEIGHT_SHARE = 0.8;
+// Rows and columns are numbered if patches have at least this many pixels.
+const MIN_NUMBERED_PIXELS = 26;
+// Interpolated values of a smooth map along the side of a patch.
+const SMOOTH_STEPS = 8;
+
+/** Give a canvas the number of pixels that the screen shows of it; a hidden one keeps its own. */
+export function fitCanvas(canvas, ratio) {
+  const availableWidth = canvas.parentElement.clientWidth;
+  if (!availableWidth) return;
+  const scale = Math.min(2, window.devicePixelRatio || 1);
+  const cssWidth = Math.min(availableWidth, MAX_HEIGHT_SHARE * window.innerHeight / ratio);
+  canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
+  const width = Math.max(1, Math.round(cssWidth * scale)), height = Math.max(1, Math.round(width * ratio));
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+}
+
+/** Draws pictures and maps of one analysis, on canvases of any size. */
+export class Painter {
+  constructor(facts, picture) {
+    this.facts = facts;
+    this.picture = picture;
+    this.map = create("canvas");
+  }
+
+  get ratio() {
+    return this.facts.height / this.facts.width;
+  }
+
+  /**
+   * Draw a map over the picture, or the picture alone without values.
+   * @param values "patch"
+   * @param scale a FittedScale
+   * @param look opacity, fade, smooth, grid, part (the share of the width that the map covers), scale of lines and numbers
+   */
+  draw(canvas, values, scale, colours, look) {
+    fitCanvas(canvas, this.ratio);
+    this.paint(canvas, values, scale, colours, look);
+  }
+
+  /** The same, without resizing the canvas. */
+  paint(canvas, values, scale, colours, look) {
+    const context = canvas.getContext("2d"), { width, height } = canvas;
+    const [left, top, right, bottom] = this.box(width, height);
+    context.globalAlpha = 1;
+    context.imageSmoothingEnabled = true;
+    context.drawImage(this.picture, 0, 0, width, height);
+    this.dimUnseen(context, width, height, [left, top, right, bottom]);
+    if (values) {
+      this.colour(scale.places(values), look.fade ? faded(colours, scale.signed) : colours, look.smooth);
+      context.save();
+      context.beginPath();
+      context.rect(0, 0, width * (look.part ?? 1), height);
+      context.clip();
+      context.globalAlpha = look.opacity;
+      context.imageSmoothingEnabled = look.smooth;
+      context.drawImage(this.map, left, top, right - left, bottom - top);
+      context.restore();
+      if (look.part !== undefined) this.drawDivider(context, width * look.part, height, look.scale ?? 1);
+    }
+    if (look.grid) this.drawGrid(context, [left, top, right, bottom], look.scale ?? 1);
+  }
+
+  /** Left, top, right and bottom edge of the model's input, on a canvas of this size. */
+  box(width, height) {
+    const [left, top, right, bottom] = this.facts.box, across = width / this.facts.width, down = height / this.facts.height;
+    return [left * across, top * down, right * across, bottom * down];
+  }
+
+  colour(positions, colours, smooth) {
+    const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
+    if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
+    const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
+    const filled = smooth ? interpolated(positions, this.facts.rows, this.facts.columns, times) : positions;
+    paint(filled, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
+    context.putImageData(image, 0, 0);
+  }
+
+  drawDivider(context, x, height, scale) {
+    for (const [style, width] of [["black", 4], ["white", 2]]) {
+      context.fillStyle = style;
+      context.fillRect(x - width * scale / 2, 0, width * scale, height);
+    }
+  }
+
+  /** Dim everything outside the model's input, as one shape: four rectangles would leave seams. */
+  dimUnseen(context, width, height, [left, top, right, bottom]) {
+    context.fillStyle = DIMMED;
+    context.beginPath();
+    context.rect(0, 0, width, height);
+    context.rect(left, top, right - left, bottom - top);
+    context.fill("evenodd");
+  }
+
+  drawGrid(context, [left, top, right, bottom], scale) {
+    const { rows, columns } = this.facts;
+    context.strokeStyle = GRID_LINE;
+    context.lineWidth = scale;
+    context.beginPath();
+    for (let row = 0; row <= rows; row++) {
+      const y = top + row * (bottom - top) / rows;
+      context.moveTo(left, y);
+      context.lineTo(right, y);
+    }
+    for (let column = 0; column <= columns; column++) {
+      const x = left + column * (right - left) / columns;
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+    }
+    context.stroke();
+    const across = (right - left) / columns, down = (bottom - top) / rows;
+    if (Math.min(across, down) >= MIN_NUMBERED_PIXELS * scale) this.number(context, left, top, across, down, scale);
+  }
+
+  /** Number the columns along the upper edge, and the rows along the left one. */
+  number(context, left, top, across, down, scale) {
+    const font = `${11 * scale}px system-ui, sans-serif`;
+    Object.assign(context, { font, fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 * scale });
+    const write = (text, x, y) => {
+      context.strokeText(text, x, y);
+      context.fillText(text, x, y);
+    };
+    Object.assign(context, { textAlign: "center", textBaseline: "top" });
+    for (let column = 1; column < this.facts.columns; column++) write(column, left + (column + 0.5) * across, top + 2 * scale);
+    Object.assign(context, { textAlign: "left", textBaseline: "middle" });
+    for (let row = 0; row < this.facts.rows; row++) write(row, left + 3 * scale, top + (row + 0.5) * down);
+  }
+
+  /** Left and top edge, width and height of a patch, on a canvas of this size. */
+  patchRectangle([row, column], width, height) {
+    const [left, top, right, bottom] = this.box(width, height);
+    const patchWidth = (right - left) / this.facts.columns, patchHeight = (bottom - top) / this.facts.rows;
+    return [left + column * patchWidth, top + row * patchHeight, patchWidth, patchHeight];
+  }
+
+  /** Outline a patch; the black edges on both sides of the colour are visible on any picture. */
+  mark(canvas, cell, colour, stroke, isDashed = false) {
+    const context = canvas.getContext("2d"), rectangle = this.patchRectangle(cell, canvas.width, canvas.height);
+    for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
+      context.strokeStyle = style;
+      context.lineWidth = width;
+      context.setLineDash(isDashed && style === colour ? [3 * stroke, 3 * stroke] : []);
+      context.strokeRect(...rectangle);
+    }
+    context.setLineDash([]);
+  }
+
+  /** Cross out a patch. */
+  cross(canvas, cell) {
+    const context = canvas.getContext("2d"), [x, y, width, height] = this.patchRectangle(cell, canvas.width, canvas.height);
+    context.fillStyle = "rgba(0, 0, 0, 0.8)";
+    context.fillRect(x, y, width, height);
+    Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 450) });
+    context.beginPath();
+    for (const [from, to] of [[0, 1], [1, 0]]) {
+      context.moveTo(x, y + from * height);
+      context.lineTo(x + width, y + to * height);
+    }
+    context.stroke();
+  }
+
+  /** The centre of a patch, as shares of the picture's width and height. */
+  centre(cell) {
+    const [left, top, width, height] = this.patchRectangle(cell, 1, 1);
+    return [left + width / 2, top + height / 2];
+  }
+
+  /** Row and column of the patch at a point, in shares of the canvas; null outside the model's input. */
+  cellAt(across, down) {
+    const [left, top, right, bottom] = this.box(1, 1);
+    const column = Math.floor((across - left) / (right - left) * this.facts.columns);
+    const row = Math.floor((down - top) / (bottom - top) * this.facts.rows);
+    const inside = row >= 0 && row < this.facts.rows && column >= 0 && column < this.facts.columns;
+    return inside ? [row, column] : null;
+  }
+}
+
+export const OUTLIER_COLOUR = "#ffd43b";

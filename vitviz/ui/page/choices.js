@@ -1,0 +1,240 @@
+// The visitor's choices as changes of the state.
+
+import { hasClasses, withoutPlaces } from "./class_names.js";
+import { find } from "./dom.js";
+import { STEPS } from "./guide_steps.js";
+import { notify, reason } from "./messages.js";
+import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
+import { backend, METHODS, PROBES, SETTINGS } from "./settings.js";
+import { copyOf, isEqual, isPaired, MAX_PINS } from "./store.js";
+import { defaultOf, hasParameter, parametersOf, probeDefaultOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+
+const PLAY_MS = 450;
+// The method that a click on a prediction chooses, if the current one is not about a class.
+const CLASS_METHOD = "relevance";
+// Places of one picture or grid mean nothing on another.
+const NO_PLACES = { pins: [], patches_off: [] };
+/** The changes for another grid: no places, neither in the target of a map nor in the query of a probe. */
+function onAnotherGrid() {
+  const { parameters, probe_parameters } = activeView();
+  const { target, ...others } = parameters, { query, ...probeOthers } = probe_parameters, carriedTarget = withoutPlaces(target);
+  return { ...NO_PLACES, parameters: carriedTarget === null ? others : { ...others, target: carriedTarget }, probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters };
+}
+
+export function choosePicture(picture) {
+  const { target } = activeView().parameters;
+  // The target may keep a patch of another picture.
+  store.patchView(page.active, { picture, frame: null, white: null, color_profile: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
+}
+
+/** Another fit or resolution. */
+export const chooseInput = (change) => store.patchView(page.active, { ...change, ...onAnotherGrid() });
+
+/** Another training step; the last one is the default. */
+export function chooseStep(step) {
+  store.patchView(page.active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
+}
+
+let uploadCount = 0;
+
+export async function takePicture(file) {
+  const uploaded = await uploadedPicture(file);
+  if (!uploaded) return;
+  const id = `upload:${++uploadCount}`;
+  uploads.set(id, uploaded);
+  choosePicture(id);
+}
+
+/** Upload a picture; null and a message if that fails. */
+async function uploadedPicture(file) {
+  notify("");
+  const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
+  const maxBytes = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
+  if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
+  try {
+    return await backend.upload(file);
+  } catch (error) {
+    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`) ?? null;
+  }
+}
+
+/** Upload a picture and make likeness to it the target. */
+export async function likePicture(file) {
+  const uploaded = await uploadedPicture(file), answer = uploaded && await backend.picture({ upload: uploaded }).catch((error) => notify(reason(error)));
+  if (!answer) return;
+  if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
+  if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
+}
+
+/** Choose another model, without the layers, heads and classes of the previous one. */
+export function chooseModel(model) {
+  find("models").open = false;
+  const { method, parameters } = activeView();
+  const carried = Object.entries(parameters).filter(([name, value]) => {
+    const kind = parametersOf(method)[name]?.kind;
+    return kind !== "layer" && kind !== "head" && !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
+  }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
+  if (hasClasses(latestShared.target)) delete latestShared.target;
+  store.patchView(page.active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(carried), heads_off: [], ...NO_PLACES, probe_parameters: {} });
+}
+
+export async function openOwn({ files, hub, overrides }) {
+  notify("");
+  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
+  try {
+    const uploadedFiles = [];
+    for (const file of files) uploadedFiles.push(await backend.upload(file));
+    const id = `own-new:${++uploadCount}`;
+    uploads.set(id, { files: uploadedFiles, hub, overrides });
+    chooseModel(id);
+  } catch (error) {
+    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
+  }
+}
+
+/** Another method keeps layer, head, token and target, if it has these parameters. */
+export function chooseMethod(method) {
+  returnHeadOfGuide();
+  const { method: previous, parameters } = activeView();
+  latestParameters.set(previous, parameters);
+  Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
+  const { query, target, ...others } = latestParameters.get(method) ?? {};
+  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared });
+  const shared = Object.fromEntries(carried.filter(([name, value]) => value !== undefined && hasParameter(method, name)));
+  store.patchView(page.active, { method, parameters: { ...others, ...shared } });
+}
+
+// The latest parameters of each method, and the latest token and target, for methods without them on the way.
+export const latestParameters = new Map(), latestShared = {};
+
+export function setParameter(name, value) {
+  const record = parametersOf(activeView().method)[name];
+  store.patchParameters(page.active, { [name]: value === defaultOf(record, activePane().facts) ? null : value });
+}
+
+export function chooseTarget(index) {
+  const { method } = activeView();
+  if (!METHODS[method].about_a_class) chooseMethod(CLASS_METHOD);
+  store.patchParameters(page.active, { target: index });
+}
+
+export function showLayer(layer) {
+  const { method } = activeView(), last = activePane().facts.layers - 1;
+  if (!hasParameter(method, "layer")) chooseMethod("attention");
+  setParameter("layer", Math.min(Math.max(layer, 0), last));
+}
+
+/** Show a head of a layer, with the attention map if the current method has no single heads. */
+export function showHeadOfLayer(layer, head) {
+  const { method } = activeView();
+  if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
+  setParameter("head", head);
+  setParameter("layer", layer);
+}
+
+export function setProbeParameter(name, value) {
+  const { probe, probe_parameters: { [name]: previous, ...others } } = activeView();
+  const preset = probeDefaultOf(PROBES[probe].parameters.find((record) => record.name === name), activePane().facts);
+  store.patchView(page.active, { probe_parameters: isEqual(value, preset) ? others : { ...others, [name]: value } });
+}
+
+export function showHead(head) {
+  if (typeof head === "number" && (head < 0 || head >= activePane().facts.heads)) return;
+  if (!hasParameter(activeView().method, "head")) chooseMethod("attention");
+  setParameter("head", head);
+}
+
+export function setLook(name, value) {
+  if (name === "layout" && isPaired(value) && store.state.views.length < 2) {
+    return store.patch({ layout: value, views: [store.state.views[0], copyOf(hiddenView ?? store.state.views[0])] });
+  }
+  if (name === "layout" && !isPaired(value) && store.state.views.length > 1) {
+    hiddenView = store.state.views[1];
+    page.active = 0;
+    return store.patch({ layout: value, views: store.state.views.slice(0, 1) });
+  }
+  store.patch({ [name]: value });
+}
+
+// The second view, while the layout shows only the first.
+let hiddenView = null;
+
+/** Choose a token in both views, at the same place. */
+export function chooseToken(pane, query) {
+  activate(pane);
+  page.hovered = null;
+  if (find("switch-patches").checked && store.state.panel === "switches" && Array.isArray(query)) return switchPatch(query);
+  const views = store.state.views.map((view, index) => {
+    const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
+    if (counterpart === undefined || !hasParameter(view.method, "query")) return view;
+    const { query: previous, ...others } = view.parameters, isDefault = !panes[index].model.pools_by_attention && !view.parameters.target?.patch && isEqual(counterpart, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
+    return { ...view, parameters: counterpart === null || isDefault ? others : { ...others, query: counterpart } };
+  });
+  latestShared.query = query ?? undefined;
+  store.patch({ views });
+}
+
+function switchPatch(cell) {
+  const { patches_off } = activeView(), remaining = patches_off.filter((item) => !isEqual(item, cell));
+  store.patchView(page.active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
+}
+
+export function pin(pane, token) {
+  activate(pane);
+  if (!pane.hasToken) return;
+  const query = queryOf(token, pane.facts), { pins } = store.state.views[pane.index];
+  const remaining = pins.filter((item) => !isEqual(item, query));
+  store.patchView(pane.index, { pins: remaining.length < pins.length ? remaining : [...remaining, query].slice(-MAX_PINS) });
+}
+
+export function unpin(pinIndex) {
+  store.patchView(page.active, { pins: activeView().pins.filter((_, index) => index !== pinIndex) });
+}
+
+/** Make a pane the one of the controls. */
+function activate(pane) {
+  if (pane.index === page.active || !pane.facts) return;
+  page.active = pane.index;
+  store.refresh();
+}
+
+let playTimer = 0;
+
+export const isPlaying = () => playTimer !== 0;
+
+export function play() {
+  const wasPlaying = isPlaying();
+  clearInterval(playTimer);
+  playTimer = wasPlaying ? 0 : setInterval(() => {
+    if (!activePane().facts) return play();
+    const { facts, view } = activePane();
+    showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
+  }, PLAY_MS);
+  store.refresh();
+}
+
+// Whether the guide has chosen a head, for as long as its steps are about one.
+let isHeadOfGuide = false;
+
+/** Go to a step of the guide and its method; null closes the guide. */
+export function goToStep(step) {
+  const [, , , method, isOfOneHead] = STEPS[step] ?? [];
+  if (!isOfOneHead) returnHeadOfGuide();
+  if (method && activeView().method !== method) chooseMethod(method);
+  if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
+    isHeadOfGuide = true;
+    setParameter("head", 0);
+  }
+  store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
+}
+
+/** Take back the head that the guide chose, unless the visitor has chosen another one since. */
+function returnHeadOfGuide() {
+  if (isHeadOfGuide && activeView().parameters.head === 0) store.patchParameters(page.active, { head: null });
+  isHeadOfGuide = false;
+}
+
+/** The target of a measurement; for a model without classes, that of the latest map counts, too. */
+export function targetOf(view) {
+  return view.parameters.target ?? (activePane().model?.labels.length ? null : latestShared.target ?? null);
+}

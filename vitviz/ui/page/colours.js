@@ -1,0 +1,66 @@
+// From values to pixels.
+
+import { range } from "./numbers.js";
+import { fromBase64 } from "./packs.js";
+
+// The table of signed values.
+export const DIFFERENCE = "coolwarm";
+
+/** Colour tables by name, as 256 pixels of a canvas each. `tables` has their bytes in base64. */
+export function readColours(tables) {
+  return Object.fromEntries(Object.entries(tables).map(([name, table]) => {
+    const bytes = fromBase64(table), pixels = new Uint32Array(256);
+    for (let step = 0; step < 256; step++) {
+      pixels[step] = (255 << 24) | (bytes[3 * step + 2] << 16) | (bytes[3 * step + 1] << 8) | bytes[3 * step];
+    }
+    return [name, pixels];
+  }));
+}
+
+/** A pixel of a colour table as a CSS colour. */
+export const rgbOf = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
+
+/** A colour table as a CSS gradient of 16 stops. */
+export const gradient = (colours) => `linear-gradient(to right, ${range(16).map((stop) => rgbOf(colours[17 * stop])).join(", ")})`;
+
+/** Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent. */
+export function paint(positions, rows, columns, colours, pixels, stride, start) {
+  for (let row = 0, index = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++, index++) {
+      // 256 equal steps, as on the server and in matplotlib.
+      const step = 256 * positions[index];
+      pixels[start + row * stride + column] = Number.isNaN(step) ? 0 : colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
+    }
+  }
+}
+
+/** Values "row column" interpolated between patch centres, `times` as many along each side. */
+export function interpolated(values, rows, columns, times) {
+  const width = columns * times, result = new Float32Array(rows * times * width);
+  const along = (count) => range(count * times).map((index) => {
+    const position = Math.min(Math.max((index + 0.5) / times - 0.5, 0), count - 1), lower = Math.floor(position);
+    return [lower, Math.min(lower + 1, count - 1), position - lower];
+  });
+  const across = along(columns);
+  along(rows).forEach(([upperRow, lowerRow, down], row) => across.forEach(([left, right, share], column) => {
+    const upper = values[upperRow * columns + left] * (1 - share) + values[upperRow * columns + right] * share;
+    const lower = values[lowerRow * columns + left] * (1 - share) + values[lowerRow * columns + right] * share;
+    result[row * width + column] = upper * (1 - down) + lower * down;
+  }));
+  return result;
+}
+
+const fadedTables = new Map();
+
+/** A colour table whose weak end is transparent; of signed values, the middle is. */
+export function faded(colours, signed) {
+  const known = fadedTables.get(colours);
+  if (known) return known;
+  const table = colours.map((pixel, step) => {
+    const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
+    // The shift by 0 makes the number unsigned.
+    return ((Math.round(255 * Math.sqrt(strength)) << 24) | (pixel & 0xffffff)) >>> 0;
+  });
+  fadedTables.set(colours, table);
+  return table;
+}

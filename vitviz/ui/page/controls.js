@@ -1,0 +1,156 @@
+// The controls of the map, made from the methods' records, and the controls of its look.
+
+import { FUSIONS } from "./attention.js";
+import { chooseMethod, play, setLook, setParameter } from "./choices.js";
+import { colours } from "./colour_tables.js";
+import { create, createButton, find, labelled, newId, setText } from "./dom.js";
+import { notify } from "./messages.js";
+import { digits, range } from "./numbers.js";
+import { computedBy } from "./pane.js";
+import { METHODS, OFFLINE, SAVED_METHODS, SCALES, SETTINGS } from "./settings.js";
+import { isPaired } from "./store.js";
+import { TargetField } from "./target_field.js";
+import { valueOf } from "./tokens.js";
+
+const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
+const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, outliers: Boolean, shared_scale: Boolean };
+
+export class Controls {
+  constructor() {
+    this.controlsKey = "";
+    find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
+    find("method").onchange = () => chooseMethod(find("method").value);
+    find("layout").onchange = () => setLook("layout", find("layout").value);
+    find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
+    find("scale").onchange = () => setLook("scale", find("scale").value || null);
+    for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
+    for (const [name, type] of Object.entries(LOOK)) {
+      const control = find(name);
+      control[type === Number ? "oninput" : "onchange"] = () => setLook(name, type === Boolean ? control.checked : type(control.value));
+    }
+  }
+
+  get percentileInputs() {
+    return ["low", "high"].map((end) => find(`percentile-${end}`));
+  }
+
+  choosePercentiles() {
+    const pair = this.percentileInputs.map((input) => (input.value === "" ? NaN : Number(input.value))), [low, high] = pair;
+    if (low >= 0 && low < high && high <= 100) return setLook("percentiles", pair);
+    const text = this.percentileInputs.map((input) => input.value || "nothing").join(" to ");
+    notify(`Percentiles ${text}: expected two numbers from 0 to 100, the lower one first.`);
+    this.percentileInputs.forEach((input, index) => { input.value = this.percentiles[index]; });
+  }
+
+  /** Show the scale of the state, and the one that the automatic choice leads to for the map. */
+  showScale({ scale, percentiles }, fitted) {
+    const select = find("scale"), name = scale ?? "", automatic = select.options[0];
+    const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
+    setText(automatic, title);
+    Object.assign(select, { value: name, title: SCALES[name].help });
+    // Hidden for the automatic scale: it may change with every map, and the controls must not move under the pointer.
+    find("percentiles").hidden = scale !== "robust";
+    this.percentiles = percentiles;
+    this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
+  }
+
+  /** Show the state; another method or model gets new controls. */
+  show(state, index, facts, model, playing) {
+    const view = state.views[index];
+    this.model = model;
+    const key = JSON.stringify([view.method, model.id, facts.layers, facts.heads, facts.prefix, facts.rows, facts.columns]);
+    if (this.controlsKey !== key) {
+      this.controlsKey = key;
+      this.make(view, facts, model);
+    }
+    find("method").value = view.method;
+    for (const record of shownParameters(view.method)) this.showParameter(record, valueOf(view, record.name, facts), facts);
+    const play = find("play");
+    if (play) {
+      play.setAttribute("aria-pressed", playing);
+      play.textContent = playing ? "Stop" : "Play";
+    }
+    for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = state[name];
+    find("outliers").disabled = !facts.outliers;
+    find("layout").value = state.layout;
+    find("divided").hidden = state.layout !== "slide";
+    find("active").hidden = !isPaired(state.layout);
+    find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
+  }
+
+  make(view, facts, model) {
+    const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
+    find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
+      const options = offered.filter((method) => method.group === group).map(({ name, title: optionTitle }) => new Option(optionTitle, name));
+      if (!options.length) return [];
+      return [create("optgroup", { label: title }, ...options)];
+    }));
+    const { interpretation, citation } = METHODS[view.method];
+    find("about-method").textContent = interpretation;
+    find("about-method").title = citation;
+    find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
+  }
+
+  control(record, facts, model) {
+    const { kind, name, help } = record, controls = this[`make_${kind}`](record, facts, model);
+    const properties = { className: `vx-field vx-parameter vx-parameter-${kind}`, title: `${help}. In Python: ${name}`, dataset: { name } };
+    return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...controls);
+  }
+
+  slider(record, minimum, maximum, step) {
+    const input = create("input", { type: "range", min: minimum, max: maximum, step });
+    input.oninput = () => setParameter(record.name, Number(input.value));
+    return labelled(record.title, create("span", { className: "vx-value" }), input);
+  }
+
+  make_number(record) {
+    return [this.slider(record, record.minimum, record.maximum, record.step)];
+  }
+
+  make_layer(record, facts) {
+    const controls = [this.slider(record, 0, facts.layers - 1, 1)];
+    if (record.name !== "layer") return controls;
+    return [...controls, createButton({ className: "vx-button vx-play", onclick: play })];
+  }
+
+  radios(record, options) {
+    const name = newId();
+    return [create("legend", { textContent: record.title }), ...options.map(({ title, value }) => {
+      const radio = create("input", { type: "radio", name, value: JSON.stringify(value), onchange: () => setParameter(record.name, value) });
+      return create("label", {}, radio, create("span", { textContent: title }));
+    })];
+  }
+
+  make_choice(record) {
+    return this.radios(record, record.options);
+  }
+
+  make_head(record, facts) {
+    const heads = [...Object.keys(FUSIONS), ...range(facts.heads)];
+    return this.radios(record, heads.map((head) => ({ title: String(head), value: head })));
+  }
+
+  make_token(record, facts) {
+    return [create("p", { className: "vx-hint", textContent: "Token: click a patch or one of the names above the picture." })];
+  }
+
+  make_class(record, facts, model) {
+    this.target = new TargetField(model, (value) => setParameter(record.name, value));
+    return this.target.parts;
+  }
+
+  showParameter(record, value, facts) {
+    const field = find("parameters").querySelector(`[data-name="${record.name}"]`);
+    if (record.kind === "number" || record.kind === "layer") {
+      field.querySelector("input").value = value;
+      field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
+    } else if (record.kind === "head" || record.kind === "choice") {
+      for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
+    } else if (record.kind === "class") this.target.show(value);
+  }
+}
+
+/** Whether a saved page has a method's maps: it computes them, has the default rollouts, or they were saved with it. */
+export const worksOffline = (method, facts) => computedBy(method, [], facts) === "page" || SAVED_METHODS.has(method);
+
+const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind, on_page = true }) => on_page && (!OFFLINE || METHODS[method].page_parameters.includes(name) || kind === "token"));

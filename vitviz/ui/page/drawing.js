@@ -1,0 +1,139 @@
+// Drawing the state: panes, legends, pins, sheet and strip.
+
+import { OUTLIER_COLOUR } from "./canvas.js";
+import { showLayer, unpin } from "./choices.js";
+import { colours, differenceColours } from "./colour_tables.js";
+import { find, setText } from "./dom.js";
+import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
+import { reason, setState } from "./messages.js";
+import { clamped, digits, sum } from "./numbers.js";
+import { activePane, isDouble, page, shownPanes, store, timings } from "./page.js";
+import { showPins } from "./pins.js";
+import { SCALES } from "./settings.js";
+import { Sheet, SHEET_RATIOS } from "./sheet.js";
+import { showStrip } from "./strip.js";
+import { nameOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+import { controls, guide, probes } from "./widgets.js";
+
+/** The query that a pane shows: that under the pointer, or that of its view. */
+function queryOfPane(pane) {
+  const { query } = pane;
+  if (!page.hovered || !pane.hasToken) return query;
+  const counterpart = pane.counterpart(page.hovered.pane, page.hovered.query);
+  return counterpart === undefined ? query : counterpart;
+}
+
+/** Draw the state. */
+export function draw() {
+  const shown = shownPanes();
+  if (shown.some((pane) => !pane.painter)) return;
+  const maps = shown.map((pane) => {
+    const query = queryOfPane(pane);
+    pane.fetchAtRest(page.hovered ? query : null);
+    const values = pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
+    const shownQuery = pane.values(query) ? query : pane.query;
+    const visibleValues = pane.withoutIdentity(shownQuery, values);
+    return { pane, query: values ? shownQuery : query, values, drawn: visibleValues, scaled: pane.scaleValues(visibleValues), signed: pane.isSigned(shownQuery) };
+  });
+  // Two maps of the same quantity side by side share a scale.
+  const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const sharedScale = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
+  for (const map of maps) {
+    map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
+    showMap(map);
+  }
+  if (store.state.layout === "difference") showDifference(...maps);
+  const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
+  setState(failures.length ? "failed" : "ready", failures.some(({ final }) => !final));
+  if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
+  page.moveTime = 0;
+  const map = maps.find(({ pane }) => pane.index === page.active) ?? maps[0];
+  controls.showScale(store.state, map.scale);
+  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
+  const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
+  showSheet(map.pane, token);
+  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
+  probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
+  guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
+}
+
+function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
+  const table = colours[store.state.colormap];
+  pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
+  pane.showChips(query, values);
+  const under = page.hovered && !pane.hasToken && page.hovered.pane === pane && values ? tokenOf(page.hovered.query, pane.facts, pane.model) : null;
+  const value = under === null ? "" : `, ${nameOf(page.hovered.query)}: ${digits(values[under])}`;
+  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
+  const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
+  const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
+  pane.setStatus(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "));
+  pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
+}
+
+/** The outlined patches: outliers if the state shows them, and pins. */
+function marksOf(pane) {
+  const patches = store.state.outliers ? pane.facts.outliers?.patches ?? [] : [];
+  return [...patches.map((cell) => ({ token: pane.attention.token(...cell), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
+}
+
+/** Show in the second pane where the first map has more (red) or less (blue) than the second. */
+function showDifference(first, second) {
+  const { pane } = second, { rows, columns, prefix } = first.pane.facts;
+  const haveSameTokens = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
+  if (!haveSameTokens) return pane.setStatus("These two have different tokens: there is no difference patch by patch.");
+  if (!first.values || !second.values) return;
+  const values = first.drawn.map((value, token) => value - second.drawn[token]);
+  const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
+  // Equal maps have the colour of zero, in the middle.
+  pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
+  pane.showChips(second.query, values);
+  const areEqual = patches.every((value) => value === 0);
+  pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
+  if (pane.index === page.active) controls.showScale(store.state, scale);
+  const quantities = [first, second].map(quantityOf), quantityNote = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
+  const strongest = pane.attention.strongest(values.map(Math.abs)), scaleCaption = scale.caption(patches, SCALES[scale.name]);
+  pane.setStatus(areEqual ? "Map 1 minus map 2: they are equal." : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(strongest, pane.facts))} with ${digits(values[strongest])}.${quantityNote}${scaleCaption && ` ${scaleCaption}`}`);
+}
+
+function drawPin(canvas, pane, query) {
+  const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
+  pane.painter.draw(canvas, visibleValues?.subarray(pane.attention.prefix), visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query) }), colours[colormap], smallLook());
+  if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
+}
+
+function showSheet(pane, token) {
+  const { facts, attention, view } = pane, [left, top, right, bottom] = facts.box;
+  if (page.sheet?.attention !== attention) page.sheet = new Sheet(find("sheet"), attention);
+  const head = valueOf(view, "head", facts);
+  page.sheet.show({
+    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
+    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : page.sheet.request?.fusion ?? "mean",
+    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: clamped((bottom - top) / (right - left), ...SHEET_RATIOS),
+    ink: getComputedStyle(pane.find("status")).color,
+  });
+  setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : "");
+}
+
+function sentenceOfCell(attention, { layer, head }, token) {
+  const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
+  const values = attention.map(layer, head, token, "row");
+  if (!values) return `Layer ${layer} is being fetched …`;
+  const maxEntropy = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
+  const distanceText = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
+  const entropyText = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats`;
+  return `Layer ${layer}, ${name}${entropyText}${distanceText}.`;
+}
+
+/** The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded. */
+function guideFacts({ pane, query }) {
+  const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
+  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1, viewHead = valueOf(view, "head", facts), head = typeof viewHead === "number" ? viewHead : 0;
+  const weights = attention.map(layer, head, token, "row");
+  if (!weights) return null;
+  const scores = new Float32Array(attention.tokens), strongest = attention.strongest(weights);
+  attention.scores(pane.packs.get(`layer ${layer}`), head, token, "row", scores);
+  return {
+    facts, head: `head ${head} of layer ${layer}`, name: nameOf(queryOf(token, facts)), best: nameOf(queryOf(strongest, facts)),
+    scores: [...attention.range(scores)].map(digits), weight: digits(weights[strongest]), sum: digits(sum(weights.subarray(attention.prefix))),
+  };
+}

@@ -1,0 +1,110 @@
+// Pointer and keys.
+
+import { retry } from "./analyses.js";
+import { chooseToken, pin, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
+import { element, find } from "./dom.js";
+import { notify } from "./messages.js";
+import { activePane, activeView, films, page, panes, requestDraw, runs, store } from "./page.js";
+import { isEqual } from "./store.js";
+import { queryOf, valueOf } from "./tokens.js";
+
+// Digits typed within this time are one number.
+const DIGITS_MS = 700;
+let typedDigits = { text: "", when: 0 };
+
+export function hover(pane, token, event) {
+  if (!pane.painter) return;
+  const query = token === null ? null : queryOf(token, pane.facts);
+  if (token === null ? page.hovered === null : page.hovered?.pane === pane && isEqual(page.hovered.query, query)) return;
+  page.hovered = token === null ? null : { pane, query };
+  page.moveTime = event?.timeStamp ?? 0;
+  requestDraw();
+}
+
+function move(down, across) {
+  const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
+  const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
+  const clampTo = (place, count) => Math.min(Math.max(place, 0), count - 1);
+  chooseToken(pane, [clampTo(row + down, facts.rows), clampTo(column + across, facts.columns)]);
+}
+
+/** Choose the next prefix token whose name begins so. */
+function nextPrefix(start) {
+  const pane = activePane(), names = pane.facts.prefix.filter((name) => name.startsWith(start));
+  const time = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
+  if (names.length) chooseToken(pane, names[(time + 1) % names.length]);
+}
+
+function digit(pressed) {
+  const time = performance.now(), digits = time - typedDigits.when < DIGITS_MS ? typedDigits.text : "";
+  typedDigits = { text: Number(digits + pressed) >= activePane().facts.heads ? pressed : digits + pressed, when: time };
+  showHead(Number(typedDigits.text));
+}
+
+const pinChosen = () => activePane().token !== null && pin(activePane(), activePane().token);
+const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
+const KEYS = {
+  ArrowLeft: () => move(0, -1),
+  ArrowRight: () => move(0, 1),
+  ArrowUp: () => move(-1, 0),
+  ArrowDown: () => move(1, 0),
+  Enter: pinChosen,
+  " ": pinChosen,
+  Escape: () => store.patchView(page.active, { pins: [] }),
+  "[": () => showLayer(layerNow() - 1),
+  "]": () => showLayer(layerNow() + 1),
+  c: () => nextPrefix("cls"),
+  r: () => nextPrefix("register"),
+  d: () => nextPrefix("distillation"),
+  g: () => setLook("grid", !store.state.grid),
+  p: play,
+  m: () => showHead("mean"),
+};
+// A field handles every key itself, and the other controls all but letters, digits and Escape.
+const FIELDS = "input:not([type=range], [type=checkbox], [type=radio]), textarea, select, [contenteditable]";
+const CONTROLS = "input, button, summary, a, .vx-guide";
+
+function cellUnder(event) {
+  const edges = find("sheet").getBoundingClientRect();
+  return page.sheet?.request ? page.sheet.cellAt(event.clientX - edges.left, event.clientY - edges.top) : null;
+}
+
+export function setTheme(isDark) {
+  document.body.classList.toggle("dark", isDark);
+  document.documentElement.style.colorScheme = isDark ? "dark" : "light";
+}
+
+/** Listen to the visitor. */
+export function listen() {
+  document.addEventListener("keydown", (event) => {
+    const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
+    if (!isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
+    const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const isForControls = name === " " || (name.length > 1 && name !== "Escape");
+    if (event.target.closest(FIELDS) || (isForControls && event.target.closest(CONTROLS))) return;
+    // Without focus on the picture, the arrows scroll the page.
+    if (name.startsWith("Arrow") && !event.target.closest(".vx-canvas")) return;
+    const action = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
+    if (!action) return;
+    event.preventDefault();
+    page.moveTime = event.timeStamp;
+    action();
+  });
+
+  find("sheet").onpointermove = (event) => { page.hoveredCell = cellUnder(event); requestDraw(); };
+  find("sheet").onpointerleave = () => { page.hoveredCell = null; requestDraw(); };
+  find("sheet").onclick = (event) => {
+    const under = cellUnder(event);
+    if (under) showHeadOfLayer(under.layer, under.head);
+  };
+  find("skip").onclick = () => panes[0].find("canvas").focus();
+  find("retry").onclick = retry;
+  find("stop").onclick = () => (runs.running ? runs : films).stop();
+  find("strip").ontoggle = requestDraw;
+  find("notice").querySelector("button").onclick = () => notify("");
+  find("theme").onclick = () => {
+    setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 23, 42)");
+    requestDraw();
+  };
+  panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.find("canvas")));
+}

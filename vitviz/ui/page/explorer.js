@@ -1,0 +1,76 @@
+// The consequences of a change of the state.
+
+import { describeSoon, showEntry } from "./address.js";
+import { dropMaps, fetchFile, renew, requestAnalysis } from "./analyses.js";
+import { chooseToken, isPlaying, pin } from "./choices.js";
+import { element, root } from "./dom.js";
+import { hover } from "./events.js";
+import { notify } from "./messages.js";
+import { activePane, isDouble, page, panes, requestDraw, runs, store, timings } from "./page.js";
+import { Pane } from "./pane.js";
+import { analysisKey, isEqual } from "./store.js";
+import { controls, panels, probes, source } from "./widgets.js";
+
+const hooks = {
+  hover, pin, fetchFile, choose: chooseToken, onRequest: dropMaps, onLoad: clearFindings, onChange: paneChanged, isOpening: () => page.isOpening,
+};
+panes.push(...[...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks)));
+
+/** After every change of the state: request what it needs, and draw what is there. */
+export function sync(previous) {
+  const started = performance.now(), { views, layout } = store.state;
+  // A message belongs to the last choice.
+  if (previous && !isEqual(previous.views, views)) notify("");
+  root.dataset.layout = layout;
+  panes[1].element.hidden = !isDouble();
+  if (page.active >= views.length) page.active = 0;
+  for (const pane of panes) {
+    const view = pane.index === 0 || isDouble() ? views[pane.index] : null;
+    if (!view) {
+      runs.drop(`analysis ${pane.index}`);
+      runs.keepOnly(`map ${pane.index} `, []);
+    } else if (pane.key !== analysisKey(view)) requestAnalysis(pane, view);
+    else {
+      runs.drop(`analysis ${pane.index}`);
+      pane.element.classList.remove("vx-stale");
+      if (!isEqual(pane.view, view)) pane.setView(view);
+    }
+  }
+  showEntry();
+  update();
+  timings.changes.push(performance.now() - started);
+}
+
+/** Show what is there, and request what follows from it. */
+function update() {
+  showControls();
+  panels.requestChanges();
+  probes.request();
+  describeSoon();
+  requestDraw();
+}
+
+function showControls() {
+  const { state } = store, view = state.views[page.active], pane = activePane();
+  source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
+  panels.show(state, page.active, pane.facts, pane.model);
+  if (pane.facts) probes.show(view, pane.facts, pane.model);
+  if (pane.facts && pane.key === analysisKey(view)) controls.show(state, page.active, pane.facts, pane.model, isPlaying());
+}
+
+/** Forget what was found about the previous analysis of a pane. */
+function clearFindings(pane) {
+  if (pane.index === page.active || pane.index === 0) {
+    panels.clear();
+    probes.clear();
+  }
+  panels.requested = probes.requested = "";
+  page.hovered = page.hoveredCell = null;
+}
+
+/** A file or the picture of a pane is loaded, or has failed with an error. */
+function paneChanged(pane, error) {
+  if (error?.expired) return renew(pane);
+  if (error?.stopped) notify("Stopped. To see a map, choose another method or other parameters.");
+  update();
+}

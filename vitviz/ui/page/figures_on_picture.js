@@ -1,0 +1,177 @@
+// Figures of a probe on the picture: maps of tokens, classes and colours of patches.
+
+import { products } from "./attention.js";
+import { OUTLIER_COLOUR } from "./canvas.js";
+import { setProbeParameter } from "./choices.js";
+import { createCanvas } from "./dom.js";
+import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, slice } from "./figures.js";
+import { lookOfPanels } from "./look.js";
+import { drawRaster, Mosaic, rasterOf } from "./mosaic.js";
+import { digits, formOf, range } from "./numbers.js";
+import { PIN_COLOURS } from "./pins.js";
+import { PROBES } from "./settings.js";
+import { isEqual } from "./store.js";
+import { nameOf, probeDefaultOf, queryOf, tokenOf } from "./tokens.js";
+
+/** A paint function of a cell; painters fill a whole canvas, so that each cell has its own. */
+function onPicture(pane, paintOn) {
+  return (context, left, top, width, height) => {
+    const times = context.getTransform().a, canvas = createCanvas(...[width, height].map((side) => Math.max(1, Math.round(side * times))));
+    paintOn(canvas);
+    context.drawImage(canvas, left, top, width, height);
+  };
+}
+
+const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
+
+/** Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens. */
+export function mapsFigure(title, titles, tokens, context, { say, act = null, wide = true, maxWidth = 200, marked: outlined = [], quantity }) {
+  const { pane } = context, patchMaps = tokens.map((values) => patchesOf(context, values));
+  const fit = () => lookOfPanels().fittedScale(patchMaps.map((values) => values.filter(isKnown)));
+  const scale = fit();
+  const cells = titles.map((name, index) => ({
+    title: name,
+    paint: onPicture(pane, (canvas) => {
+      const { table, look } = lookOfPanels();
+      pane.painter.paint(canvas, patchMaps[index], scale, table, look);
+      for (const token of outlined) pane.painter.mark(canvas, pane.attention.cell(token), OUTLIER_COLOUR, Math.max(1, canvas.width / 300), true);
+    }),
+  }));
+  const options = { ratio: pane.painter.ratio, maxWidth };
+  const atPatch = (run) => run && ((index, across, down) => {
+    const cell = cellOf(context, across, down);
+    return cell ? run(index, cell, tokens[index][pane.attention.token(...cell)]) : "";
+  });
+  return mosaicFigure(title, cells, { ...options, say: atPatch(say), act: atPatch(act) }, { wide, scale, quantity });
+}
+
+export function tokenFigure(measurement, context) {
+  const { measurements } = context, tokenMeasurements = measurements.filter(({ axes }) => axes.join() === "token");
+  const vectors = measurements.find(({ axes }) => axes.join() === "token,feature"), flag = tokenMeasurements.find(({ is_flag }) => is_flag);
+  if (vectors) return comparedFigure(measurement, vectors, context);
+  // Flags are outlined on the map beside them.
+  if (measurement.is_flag && tokenMeasurements.length > 1) return [];
+  const outlined = flag ? range(flag.values.length).filter((token) => flag.values[token] && token >= context.pane.attention.prefix) : [];
+  return mapsFigure(measurement.quantity, [""], [measurement.values], context, {
+    wide: false, maxWidth: 460, marked: outlined, say: (index, cell, value) => `${nameOf(cell)}: ${digits(value)}`,
+  });
+}
+
+/** A token compared with all others; the one under the pointer at once, since the page has all vectors. */
+function comparedFigure(measurement, vectors, context) {
+  const { pane, parameters } = context, [tokens, features] = vectors.values.shape, { prefix } = pane.attention;
+  const query = parameters.query ?? probeDefaultOf(PROBES[context.probe].parameters.find(({ kind }) => kind === "token"), pane.facts);
+  const queryToken = tokenOf(query, pane.facts, null);
+  let token = queryToken, values = measurement.values, scale = null;
+  const figure = { wide: false };
+  const compare = (next) => {
+    token = next ?? queryToken;
+    if (next === null || next === queryToken) values = measurement.values;
+    else {
+      values = new Float32Array(tokens);
+      products(vectors.values, next, vectors.values, 0, features, values);
+    }
+    // A token's likeness to itself says nothing.
+    scale = lookOfPanels().fittedScale([patchesOf(context, values).filter((_, patch) => patch + prefix !== token)]);
+    figure.scale = scale;
+    const name = token === null ? nameOf(query) : nameOf(queryOf(token, pane.facts));
+    figure.title = sentenceCase(`${measurement.quantity} of ${name} with every token`);
+    figure.note = pane.facts.prefix.map((name, index) => `${nameOf(name)} ${digits(values[index])}`).join(" · ");
+  };
+  compare(null);
+  const cell = { title: "", paint: onPicture(pane, (canvas) => {
+    const { table, look } = lookOfPanels();
+    pane.painter.paint(canvas, patchesOf(context, values), scale, table, look);
+    if (token !== null && token >= prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", Math.max(1, canvas.width / 300));
+  }) };
+  const under = (across, down) => {
+    const cell = cellOf(context, across, down);
+    return cell && pane.attention.token(...cell);
+  };
+  const mosaic = new Mosaic([cell], {
+    ratio: pane.painter.ratio, maxWidth: 460,
+    say: (_, across, down) => {
+      const next = under(across, down);
+      if (next !== null && next !== token) figure.changed(next);
+      return next === null ? "" : `${nameOf(queryOf(next, pane.facts))}: ${digits(measurement.values[next])} with ${nameOf(query)}`;
+    },
+    act: (_, across, down) => cellOf(context, across, down) && setProbeParameter("query", cellOf(context, across, down)),
+    onLeave: () => figure.changed(null),
+  });
+  // The panel replaces `changed`: with another token, the title changes.
+  return Object.assign(figure, {
+    parts: mosaic.parts, mosaic, follow: compare, changed: () => {}, draw: (width, ink) => mosaic.draw(width, ink), values: () => Array.from(values),
+  });
+}
+
+export function stepsFigure(measurement, context) {
+  const { values, quantity, indexes } = measurement, prefix = context.pane.attention.prefix;
+  // A model that classifies its CLS token has no patches after the last layer.
+  const steps = range(values.shape[0]).filter((step) => slice(values, step).subarray(prefix).some(isKnown));
+  if (indexes) return classesFigure(measurement, steps, context);
+  // Beside the classes of the tokens, the other measurement is about these.
+  const named = context.measurements.find((other) => other.indexes && isEqual(other.axes, measurement.axes));
+  return mapsFigure(`${quantity}${named ? ` of each patch’s ${named.indexes}` : ""}, after every layer`, steps.map(stepName), steps.map((step) => slice(values, step)), context, {
+    quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}`,
+  });
+}
+
+/** The class of each patch after every layer; the most common ones have colours of their own. */
+function classesFigure({ values, names, indexes }, steps, context) {
+  const { pane } = context, { prefix } = pane.attention, { rows, columns } = pane.facts;
+  const labels = names[indexes] ?? context.measurements.map((entry) => entry.names[indexes]).find(Boolean) ?? [];
+  const nameOfClass = (index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
+  for (const step of steps) for (const index of slice(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
+  const commonest = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_LINES).map(([index]) => index);
+  // A class has the colour of its line, if there is one.
+  const lineMeasurement = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`), lineClasses = lineMeasurement ? highestOf(lineMeasurement.values) : [];
+  const moreColours = [...MORE_COLOURS];
+  const colours = new Map(commonest.map((index) => [index, PIN_COLOURS[lineClasses.indexOf(index)] ?? moreColours.shift()]));
+  const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
+  const cells = steps.map((step) => {
+    const patches = slice(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
+    return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, lookOfPanels().look.opacity)) };
+  });
+  const others = counts.size > commonest.length ? [{ name: `${counts.size - commonest.length} others`, colour: OTHER_CLASS }] : [];
+  return mosaicFigure(`The ${indexes} that each patch speaks for`, cells, {
+    ratio: pane.painter.ratio,
+    say: (index, across, down) => {
+      const cell = cellOf(context, across, down);
+      return cell && `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(slice(values, steps[index])[pane.attention.token(...cell)])}`;
+    },
+  }, { wide: true, key: [...commonest.map((index) => ({ name: nameOfClass(index), colour: colourOf(index) })), ...others] });
+}
+
+/** Colours of patches over the picture. */
+function overPicture(pane, canvas, raster, opacity) {
+  pane.painter.paint(canvas, null, null, null, { grid: false });
+  const context = canvas.getContext("2d"), [left, top, right, bottom] = pane.painter.box(canvas.width, canvas.height);
+  context.globalAlpha = opacity;
+  drawRaster(context, raster, left, top, right - left, bottom - top);
+  context.globalAlpha = 1;
+}
+
+/** Three principal components of the patches as colours, in the picture's shape. */
+export function coloursFigure({ values }, context) {
+  const [rows, columns, channels] = values.shape, { pane } = context;
+  const raster = rasterOf(rows, columns, (patch) => range(3).map((channel) => 255 * values[patch * channels + channel]));
+  const cells = [{ title: "", paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, 1)) }];
+  return mosaicFigure("three principal components as red, green and blue", cells, { ratio: pane.painter.ratio, maxWidth: 460, say: (_, across, down) => {
+    const cell = cellOf(context, across, down);
+    return cell && `${nameOf(cell)}: ${range(3).map((channel) => digits(slice(values, ...cell)[channel])).join(", ")}`;
+  } });
+}
+
+const OTHER_CLASS = "#8a8f98";
+
+// For classes without a line of their own: no colour of the lines, which are those of the pins.
+const MORE_COLOURS = ["#332288", "#44aa99", "#882255", "#999933", "#aa4499", "#661100"];
+
+export const afterStep = (step) => (step === 0 ? "before the first layer" : `after layer ${step - 1}`);
+
+const stepName = (step) => (step === 0 ? "input" : `layer ${step - 1}`);
+
+const bytesOf = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
+
+/** The values of the patches. */
+export const patchesOf = ({ pane }, values) => values.subarray(pane.attention.prefix);

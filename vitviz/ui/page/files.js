@@ -1,0 +1,132 @@
+// Files made in the page.
+
+import { create, createCanvas } from "./dom.js";
+import { range } from "./numbers.js";
+import { SHEET_GAP, SHEET_MARGIN } from "./sheet.js";
+import { tokenOf, valueOf } from "./tokens.js";
+
+/** Offer bytes or text as a file. */
+export function save(content, name, type) {
+  const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  create("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+/** The sheet as SVG: an image for each cell, and text for the names. `sheet` is drawn already. */
+export function sheetAsSvg(sheet, title) {
+  const { layers, rows, columns } = sheet.attention.facts, { left, top } = SHEET_MARGIN;
+  const width = left + sheet.columnsOfCells * sheet.cellWidth, height = top + layers * sheet.cellHeight;
+  const elements = sheet.loadedCells.flatMap((isLoaded, index) => {
+    if (!isLoaded) return [];
+    const row = Math.floor(index / sheet.columnsOfCells), column = index % sheet.columnsOfCells;
+    const cell = createCanvas(columns, rows);
+    cell.getContext("2d").drawImage(sheet.raster, column * columns, row * rows, columns, rows, 0, 0, columns, rows);
+    const at = `x="${left + column * sheet.cellWidth}" y="${top + row * sheet.cellHeight}"`;
+    const size = `width="${sheet.cellWidth - SHEET_GAP}" height="${sheet.cellHeight - SHEET_GAP}"`;
+    return [`<image ${at} ${size} preserveAspectRatio="none" style="image-rendering: pixelated" href="${cell.toDataURL()}"/>`];
+  });
+  for (let row = 0; row < layers; row++) {
+    elements.push(`<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`);
+  }
+  for (let column = 0; column < sheet.columnsOfCells; column++) {
+    const name = column === 0 ? sheet.request.fusion : column - 1;
+    elements.push(`<text x="${left + (column + 0.5) * sheet.cellWidth}" y="${top - 6}" text-anchor="middle">${name}</text>`);
+  }
+  const escaped = title.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+    `font-family="sans-serif" font-size="11"><title>${escaped}</title>\n${elements.join("\n")}\n</svg>\n`;
+}
+
+/** Bytes as a file of NumPy's format, version 1.0. */
+function npyFile(descr, shape, bytes) {
+  const tuple = `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
+  let header = `{'descr': '${descr}', 'fortran_order': False, 'shape': ${tuple}, }`;
+  header += " ".repeat(63 - (10 + header.length) % 64) + "\n";
+  const file = new Uint8Array(10 + header.length + bytes.length);
+  file.set([0x93, 78, 85, 77, 80, 89, 1, 0, header.length & 255, header.length >> 8]);
+  file.set(new TextEncoder().encode(header), 10);
+  file.set(bytes, 10 + header.length);
+  return file;
+}
+
+export const asNpy = (values, shape) => npyFile("<f4", shape, new Uint8Array(Float32Array.from(values).buffer));
+
+/** A text as a file of NumPy's format: `numpy.load(…)["about"].item()` is the text in UTF-8. */
+export function asNpyText(text) {
+  const bytes = new TextEncoder().encode(text);
+  return npyFile(`|S${bytes.length}`, [], bytes);
+}
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, number) => {
+  let value = number;
+  for (let bit = 0; bit < 8; bit++) value = value & 1 ? 0xedb88320 ^ (value >>> 1) : value >>> 1;
+  return value;
+});
+
+function crc32(bytes) {
+  let value = -1;
+  for (const byte of bytes) value = CRC_TABLE[(value ^ byte) & 255] ^ (value >>> 8);
+  return ~value >>> 0;
+}
+
+/** Files by name as an uncompressed ZIP archive; of files in NumPy's format, this is an NPZ file. */
+export function asZip(files) {
+  const contents = [], directory = [];
+  let offset = 0;
+  for (const [name, bytes] of Object.entries(files)) {
+    const title = new TextEncoder().encode(name);
+    // Version, flags, method, time and date (1980-01-01), checksum, both sizes, lengths of the name and the extra field.
+    const common = [20, 0, 0, 0, 33].flatMap(two).concat(...[crc32(bytes), bytes.length, bytes.length].map(four), two(title.length), two(0));
+    const local = new Uint8Array([80, 75, 3, 4, ...common, ...title]);
+    directory.push(new Uint8Array([80, 75, 1, 2, ...two(20), ...common, ...two(0), ...two(0), ...two(0), ...four(0), ...four(offset), ...title]));
+    contents.push(local, bytes);
+    offset += local.length + bytes.length;
+  }
+  const length = directory.reduce((sum, entry) => sum + entry.length, 0), count = directory.length;
+  const end = new Uint8Array([80, 75, 5, 6, ...two(0), ...two(0), ...two(count), ...two(count), ...four(length), ...four(offset), ...two(0)]);
+  return new Blob([...contents, ...directory, end], { type: "application/zip" });
+}
+
+function two(value) {
+  return [value & 255, (value >> 8) & 255];
+}
+
+function four(value) {
+  return [...two(value), ...two(value >>> 16)];
+}
+
+/** A token's attention in every layer and head that is loaded, the shown map, and their metadata (JSON), as NPZ. */
+export function numbersOf(pane, query, metadata) {
+  const { attention, facts, view } = pane, direction = valueOf(view, "direction", facts) ?? "row";
+  const token = tokenOf(query, facts, pane.model) ?? facts.start;
+  const layers = range(facts.layers).filter((layer) => attention.map(layer, 0, token, direction));
+  const all = new Float32Array(layers.length * facts.heads * attention.tokens);
+  layers.forEach((layer, index) => {
+    for (let head = 0; head < facts.heads; head++) {
+      all.set(attention.map(layer, head, token, direction), (index * facts.heads + head) * attention.tokens);
+    }
+  });
+  const shown = pane.values(query);
+  return asZip({
+    "attention.npy": asNpy(all, [layers.length, facts.heads, attention.tokens]),
+    "layers.npy": asNpy(layers, [layers.length]),
+    "map.npy": asNpy(shown.subarray(attention.prefix), [facts.rows, facts.columns]),
+    "prefix.npy": asNpy(shown.subarray(0, attention.prefix), [attention.prefix]),
+    "about.npy": asNpyText(JSON.stringify(metadata)),
+  });
+}
+
+export async function asPng(canvas) {
+  const blob = await new Promise((done) => canvas.toBlob(done));
+  if (!blob) throw Error(`${canvas.width} × ${canvas.height} pixels are more than this browser can save`);
+  return blob;
+}
+
+/** The file name of an analysis's picture without its suffix. */
+export const stemOf = (facts) => facts.name.replace(/\.[^.]*$/, "") || "picture";
+
+/** The analysis of a pane, as JSON in a saved file. */
+export const metadataOf = ({ facts, model }) => ({
+  made_by: "vitviz", model: model.name, step: facts.step, picture: facts.name, fit: facts.fit, resolution: facts.resolution,
+  prefix: facts.prefix, grid: [facts.rows, facts.columns],
+});

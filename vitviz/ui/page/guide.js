@@ -1,0 +1,64 @@
+// "How to read this": six steps on the visitor's own picture, each beside the control that it explains.
+
+import { goToStep } from "./choices.js";
+import { element, find } from "./dom.js";
+import { STEPS } from "./guide_steps.js";
+
+// The gap between card and highlighted part in pixels, and the time for which the page may still grow after a step.
+const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
+
+export class Guide {
+  constructor() {
+    Object.assign(this, { step: null, placedStep: null, opener: null });
+    this.card = find("guide");
+    find("guide-open").onclick = (event) => {
+      this.opener = event.currentTarget;
+      goToStep(0);
+    };
+    find("guide-back").onclick = () => goToStep(Math.max(0, this.step - 1));
+    find("guide-next").onclick = () => goToStep(this.step + 1 < STEPS.length ? this.step + 1 : null);
+    find("guide-close").onclick = () => goToStep(null);
+    this.card.onkeydown = (event) => {
+      if (event.key === "Escape") goToStep(null);
+      event.stopPropagation();
+    };
+    new ResizeObserver(() => this.grown()).observe(element);
+  }
+
+  /** Follow the highlighted part while the page above it is still being drawn. */
+  grown() {
+    if (this.placedStep !== null && performance.now() - this.since < GUIDE_GROWTH_MS) this.place();
+  }
+
+  /** @param step its number, or null; `shown` the facts for the texts, or null until they are there */
+  show(step, shown) {
+    if (this.step !== null && step === null) this.opener?.focus();
+    this.step = step;
+    this.card.hidden = step === null || !shown;
+    for (const lit of element.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
+    const isNew = !this.card.hidden && step !== this.placedStep;
+    this.placedStep = this.card.hidden ? null : step;
+    if (this.card.hidden) return;
+    const [title, text, target] = STEPS[step];
+    this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
+    this.card.querySelector("h2").textContent = title;
+    this.card.querySelector(".vx-guide-text").textContent = text(shown);
+    find("guide-back").disabled = step === 0;
+    find("guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
+    const lit = find(target);
+    lit.classList.add("vx-lit");
+    if (!isNew) return;
+    Object.assign(this, { lit, since: performance.now() });
+    this.card.querySelector("h2").focus({ preventScroll: true });
+    this.place();
+  }
+
+  /** Scroll the highlighted part to where the card does not cover it: beside the card, or above it. */
+  place() {
+    const { lit, card: { classList } } = this, { left, right } = lit.getBoundingClientRect();
+    classList.toggle("vx-left", left + right > innerWidth);
+    const card = this.card.getBoundingClientRect(), isBeside = right < card.left || left > card.right;
+    lit.style.scrollMargin = `${GUIDE_GAP}px 0 ${isBeside ? GUIDE_GAP : innerHeight - card.top + GUIDE_GAP}px`;
+    lit.scrollIntoView({ block: "nearest" });
+  }
+}

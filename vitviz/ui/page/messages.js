@@ -1,0 +1,37 @@
+// What the page says of itself: messages, progress, and its state for the style sheet.
+
+import { find, root } from "./dom.js";
+import { METHODS } from "./settings.js";
+
+export function reason(error) {
+  if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
+  if (error.stopped) return "Stopped.";
+  return `${error.message.replace(/\.$/, "")}.`;
+}
+
+const busy = { runs: null, films: null };
+
+/** Show the progress of requests, or else that of a video. */
+export function showBusy(lane, its) {
+  busy[lane] = its;
+  const state = busy.runs ?? busy.films;
+  find("busy").hidden = !state;
+  // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
+  requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
+  if (!state) return;
+  const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", probe: "Looking into the model", compare: "Comparing", film: "Rendering the video" };
+  find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];
+  if (state.done) find("busy-bar").value = state.done / state.total;
+  else find("busy-bar").removeAttribute("value");
+}
+
+export function notify(text) {
+  find("notice").hidden = !text;
+  find("notice").querySelector("span").textContent = text;
+}
+
+/** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
+export function setState(name, canRetry = true) {
+  root.dataset.state = name;
+  find("retry").hidden = name !== "failed" || !canRetry;
+}

@@ -1,0 +1,104 @@
+// Many small pictures on one canvas, each below its title.
+
+import { paint } from "./colours.js";
+import { create, createCanvas } from "./dom.js";
+
+const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
+// The width of a saved one, in pixels.
+const MOSAIC_SAVED_WIDTH = 1600;
+
+export class Mosaic {
+  /**
+   * @param cells each with a title and paint(context, left, top, width, height)
+   * @param options ratio (height by width) of the cells, a fixed number of columns, the maximum width of a cell,
+   *   say(index, across, down) describes a point of a cell, act(index, across, down) handles a click, onLeave() follows
+   *   the pointer's leaving
+   */
+  constructor(cells, { ratio, columns = null, maxWidth = 200, say, act = null, onLeave = null }) {
+    Object.assign(this, { cells, ratio, columns, maxWidth, say, act, onLeave, width: 0 });
+    this.hasTitles = cells.some(({ title }) => title);
+    this.canvas = create("canvas");
+    this.readout = create("output", { className: "vx-readout" });
+    this.parts = [this.canvas, this.readout];
+    if (act) this.canvas.classList.add("vx-acts");
+    const atCell = (event, run, fallback) => {
+      const under = this.cellUnder(event);
+      return under ? run?.(...under) : fallback;
+    };
+    this.canvas.onpointermove = (event) => { this.readout.textContent = atCell(event, this.say, "") ?? ""; };
+    this.canvas.onpointerleave = () => {
+      this.readout.textContent = "";
+      onLeave?.();
+    };
+    this.canvas.onclick = (event) => atCell(event, act);
+  }
+
+  /** The rectangles of the cells, and the size of the mosaic, in pixels of the page. */
+  places(width) {
+    const title = this.hasTitles ? MOSAIC_TITLE : 0, count = this.cells.length;
+    const columns = this.columns ?? Math.max(1, Math.min(count, Math.floor((width + MOSAIC_GAP) / (Math.min(this.maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP))));
+    const gap = this.columns ? Math.min(MOSAIC_GAP, 3) : MOSAIC_GAP;
+    const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns), cellHeight = cellWidth * this.ratio;
+    const position = (index) => [index % columns * (cellWidth + gap), title + Math.floor(index / columns) * (cellHeight + title + gap), cellWidth, cellHeight];
+    return { cells: this.cells.map((_, index) => position(index)), height: Math.ceil(count / columns) * (cellHeight + title + gap) - gap, width: Math.min(count, columns) * (cellWidth + gap) - gap };
+  }
+
+  /** @param width available on the page, @param ink the colour of titles */
+  draw(width, ink) {
+    const times = Math.min(2, window.devicePixelRatio || 1), { height, width: usedWidth } = this.places(width);
+    Object.assign(this, { width });
+    Object.assign(this.canvas, { width: Math.max(1, Math.round(usedWidth * times)), height: Math.max(1, Math.round(height * times)) });
+    Object.assign(this.canvas.style, { width: `${usedWidth}px`, height: `${height}px` });
+    this.paint(this.canvas.getContext("2d"), width, times, ink);
+  }
+
+  paint(context, width, times, ink) {
+    context.setTransform(times, 0, 0, times, 0, 0);
+    Object.assign(context, { font: "12px system-ui, sans-serif", textBaseline: "bottom" });
+    this.places(width).cells.forEach(([left, top, cellWidth, cellHeight], index) => {
+      context.fillStyle = ink;
+      context.fillText(this.cells[index].title, left, top - 2, cellWidth);
+      this.cells[index].paint(context, left, top, cellWidth, cellHeight);
+    });
+  }
+
+  /** Index of the cell under the pointer, and the position in shares of its width and height; null between cells. */
+  cellUnder(event) {
+    const edges = this.canvas.getBoundingClientRect(), x = event.clientX - edges.left, y = event.clientY - edges.top;
+    const { cells } = this.places(this.width);
+    const index = cells.findIndex(([left, top, cellWidth, cellHeight]) => x >= left && x < left + cellWidth && y >= top && y < top + cellHeight);
+    return index < 0 ? null : [index, (x - cells[index][0]) / cells[index][2], (y - cells[index][1]) / cells[index][3]];
+  }
+
+  /** The mosaic as a picture to save, on white. */
+  picture() {
+    const { width, height } = this.places(this.width), times = MOSAIC_SAVED_WIDTH / width, canvas = createCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
+    const context = canvas.getContext("2d");
+    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+    this.paint(context, this.width, times, "black");
+    return canvas;
+  }
+}
+
+/** A canvas of one pixel for each row and column; `fill` writes the RGBA bytes. */
+function filledRaster(rows, columns, fill) {
+  const canvas = createCanvas(columns, rows), context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  fill(image.data);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** Colours "row column" as a small canvas; `colourOf` returns red, green and blue of an index. */
+export const rasterOf = (rows, columns, colourOf) => filledRaster(rows, columns, (bytes) => {
+  for (let index = 0; index < rows * columns; index++) bytes.set([...colourOf(index), 255], 4 * index);
+});
+
+/** Values "row column" as a small canvas. */
+export const rasterOfValues = (values, rows, columns, scale, table) => filledRaster(rows, columns, (bytes) => {
+  paint(scale.places(values), rows, columns, table, new Uint32Array(bytes.buffer), columns, 0);
+});
+
+export function drawRaster(context, raster, left, top, width, height) {
+  context.imageSmoothingEnabled = false;
+  context.drawImage(raster, left, top, width, height);
+}

@@ -1,0 +1,137 @@
+// Files of the server: safetensors, as `vitviz/ui/packs.py` describes them.
+
+// The limit for the files of one analysis in memory.
+const MAX_LOADED_BYTES = 256 * 2 ** 20;
+const MAX_DOWNLOADS = 2;
+
+/** The bytes of a text in base64. */
+export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+/** The value of every float16, by its bits. */
+function halfTable() {
+  const table = new Float32Array(65536);
+  for (let bits = 0; bits < 65536; bits++) {
+    const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    if (exponent === 31) table[bits] = fraction ? NaN : sign * Infinity;
+    else if (exponent === 0) table[bits] = sign * fraction * 2 ** -24;
+    else table[bits] = sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+  }
+  return table;
+}
+
+const HALVES = halfTable();
+
+function fromHalves(halves) {
+  const values = new Float32Array(halves.length);
+  for (let index = 0; index < values.length; index++) values[index] = HALVES[halves[index]];
+  return values;
+}
+
+/** The tensors of one file by name, each a Float32Array with its shape beside it. */
+export function readPack(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const { __metadata__: metadata = {}, ...entries } = header, tensors = {};
+  for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(entries)) {
+    const offset = 8 + length + start;
+    // A copy: a view would keep the whole file in memory.
+    if (dtype === "F32") tensors[name] = new Float32Array(buffer.slice(offset, offset + end - start));
+    else if (dtype === "F16") tensors[name] = fromHalves(new Uint16Array(buffer, offset, (end - start) / 2));
+    else throw Error(`${name}: no tensor of ${dtype} can be read`);
+    tensors[name].shape = shape;
+  }
+  // Not enumerable, so that only tensors are counted.
+  Object.defineProperty(tensors, "metadata", { value: metadata });
+  return tensors;
+}
+
+/** The files of one analysis, fetched by priority; what does not fit into memory is dropped, lowest priority first. */
+export class Packs {
+  /**
+   * @param fetchFile returns a promise of an ArrayBuffer for a name
+   * @param onChange is called with a name when its file is loaded, or with a name and an error
+   * @param maxBytes of all loaded tensors; a single file may be larger
+   */
+  constructor(fetchFile, onChange, maxBytes = MAX_LOADED_BYTES) {
+    Object.assign(this, { fetchFile, onChange, maxBytes, loaded: new Map(), loading: new Set(), priorities: [], bytes: 0, closed: false });
+    // Of every file that was ever loaded: one that does not fit is not fetched again.
+    this.sizes = new Map();
+    this.failed = new Map();
+  }
+
+  get(name) {
+    return this.loaded.get(name)?.tensors;
+  }
+
+  /** The error of the failed file with the highest priority; undefined if none failed. */
+  get failure() {
+    return this.failed.get(this.priorities.find((name) => this.failed.has(name)));
+  }
+
+  /** Request files by name, highest priority first; a failed one is tried again once it was not requested in between. */
+  request(names) {
+    for (const name of this.failed.keys()) if (!names.includes(name)) this.failed.delete(name);
+    this.priorities = names;
+    this.fill();
+  }
+
+  close() {
+    this.closed = true;
+    this.loaded.clear();
+  }
+
+  /** Try the failed files again. */
+  retry() {
+    this.failed.clear();
+    this.fill();
+  }
+
+  fill() {
+    while (!this.closed && this.loading.size < MAX_DOWNLOADS) {
+      const index = this.priorities.findIndex((name) => !this.loaded.has(name) && !this.loading.has(name) && !this.failed.has(name));
+      if (index < 0 || !this.fits(index)) return;
+      this.load(this.priorities[index]);
+    }
+  }
+
+  /** Whether the file at an index fits into memory together with all of higher priority. */
+  fits(index) {
+    const largest = Math.max(0, ...this.sizes.values());
+    const together = this.priorities.slice(0, index + 1).reduce((sum, name) => sum + (this.sizes.get(name) ?? largest), 0);
+    return index === 0 || together <= this.maxBytes;
+  }
+
+  async load(name) {
+    this.loading.add(name);
+    this.failed.delete(name);
+    try {
+      const tensors = readPack(await this.fetchFile(name));
+      if (this.closed) return;
+      const bytes = Object.values(tensors).reduce((sum, tensor) => sum + tensor.byteLength, 0);
+      this.loaded.set(name, { tensors, bytes });
+      this.sizes.set(name, bytes);
+      this.bytes += bytes;
+      this.drop();
+      this.loading.delete(name);
+      this.onChange(name, null);
+      this.fill();
+    } catch (error) {
+      this.loading.delete(name);
+      if (this.closed) return;
+      // The request was replaced by another one.
+      if (error.replaced) return this.fill();
+      this.failed.set(name, error);
+      this.onChange(name, error);
+    }
+  }
+
+  drop() {
+    const rank = (name) => (this.priorities.includes(name) ? this.priorities.indexOf(name) : Infinity);
+    const leaving = [...this.loaded.keys()].sort((a, b) => rank(b) - rank(a));
+    while (this.bytes > this.maxBytes && this.loaded.size > 1) {
+      const name = leaving.shift();
+      this.bytes -= this.loaded.get(name).bytes;
+      this.loaded.delete(name);
+    }
+  }
+}

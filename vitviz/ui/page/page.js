@@ -1,0 +1,36 @@
+// What the parts of the page share: its state, its analyses, and its panes.
+
+import { showBusy } from "./messages.js";
+import { RequestQueue } from "./request_queue.js";
+import { backend, START } from "./settings.js";
+import { isPaired, Store } from "./store.js";
+
+// `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
+export const page = { active: 0, hovered: null, hoveredCell: null, sheet: null, isOpening: false, moveTime: 0, draw: () => {} };
+export const timings = { hovers: [], changes: [] };
+export const models = { ...START.models };
+// Analyses by their keys; uploads by the names that the state has for them until the server names them.
+export const analyses = new Map(), uploads = new Map();
+// Name and url of pictures that were uploaded for likeness, by id.
+export const likedPictures = new Map();
+export const latest = { link: "", python: "", version: -1, state: START.state };
+export const panes = [];
+export const store = new Store(START.state);
+// A video may take minutes; the rest of the page does not wait for it.
+export const [runs, films] = ["runs", "films"].map((lane) => new RequestQueue(backend, (state) => showBusy(lane, state)));
+
+export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
+
+export const isDouble = () => isPaired(store.state.layout);
+
+export const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
+
+let frameRequest = 0;
+
+/** Draw the state with the next frame of the screen. */
+export function requestDraw() {
+  frameRequest ||= requestAnimationFrame(() => {
+    frameRequest = 0;
+    page.draw();
+  });
+}

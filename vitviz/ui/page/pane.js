@@ -1,0 +1,354 @@
+// One map of one analysis: its picture, the caption below it, and its prefix tokens above it.
+
+import { Attention } from "./attention.js";
+import { fitCanvas, Painter } from "./canvas.js";
+import { gradient } from "./colours.js";
+import { create, createButton, setText } from "./dom.js";
+import { digits, range } from "./numbers.js";
+import { Packs } from "./packs.js";
+import { PIN_COLOURS } from "./pins.js";
+import { withoutNaN } from "./scales.js";
+import { backend, METHODS, OFFLINE, SCALES } from "./settings.js";
+import { analysisKey, isEqual } from "./store.js";
+import { hasParameter, longNameOf, mapName, nameOf, placeOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+
+// A map that only the server computes is requested once the pointer rests on its patch for this long.
+const REST_MS = 150;
+// A button stands for further prefix tokens.
+const MAX_CHIPS = 3;
+/** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
+export const withoutToken = (values, omitted) => (omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value)));
+
+/** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
+export function computedBy(method, names, facts) {
+  const { computed_by: record, page_parameters: own } = METHODS[method];
+  if (record === "page" && names.every((name) => own.includes(name)) && (method !== "rollout" || facts.rolls)) return "page";
+  return record === "run" || !facts.rolls ? "run" : "quick";
+}
+
+/** A caption's words for attention from or to a token. */
+export const attentionOf = (name, direction) => (direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`);
+
+export class Pane {
+  // Of all panes, so that two pictures stay at one height.
+  static isUnfolded = false;
+
+  /**
+   * @param element of class vx-pane
+   * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
+   *   fetchFile(pane, facts, name), onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
+   */
+  constructor(element, index, hooks) {
+    Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
+    Object.assign(this, { view: null, key: "", drawing: null, restTimer: 0, restQuery: null });
+    const canvas = this.find("canvas");
+    canvas.onpointermove = (event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
+    canvas.onpointerleave = () => hooks.hover(this, null);
+    canvas.onclick = (event) => {
+      if (canvas.dataset.held) return delete canvas.dataset.held;
+      canvas.focus({ preventScroll: true });
+      const token = this.tokenAt(event);
+      if (token !== null) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
+    };
+    canvas.ondblclick = (event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
+    this.holdToPin(canvas);
+  }
+
+  /** Let a long press pin the patch. */
+  holdToPin(canvas) {
+    let timer = 0;
+    canvas.addEventListener("pointerdown", (event) => {
+      delete canvas.dataset.held;
+      if (event.pointerType !== "touch") return;
+      timer = setTimeout(() => {
+        const token = this.tokenAt(event);
+        if (token === null) return;
+        canvas.dataset.held = "true";
+        this.hooks.pin(this, token);
+      }, 500);
+    });
+    for (const name of ["pointerup", "pointercancel", "pointermove"]) canvas.addEventListener(name, (event) => {
+      if (name !== "pointermove" || Math.hypot(event.movementX, event.movementY) > 6) clearTimeout(timer);
+    });
+    canvas.oncontextmenu = (event) => canvas.dataset.held && event.preventDefault();
+  }
+
+  find(name) {
+    return this.element.querySelector(`.vx-${name}`);
+  }
+
+  /** Show another analysis: `facts` and `model` as in facts.py. */
+  async load(facts, model, view) {
+    this.hooks.onLoad(this);
+    this.close();
+    Object.assign(this, { facts, model, view, key: analysisKey(view) });
+    const fetchFile = (name) => this.hooks.fetchFile(this, facts, name);
+    this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
+    this.attention = new Attention(facts, this.packs);
+    this.requestFiles();
+    const picture = new Image();
+    picture.src = backend.address(facts.picture);
+    try {
+      await picture.decode();
+    } catch {
+      return this.facts === facts && this.hooks.onChange(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
+    }
+    if (this.facts !== facts) return;
+    this.painter = new Painter(facts, picture);
+    this.hooks.onChange(this, null);
+  }
+
+  close() {
+    this.packs?.close();
+    clearTimeout(this.restTimer);
+    Object.assign(this, { facts: null, packs: null, attention: null, painter: null, drawing: null, restQuery: null, key: "" });
+    this.find("chips").replaceChildren();
+    delete this.find("chips").dataset.names;
+    this.showLegend(null);
+    delete this.find("canvas").dataset.loaded;
+  }
+
+  /** Show another map of the same analysis. */
+  setView(view) {
+    this.view = view;
+    this.requestFiles();
+  }
+
+  /** The default query that is not the model's: likeness to a patch starts from all patches. */
+  get defaultQuery() {
+    return this.hasToken && this.view.parameters.target?.patch ? "patches" : undefined;
+  }
+
+  /** The query of the view. */
+  get query() {
+    return this.view.parameters.query ?? this.defaultQuery;
+  }
+
+  /** The token of the view; null for a query that is no single token. */
+  get token() {
+    return tokenOf(this.query, this.facts, this.model);
+  }
+
+  /** Whether the map starts from a token. */
+  get hasToken() {
+    return hasParameter(this.view.method, "query");
+  }
+
+  /** Request the files of the view, its maps first, then the nearest layers. */
+  requestFiles() {
+    if (!this.packs || this.hooks.isOpening()) return;
+    const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
+    const distance = (number) => Math.abs(number - layer);
+    const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
+    const files = [this.fileOf(this.query), ...(this.restQuery === null ? [] : [this.fileOf(this.restQuery)])];
+    files.push(...(this.hasToken ? this.view.pins.map((query) => this.fileOf(query)) : []));
+    const names = [...new Set([...files.filter(Boolean), ...nearest.map((number) => `layer ${number}`)])];
+    this.hooks.onRequest(this, names);
+    this.packs.request(names);
+  }
+
+  /** The file of a query's map; null if the page computes the map. */
+  fileOf(query) {
+    const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
+    if (token !== null && computedBy(method, Object.keys(parameters), this.facts) === "page") return method === "rollout" ? "rollout" : null;
+    const fileParameters = { ...parameters };
+    if (this.hasToken) {
+      delete fileParameters.query;
+      const fileQuery = query ?? this.defaultQuery;
+      if (fileQuery !== undefined && fileQuery !== null) fileParameters.query = fileQuery;
+    }
+    return mapName(method, fileParameters);
+  }
+
+  /** The map of a query: "token"; null until it is loaded. */
+  values(query) {
+    const { method } = this.view, token = tokenOf(query, this.facts, this.model), file = this.fileOf(query);
+    if (file === null) {
+      const [layer, head] = [valueOf(this.view, "layer", this.facts), valueOf(this.view, "head", this.facts)];
+      return this.attention.map(layer, head, token, valueOf(this.view, "direction", this.facts));
+    }
+    if (file === "rollout") return this.attention.rollout(token);
+    return this.packs.get(file)?.values ?? null;
+  }
+
+  /** The metadata of a map's file: description, quantity, signed, self. */
+  metadata(query) {
+    const file = this.fileOf(query);
+    return (file && this.packs.get(file)?.metadata) || {};
+  }
+
+  /** The query's patch, if its value contains an identity term; otherwise undefined. */
+  identityToken(query) {
+    const { self: identity } = this.metadata(query);
+    if (identity !== undefined) return Number(identity);
+    const asking = query ?? this.defaultQuery;
+    return METHODS[this.view.method].begins_with_identity && Array.isArray(asking) ? tokenOf(asking, this.facts, this.model) : undefined;
+  }
+
+  /** The drawn values of a map: all but that of the patch with an identity term. */
+  withoutIdentity(query, values) {
+    return values && withoutToken(values, this.identityToken(query));
+  }
+
+  /** The values of patches to which a scale is fitted. */
+  scaleValues(values) {
+    return values && withoutNaN(values.subarray(this.attention.prefix));
+  }
+
+  /** Whether zero is in the middle of the colours. */
+  isSigned(query) {
+    return this.metadata(query).signed === "true";
+  }
+
+  /** Request the map of the query under the pointer, once the pointer rests there. */
+  fetchAtRest(query) {
+    clearTimeout(this.restTimer);
+    if (isEqual(this.restQuery, query)) return;
+    // A saved page has no server.
+    if (query === null || OFFLINE || !this.fileOf(query) || this.values(query)) {
+      this.restQuery = query === null ? null : this.restQuery;
+      return;
+    }
+    this.restTimer = setTimeout(() => {
+      this.restQuery = query;
+      this.requestFiles();
+    }, REST_MS);
+  }
+
+  /** Draw values on a scale. */
+  show(query, values, scale, table, look, marks) {
+    const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
+    const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
+    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks] };
+    fitCanvas(canvas, this.painter.ratio);
+    this.drawOn(canvas, this.painter, look);
+    canvas.dataset.loaded = values ? this.facts.uid : "";
+  }
+
+  /** Draw the same on a canvas of any size, with a painter of the same picture. */
+  drawOn(canvas, painter, look) {
+    const { patches, scale, table, marks } = this.drawing;
+    painter.paint(canvas, patches, scale, table, look);
+    for (const { token, colour, isDashed } of marks) {
+      if (token === null || token < this.attention.prefix) continue;
+      painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
+    }
+    for (const cell of this.view.patches_off) painter.cross(canvas, cell);
+  }
+
+  /** Token and colour of each pin. */
+  get marks() {
+    if (!this.hasToken) return [];
+    return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
+  }
+
+  /** Show the queries that are not patches as chips, each with its value of the map. */
+  showChips(query, values) {
+    const { facts, model } = this, chips = this.find("chips");
+    const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];
+    const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
+    const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
+    if (isFolded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
+    const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]), startToken = tokenOf(null, facts, model);
+    const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
+    if (chips.dataset.names !== chipsKey) {
+      chips.dataset.names = chipsKey;
+      chips.replaceChildren(...visible.map((item) => this.chip(item)), ...(isFolded ? [this.moreChips(queries.length - visible.length)] : []));
+    }
+    visible.forEach((item, index) => {
+      const chip = chips.children[index], token = facts.prefix.indexOf(item), value = token < 0 ? NaN : values?.[token];
+      chip.lastElementChild.textContent = value === undefined ? (this.packs.failure ? "" : "…") : Number.isNaN(value) ? "" : digits(value);
+      const pin = this.view.pins.findIndex((pinned) => isEqual(pinned, item));
+      chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
+      chip.setAttribute("aria-pressed", isEqual(item, query ?? defaultQuery) && this.hasToken);
+    });
+  }
+
+  chip(query) {
+    const chip = createButton({ className: "vx-chip", disabled: !this.hasToken }, create("b", { textContent: nameOf(query) }), create("span"));
+    chip.title = query === "cls" ? "The class token, from which a model of this kind reads the class"
+      : query === "patches" ? "The mean of what all patches attend to"
+        : query === null ? "The learned query that reads the picture after the last layer"
+          : "A token that stands for no part of the picture (Darcet et al. 2024)";
+    const token = this.facts.prefix.indexOf(query);
+    chip.onclick = (event) => (event.shiftKey && token >= 0 ? this.hooks.pin(this, token) : this.hooks.choose(this, query));
+    if (token >= 0) {
+      chip.onpointerenter = (event) => event.pointerType !== "touch" && this.hooks.hover(this, token, event);
+      chip.onpointerleave = () => this.hooks.hover(this, null);
+    }
+    return chip;
+  }
+
+  moreChips(count) {
+    const unfold = () => {
+      Pane.isUnfolded = true;
+      this.hooks.onChange(this, null);
+    };
+    return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
+  }
+
+  /** @param values of the map: an end of the scale is marked if values lie beyond it */
+  showLegend(scale, values, table, quantity) {
+    this.find("legend").hidden = !scale;
+    if (!scale) return;
+    const [below, above] = scale.beyond(values), { title } = SCALES[scale.name];
+    [this.find("low").textContent, this.find("high").textContent] = scale.ends.map(digits);
+    for (const [name, count, side] of [["below", below, "below"], ["above", above, "above"]]) {
+      this.find(name).hidden = count === 0;
+      this.find(name).title = `${count} of ${values.length} patches ${count === 1 ? "lies" : "lie"} ${side} the scale`;
+    }
+    this.find("ramp").style.background = gradient(table);
+    this.find("quantity").textContent = quantity;
+    this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
+  }
+
+  /** The texts of the legend: lower end, upper end, and quantity with scale. */
+  legendTexts() {
+    const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
+    const [below, above] = ["below", "above"].map((name) => !this.find(name).hidden);
+    return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, [quantity, scale].filter(Boolean).join(", ")];
+  }
+
+  setStatus(text) {
+    setText(this.find("status"), text);
+  }
+
+  /** The caption of a map. */
+  sentence(query, values) {
+    const { title, interpretation } = METHODS[this.view.method];
+    if (!values) return `${title}: being fetched …`;
+    const { description } = this.metadata(query), coloured = this.withoutIdentity(query, values);
+    const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
+    const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
+    let strongest = `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
+    // A flat map has no strongest patch, which the server's description says; nor has a binary one.
+    if (others.length > 1 && others.every((value) => value === others[0])) strongest = description ? "" : `Every patch is ${digits(others[0])}`;
+    else if (patches.every((value) => value === 0 || value === 1)) strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
+    return [opening, strongest, interpretation].filter(Boolean).join(". ");
+  }
+
+  liveSentence(query) {
+    const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
+    const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
+    if (this.view.method === "rollout") {
+      const suffix = this.identityToken(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
+      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}${suffix}`;
+    }
+    return `${attentionOf(name, valueOf(this.view, "direction", this.facts))}, ${place}`;
+  }
+
+  tokenAt(event) {
+    if (!this.painter) return null;
+    const edges = this.find("canvas").getBoundingClientRect();
+    const across = (event.clientX - edges.left) / edges.width, down = (event.clientY - edges.top) / edges.height;
+    const cell = this.painter.cellAt(across, down);
+    return cell && this.attention.token(...cell);
+  }
+
+  /** The query here that corresponds to another pane's: by name, or by place in the picture; undefined if there is none. */
+  counterpart(pane, query) {
+    if (pane === this || !Array.isArray(query)) return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
+    const cell = this.painter?.cellAt(...pane.painter.centre(query));
+    return cell ?? undefined;
+  }
+}

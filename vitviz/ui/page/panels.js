@@ -1,0 +1,219 @@
+// The panels below the map: comparing methods, and switching parts off.
+
+import { runInPanel } from "./analyses.js";
+import { chooseMethod, latestParameters, targetOf } from "./choices.js";
+import { create, createButton, createCanvas, element, find } from "./dom.js";
+import { lookOfPanels } from "./look.js";
+import { digits, range, share } from "./numbers.js";
+import { fromBase64, readPack } from "./packs.js";
+import { activePane, activeView, page, requestDraw, runs, store } from "./page.js";
+import { withoutToken } from "./pane.js";
+import { withoutNaN } from "./scales.js";
+import { METHODS } from "./settings.js";
+import { analysisKey } from "./store.js";
+import { nameOf, queryOf } from "./tokens.js";
+
+const UNIT_TEXTS = {
+  probability: { level: share, change: (value) => `${value < 0 ? "-" : ""}${share(Math.abs(value)).slice(0, -1)} points` },
+  score: { level: digits, change: digits },
+};
+
+const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to compare with: the change of that likeness can then be measured.";
+
+/** A change with its sign; the minus sign is as wide as the plus. */
+const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
+
+/** Values as shares of the sum of the positive ones. */
+function shares(values) {
+  const sum = values.reduce((total, value) => (value > 0 ? total + value : total), 0) || 1;
+  return values.map((value) => value / sum);
+}
+
+const sayOfSwitches = (text) => { find("switch-said").textContent = text; };
+
+export class Panels {
+  constructor() {
+    Object.assign(this, { comparison: null, ranking: null, lookKey: "", requested: "" });
+    this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
+    for (const panel of element.querySelectorAll(".vx-panel")) {
+      panel.querySelector("summary").onclick = (event) => {
+        event.preventDefault();
+        store.patch({ panel: panel.open ? "" : panel.dataset.panel });
+      };
+    }
+    find("compare-start").onclick = () => this.compare();
+    find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
+    find("rank").onclick = () => this.rank();
+    find("all-on").onclick = () => store.patchView(page.active, { heads_off: [], patches_off: [] });
+    find("switch-patches").onchange = requestDraw;
+  }
+
+  show(state, index, facts, model) {
+    for (const panel of element.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    if (!facts) return;
+    const view = state.views[index], { key } = lookOfPanels();
+    if (this.lookKey !== key) {
+      this.lookKey = key;
+      this.drawCards();
+    }
+    this.showHeads(view, facts);
+    const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
+    for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
+    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = !this.comparison;
+    for (const [name, text] of Object.entries(this.texts)) {
+      const hint = find(name);
+      if (!hasTarget) hint.textContent = NO_SCORE;
+      else if (hint.textContent === NO_SCORE) hint.textContent = text;
+    }
+  }
+
+  // ---- comparing ----
+
+  /** Remove the results of the previous analysis. */
+  clear() {
+    Object.assign(this, { comparison: null, ranking: null });
+    find("cards").replaceChildren();
+    this.showChanges(null);
+    find("switch-said").textContent = "";
+  }
+
+  compare() {
+    const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = {};
+    for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
+      const { target: about, ...others } = settings;
+      parameters[method] = others;
+    }
+    const say = (text) => { find("compare-said").textContent = text; };
+    runInPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, (reply) => {
+      const packs = Object.fromEntries(reply.maps.map(({ method, content }) => [method, readPack(fromBase64(content).buffer)]));
+      if (pane.facts?.uid === uid) this.showComparison(reply, packs, pane);
+    }, say);
+  }
+
+  /** @param reply of the request; `packs` has its maps by method, `pane` the analysis */
+  showComparison(reply, packs, pane) {
+    this.comparison = { ...reply, packs, pane };
+    const orders = [new Option("as listed", ""), ...reply.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
+    const chosen = find("compare-order").value;
+    find("compare-order").replaceChildren(...orders);
+    find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
+    find("compare-said").textContent = reply.about;
+    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = false;
+    this.drawCards();
+  }
+
+  drawCards() {
+    if (!this.comparison) return;
+    const { maps, metrics } = this.comparison, order = find("compare-order").value, metric = metrics.find(({ name }) => name === order);
+    const better = metric?.lower_is_better ? 1 : -1;
+    const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
+    const unfolded = [...find("cards").children].filter((card) => card.querySelector("details[open]")).map(({ dataset }) => dataset.method);
+    find("cards").replaceChildren(...sorted.map((map) => this.card(map, unfolded.includes(map.method))));
+  }
+
+  card({ method, areas, beats, correlation }, isUnfolded) {
+    const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
+    const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
+    const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
+    const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
+    const { table, fittedScale, look } = lookOfPanels(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
+    const scale = isShared ? fittedScale(this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
+    const canvas = createCanvas(320, Math.round(320 * pane.painter.ratio));
+    pane.painter.paint(canvas, patches, scale, table, look);
+    const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
+    const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: hint });
+    const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => chooseMethod(method), "aria-label": `Show ${title} on the picture` });
+    const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
+      const mark = beats[metric.name] ? "better" : "worse";
+      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
+    });
+    rows.push(["Weights shuffled", correlation === null ? "no rank correlation: one of the two maps is the same everywhere" : `rank correlation ${signed(digits(correlation))}`,
+      "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);
+    const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", { open: isUnfolded }, summary, tableOf(rows)));
+    return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
+  }
+
+  // ---- switching off ----
+
+  showHeads(view, facts) {
+    const holder = find("heads-off"), size = `${facts.layers}×${facts.heads}`;
+    if (holder.dataset.size !== size) {
+      holder.dataset.size = size;
+      holder.style.setProperty("--heads", facts.heads + 1);
+      const labels = ["layer", ...range(facts.heads)].map((textContent) => create("span", { textContent, "aria-hidden": true }));
+      holder.replaceChildren(...labels, ...range(facts.layers).map((layer) => [
+        createButton({ textContent: layer, "aria-label": `layer ${layer}`, onclick: () => this.toggle(range(facts.heads).map((head) => [layer, head])) }),
+        ...range(facts.heads).map((head) => createButton({ "aria-label": `layer ${layer}, head ${head}`, onclick: () => this.toggle([[layer, head]]) })),
+      ]).flat());
+    }
+    this.off = view.heads_off;
+    const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranking?.drops;
+    const largestDrop = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
+    for (let layer = 0; layer < facts.layers; layer++) {
+      const row = [...holder.children].slice((layer + 1) * (facts.heads + 1), (layer + 2) * (facts.heads + 1));
+      row[0].setAttribute("aria-pressed", row.slice(1).every((_, head) => off.has(layer * facts.heads + head)));
+      row.slice(1).forEach((button, head) => {
+        button.setAttribute("aria-pressed", off.has(layer * facts.heads + head));
+        const drop = drops?.[layer][head] ?? 0;
+        button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / largestDrop)}%`);
+        button.dataset.sign = drop > 0 ? "falls" : "rises";
+        button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
+      });
+    }
+  }
+
+  /** Switch heads off, or on if all of them are off. */
+  toggle(heads) {
+    const isOff = ([layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
+    const remaining = this.off.filter(([layer, head]) => !heads.some(([offLayer, offHead]) => offLayer === layer && offHead === head));
+    store.patchView(page.active, { heads_off: heads.every(isOff) ? remaining : [...remaining, ...heads] });
+  }
+
+  rank() {
+    const { uid } = activePane().facts, target = targetOf(activeView());
+    runInPanel("rank", JSON.stringify([uid, target]), { kind: "rank", uid, target }, (reply) => this.showRanking(reply), sayOfSwitches);
+  }
+
+  showRanking(reply) {
+    this.ranking = reply;
+    const best = reply.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((a, b) => b.drop - a.drop);
+    const { change } = UNIT_TEXTS[reply.unit];
+    const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
+    find("switch-said").textContent = `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    store.refresh();
+  }
+
+  /** Request the predictions without the heads and patches that are off. */
+  requestChanges() {
+    const view = activeView(), pane = activePane();
+    if (!pane.facts || pane.key !== analysisKey(view)) return;
+    const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
+    const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
+    if (key === this.requested) return;
+    this.requested = key;
+    if (!key) {
+      runs.drop("switch");
+      return this.showChanges(null);
+    }
+    const body = { kind: "switch", uid, heads, patches, target };
+    runInPanel("switch", key, body, (reply) => this.showChanges(reply), sayOfSwitches);
+  }
+
+  /** @param reply of the request, or null if everything is on */
+  showChanges(reply) {
+    find("changes").hidden = !reply;
+    if (!reply) return;
+    const { level, change } = UNIT_TEXTS[reply.unit];
+    find("changes").querySelector("tbody").replaceChildren(...reply.rows.map(({ name, before, after }) => {
+      const difference = after - before;
+      const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
+      return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));
+    }));
+  }
+}
+
+function tableOf(rows) {
+  return create("table", {}, ...rows.map(([name, value, title]) => create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value }))));
+}

@@ -1,0 +1,246 @@
+// The panel of probes: its controls, and their findings.
+
+import { runInPanel } from "./analyses.js";
+import { keyOf } from "./chart.js";
+import { setProbeParameter } from "./choices.js";
+import { gradient } from "./colours.js";
+import { create, createButton, find, setText } from "./dom.js";
+import { asNpy, asNpyText, asPng, asZip, metadataOf, save, stemOf } from "./files.js";
+import { lookOfPanels } from "./look.js";
+import { figuresOf } from "./measurements.js";
+import { formOf } from "./numbers.js";
+import { readPack } from "./packs.js";
+import { activePane, activeView, page, runs, store } from "./page.js";
+import { backend, OFFLINE, PROBES, SCALES } from "./settings.js";
+import { analysisKey } from "./store.js";
+import { nameOf, probeDefaultOf, tokenOf } from "./tokens.js";
+
+export class Probes {
+  constructor() {
+    Object.assign(this, { result: null, figures: [], controlsKey: "", lookKey: "", requested: "", hoverToken: null });
+    find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
+    find("probe").onchange = () => store.patchView(page.active, { probe: find("probe").value, probe_parameters: {} });
+    find("probe-again").onclick = () => this.requestAgain();
+    find("probe-csv").onclick = () => save(this.csv(), this.fileName("csv"), "text/csv");
+    find("probe-npz").onclick = () => save(this.numbers(), this.fileName("npz"));
+    new ResizeObserver(() => this.draw()).observe(find("found"));
+  }
+
+  /** Show the view's probe, or the reason why the model cannot have it. */
+  show(view, facts, model) {
+    const { probe, probe_parameters: parameters } = view, record = PROBES[probe], refusal = model.probe_refusals[probe];
+    Object.assign(this, { view, facts, model });
+    find("probe").value = probe;
+    find("about-probe").textContent = record.interpretation;
+    find("about-probe").title = record.citation;
+    const controlsKey = JSON.stringify([probe, refusal, facts.uid, facts.layers, parameters.query]);
+    if (this.controlsKey !== controlsKey) {
+      this.controlsKey = controlsKey;
+      find("probe-parameters").replaceChildren(...(refusal ? [] : record.parameters.map((item) => this.control(item))));
+    }
+    for (const item of record.parameters) this.showParameter(item, parameters[item.name] ?? probeDefaultOf(item, facts));
+    if (refusal) {
+      this.clear();
+      this.say(refusal);
+    }
+    const { key } = lookOfPanels();
+    if (this.lookKey !== key) {
+      this.lookKey = key;
+      if (this.result) this.make();
+    }
+  }
+
+  // ---- controls ----
+
+  control(record) {
+    const input = this[`make_${record.kind}`](record);
+    // Otherwise its name would include all options.
+    input[0].setAttribute("aria-label", record.title);
+    return create("label", { title: record.help, dataset: { name: record.name } }, `${record.title} `, ...input);
+  }
+
+  make_layer(record) {
+    const input = create("input", { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), text = create("span");
+    input.oninput = () => { text.textContent = input.value; };
+    input.onchange = () => setProbeParameter(record.name, Number(input.value));
+    return [input, text];
+  }
+
+  selected(record, options) {
+    const select = create("select", {}, ...options.map(([title, value]) => new Option(title, JSON.stringify(value))));
+    select.onchange = () => setProbeParameter(record.name, JSON.parse(select.value));
+    return [select];
+  }
+
+  make_choice(record) {
+    return this.selected(record, record.options.map(({ title, value }) => [title, value]));
+  }
+
+  /** Offers the tokens that are not patches; a click on a figure chooses a patch. */
+  make_token(record) {
+    const query = this.view.probe_parameters[record.name], patch = Array.isArray(query) ? query : probeDefaultOf(record, this.facts);
+    return this.selected(record, [patch, ...this.facts.prefix, "patches"].map((query) => [nameOf(query), query]));
+  }
+
+  showParameter({ name, kind }, value) {
+    const label = find("probe-parameters").querySelector(`[data-name="${name}"]`);
+    if (!label) return;
+    label.querySelector("input, select").value = kind === "layer" ? value : JSON.stringify(value);
+    if (kind === "layer") label.querySelector("span").textContent = `${value} of 0–${this.facts.layers - 1}`;
+  }
+
+  // ---- findings ----
+
+  say(text) {
+    setText(find("probe-said"), text);
+  }
+
+  clear() {
+    Object.assign(this, { result: null, figures: [] });
+    find("found").replaceChildren();
+    for (const name of ["probe-table", "probe-files", "probe-again"]) find(name).hidden = true;
+    this.say("");
+  }
+
+  /** Request the findings of the view's probe while its panel is open. */
+  request() {
+    const { panel } = store.state, view = activeView(), pane = activePane();
+    if (pane.facts && pane.key !== analysisKey(view)) return;
+    const { probe, probe_parameters: parameters } = view;
+    const isAsked = panel === "probes" && !OFFLINE && pane.painter && !pane.model.probe_refusals[probe];
+    const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([pane.index, uid, probe, parameters]) : "";
+    if (key === this.requested) return;
+    this.requested = key;
+    if (!key) return runs.drop("probe");
+    // The findings are those from before the panel was closed.
+    if (this.result?.key === key) return;
+    this.waiting();
+    runInPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (reply) => {
+      const tensors = readPack(await backend.made(reply.address));
+      if (key === this.requested) this.showResult(reply, tensors, pane, key);
+    }, (text) => this.failed(text));
+  }
+
+  requestAgain() {
+    this.requested = "";
+    this.request();
+  }
+
+  /** Wait for new findings; previous ones of the same probe stay meanwhile. */
+  waiting() {
+    if (this.result?.reply.probe !== this.view.probe) this.clear();
+    find("probe-again").hidden = true;
+    this.say("Computing …");
+  }
+
+  failed(text) {
+    this.clear();
+    find("probe-again").hidden = false;
+    this.say(text);
+  }
+
+  /** @param reply of the request with this `key`; `tensors` is the pack of its measurements, `pane` has the analysis */
+  showResult(reply, tensors, pane, key) {
+    const measurements = Object.entries(tensors).map(([name, values]) => ({ name, values, ...JSON.parse(tensors.metadata[name]) }));
+    this.result = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
+    this.say(reply.summary);
+    const table = find("probe-table").querySelector("table");
+    const row = (cells, tag) => create("tr", {}, ...cells.map((textContent) => create(tag, { textContent })));
+    table.replaceChildren(create("thead", {}, row(reply.heading, "th")), create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))));
+    find("probe-table").hidden = reply.rows.length === 0;
+    find("probe-files").hidden = false;
+    this.make();
+  }
+
+  make() {
+    const { reply, pane, measurements, parameters } = this.result;
+    this.hoverToken = null;
+    this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters }));
+    find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
+    this.draw();
+  }
+
+  figure(figure) {
+    const kind = figure.chart ? "SVG" : "PNG", name = create("span"), legend = create("div", { className: "vx-legend" }), note = create("p", { className: "vx-hint" });
+    const button = createButton({ className: "vx-button", textContent: kind, onclick: () => this.save(figure) });
+    const figureElement = create("figure", { className: figure.wide ? "vx-figure vx-wide" : "vx-figure" }, create("figcaption", {}, name, button), ...figure.parts, legend, note);
+    if (figure.key) figureElement.append(keyOf(figure.key));
+    figure.label = () => {
+      name.textContent = figure.title;
+      button.setAttribute("aria-label", `${figure.title}: save as ${kind}`);
+      figure.parts[0].setAttribute("role", "img");
+      figure.parts[0].setAttribute("aria-label", figure.title);
+      note.textContent = figure.note ?? "";
+      note.hidden = !figure.note;
+      this.showLegend(legend, figure);
+    };
+    if (figure.follow) figure.changed = (token) => this.followWith(figure, token);
+    figure.label();
+    return figureElement;
+  }
+
+  showLegend(legend, { scale, quantity }) {
+    legend.hidden = !scale;
+    if (!scale) return;
+    const text = (textContent) => create("span", { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(text);
+    const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(lookOfPanels().table)}` });
+    legend.replaceChildren(create("span", { className: "vx-bar-of" }, low, ramp, high), ...(scale.name === "linear" ? [] : [text(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
+  }
+
+  get ink() {
+    return getComputedStyle(find("found")).color;
+  }
+
+  /** Draw the figures whose width or colour of text has changed: a click is lost if its element is replaced meanwhile. */
+  draw() {
+    const { ink } = this, isOtherInk = this.drawnInk !== ink;
+    for (const figure of this.figures) {
+      const width = figure.parts[0].parentElement?.clientWidth;
+      if (width && (isOtherInk || figure.width !== width)) figure.draw(width, ink);
+      figure.width = width;
+    }
+    this.drawnInk = ink;
+  }
+
+  followWith(figure, token) {
+    figure.follow(token);
+    figure.label();
+    figure.draw(figure.parts[0].parentElement.clientWidth, this.ink);
+  }
+
+  /** Show the query under the pointer on the canvas; null if there is none. */
+  follow(pane, query) {
+    if (!this.result || this.result.pane !== pane || !find("found").clientWidth) return;
+    if (this.drawnInk !== this.ink) this.draw();
+    const token = query === null ? null : tokenOf(query, pane.facts, pane.model);
+    if (token === this.hoverToken) return;
+    this.hoverToken = token;
+    for (const figure of this.figures) if (figure.follow) this.followWith(figure, token);
+  }
+
+  // ---- files ----
+
+  fileName(suffix) {
+    return `${stemOf(this.facts)}-${this.result.reply.probe}.${suffix}`;
+  }
+
+  async save(figure) {
+    const name = figure.title.replace(/\W+/g, "-").replace(/^-|-$/g, "").toLowerCase();
+    if (figure.chart) return save(figure.chart.file(), this.fileName(`${name}.svg`), "image/svg+xml");
+    save(await asPng(figure.mosaic.picture()), this.fileName(`${name}.png`));
+  }
+
+  csv() {
+    const quoted = (cell) => (/[",\n]/.test(cell) ? `"${cell.replace(/"/g, '""')}"` : cell), { heading, rows } = this.result.reply;
+    return [heading, ...rows].map((cells) => `${cells.map(quoted).join(",")}\r\n`).join("");
+  }
+
+  /** The measurements and their metadata (JSON), under the names of `vitviz probe --output`. */
+  numbers() {
+    const { reply, measurements, parameters, pane } = this.result, files = {};
+    for (const { name, values } of measurements) files[`${reply.probe}.${name}.npy`] = asNpy(values, values.shape);
+    const metadata = Object.fromEntries(measurements.map(({ name, axes, quantity, names }) => [name, { axes, quantity, names }]));
+    files["about.npy"] = asNpyText(JSON.stringify({ ...metadataOf(pane), probe: reply.probe, parameters, summary: reply.summary, measurements: metadata }));
+    return asZip(files);
+  }
+}

@@ -1,0 +1,81 @@
+// Requests that take long, one at a time.
+
+// The order of requests, by the first word of their slots.
+const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];
+
+/** The error of a request whose result is no longer needed. */
+const replacedError = () => Object.assign(Error("replaced"), { replaced: true });
+
+/**
+ * Requests that take long, one at a time, and at most one in each slot.
+ */
+export class RequestQueue {
+  /**
+   * @param backend has the functions `run` and `end`
+   * @param showProgress receives the progress of the running request, or null
+   */
+  constructor(backend, showProgress) {
+    const page = Array.from(crypto.getRandomValues(new Uint8Array(18)), (byte) => byte.toString(36).padStart(2, "0")).join("");
+    Object.assign(this, { backend, showProgress, page, number: 0, queue: new Map(), running: null });
+  }
+
+  /**
+   * A promise of the reply. An error may have the flag `stopped`, `expired`, or `replaced` by another request of the slot.
+   * @param slot begins with a word of SLOT_ORDER
+   * @param key of the request; a pending request with the same key is not sent again
+   */
+  request(slot, key, body) {
+    const pending = this.queue.get(slot) ?? (this.running?.slot === slot && !this.running.replaced ? this.running : null);
+    if (pending?.key === key) return pending.promise;
+    this.drop(slot);
+    const entry = { slot, key, body };
+    entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
+    this.queue.set(slot, entry);
+    this.next();
+    return entry.promise;
+  }
+
+  /** Drop the request of a slot. */
+  drop(slot) {
+    this.queue.get(slot)?.reject(replacedError());
+    this.queue.delete(slot);
+    if (this.running?.slot !== slot || this.running.replaced) return;
+    this.running.replaced = true;
+    this.running.reject(replacedError());
+    this.stop();
+  }
+
+  /** Drop the requests of all slots with a prefix but for the given ones. */
+  keepOnly(prefix, slots) {
+    const openSlots = [...this.queue.keys(), ...(this.running ? [this.running.slot] : [])];
+    for (const slot of openSlots) if (slot.startsWith(prefix) && !slots.includes(slot)) this.drop(slot);
+  }
+
+  /** Stop the running request. */
+  stop() {
+    if (this.running) this.backend.end({ page: this.page, number: this.running.number });
+  }
+
+  next() {
+    if (this.running) return;
+    const slots = [...this.queue.keys()], slot = SLOT_ORDER.flatMap((word) => slots.filter((name) => name.startsWith(word)))[0];
+    if (!slot) return this.showProgress(null);
+    this.running = this.queue.get(slot);
+    this.queue.delete(slot);
+    this.start();
+  }
+
+  async start() {
+    const { running, page } = this, { slot, body } = running, show = (step) => this.showProgress({ ...step, slot, method: body.method });
+    running.number = ++this.number;
+    show({ text: "", done: 0, total: 1 });
+    const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
+    this.running = null;
+    // The promise of a replaced request is already rejected.
+    if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final }));
+    else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
+    else if (reply.expired) running.reject(Object.assign(Error("expired"), { expired: true }));
+    else running.resolve(reply);
+    this.next();
+  }
+}

@@ -1,0 +1,203 @@
+// Saving and sharing.
+
+import { addressOf, describe } from "./address.js";
+import { fetchFile, legalState, renew } from "./analyses.js";
+import { Painter } from "./canvas.js";
+import { hasClasses } from "./class_names.js";
+import { rgbOf } from "./colours.js";
+import { worksOffline } from "./controls.js";
+import { createCanvas, element, find } from "./dom.js";
+import { asPng, metadataOf, numbersOf, save, sheetAsSvg, stemOf } from "./files.js";
+import { clamped } from "./numbers.js";
+import { activePane, films, latest, page, shownPanes, store } from "./page.js";
+import { attentionOf } from "./pane.js";
+import { backend, METHODS } from "./settings.js";
+import { isEqual } from "./store.js";
+import { hasParameter, longNameOf, mapName, nameOf, queryOf, tokenOf } from "./tokens.js";
+
+const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
+const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
+const NEEDS_SERVER = "What is shown here needs the server: the file opens with what it can compute by itself.";
+const SHEET_WIDTH = 1600;
+
+const ACTIONS = {
+  link: async () => {
+    const { link } = await describe(), { views } = store.state;
+    const notes = [views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "", views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : ""];
+    await copy(new URL(addressOf(link), location.href).href, notes.join(""));
+  },
+  python: async () => copy((await describe()).python),
+  picture: async () => {
+    const captions = shownPanes().map((pane) => pane.find("status").textContent), withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
+    save(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
+  },
+  sheet: async () => save(await asPng(withCaption(page.sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
+  drawing: () => save(sheetAsSvg(page.sheet, sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
+  numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
+  video: async () => {
+    const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
+    const state = legalState(store.state), key = JSON.stringify([facts.uid, state]);
+    say("The server renders the video; its progress and a button to stop it are below.");
+    try {
+      const reply = await films.request("film", key, { kind: "film", state, index: page.active, uid: facts.uid });
+      save(await backend.made(reply.address), `${pictureName()}-${view.method}.mp4`, "video/mp4");
+      say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
+    } catch (error) {
+      if (error.replaced) return say("");
+      throw error;
+    }
+  },
+  page: async () => {
+    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page"));
+    const { views, maps, isLess } = await offlineViews(), { panel, guide, ...look } = store.state, [before, block, after] = page.split(START_BLOCK), start = JSON.parse(block);
+    const state = { ...start.state, ...look, views: views.map((view) => ({ ...start.state.views[0], ...view })), layout: views.length < look.views.length ? "one" : look.layout };
+    // A JSON block ends at the first closing tag.
+    const written = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
+    save(`${before}${START_TAG}${written}<\/script>${after}`, `${pictureName()}.html`, "text/html");
+    find("said").textContent = isLess ? NEEDS_SERVER : "";
+  },
+};
+
+// What a page begins with.
+const START_TAG = `<${"script"} type="application/json" id="start">`, START_BLOCK = new RegExp(`${START_TAG}([^<]*)<\\/script>`);
+
+/** The views of a saved page, the files of their maps that need a model, and whether they are less than the page shows. */
+async function offlineViews() {
+  const { facts, key } = activePane(), maps = {};
+  const panesOfAnalysis = shownPanes().filter((pane) => pane.key === key);
+  const views = await Promise.all(panesOfAnalysis.map(async (pane) => {
+    const { view: { method, parameters, pins } } = pane, target = parameters.target ?? null;
+    const names = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.fileOf(query)).filter((name) => name?.startsWith("map "));
+    // A file can have no maps for a text or another picture.
+    if (target !== null && !hasClasses(target)) return offlineView(pane, facts);
+    // Also the map without parameters, for a method that is chosen in the menu.
+    for (const name of names.length ? [...names, mapName(method, {})] : []) maps[name] = toBase64(await fetchFile(pane, facts, name));
+    return { method, parameters, pins };
+  }));
+  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(({ view: { method, parameters } }, index) => !isEqual({ method, parameters }, { method: views[index].method, parameters: views[index].parameters }));
+  return { views, maps, isLess };
+}
+
+/** A pane's view as far as it works without a server. */
+function offlineView({ view: { method, parameters, pins } }, facts) {
+  const offlineMethod = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention", hasToken = (query) => tokenOf(query, facts, null) !== null;
+  const isAvailable = ([name, value]) => METHODS[offlineMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
+  return { method: offlineMethod, parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)), pins: pins.filter(hasToken) };
+}
+
+function toBase64(buffer) {
+  let text = "";
+  for (const byte of new Uint8Array(buffer)) text += String.fromCharCode(byte);
+  return btoa(text);
+}
+
+const chosenQuery = () => activePane().query;
+
+/** The shown map and its analysis, as JSON in a saved file. */
+function metadata() {
+  const pane = activePane(), { method, parameters } = pane.view, query = chosenQuery();
+  return { ...metadataOf(pane), method, parameters, caption: pane.sentence(query, pane.values(query)), link: latest.link };
+}
+
+/** The shown maps in the size of the original picture, side by side; the second is as high as the first. */
+async function pictureOf() {
+  const pictures = await Promise.all(shownPanes().map(wholePicture)), height = pictures[0].height;
+  const widths = pictures.map((canvas) => Math.round(canvas.width * height / canvas.height));
+  const canvas = createCanvas(widths.reduce((sum, width) => sum + width), height);
+  let left = 0;
+  pictures.forEach((picture, index) => {
+    canvas.getContext("2d").drawImage(picture, left, 0, widths[index], height);
+    left += widths[index];
+  });
+  return canvas;
+}
+
+/** The caption of the sheet. */
+function sentenceOfSheet() {
+  const { token, direction, fusion, shared } = page.sheet.request, name = longNameOf(queryOf(token, page.sheet.attention.facts));
+  return `${attentionOf(name, direction)}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${shared ? "all on one scale" : "each on its own scale"}.`;
+}
+
+/** A picture with captions and the legends of panes below it. */
+function withCaption(picture, captions, legends = []) {
+  const size = Math.max(12, Math.round(picture.width / 55)), lines = [];
+  const measure = createCanvas(1, 1).getContext("2d");
+  measure.font = `${size}px system-ui, sans-serif`;
+  for (const caption of captions) {
+    let line = "";
+    for (const word of caption.split(" ")) {
+      if (line && measure.measureText(`${line} ${word}`).width > picture.width - 2 * size) lines.push(line), line = word;
+      else line = line ? `${line} ${word}` : word;
+    }
+    lines.push(line);
+  }
+  const bar = legends.length ? 2 * size : 0;
+  const canvas = createCanvas(picture.width, picture.height + bar + Math.round(1.4 * size * (lines.length + 1)));
+  const context = canvas.getContext("2d");
+  Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(picture, 0, 0);
+  Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
+  legends.forEach((pane, index) => {
+    const canvas = picture.width / legends.length, left = index * canvas + size, middle = picture.height + 1.2 * size;
+    const [low, high, quantity] = pane.legendTexts(), end = `${high}  ${quantity}`, [lowWidth, endWidth] = [low, end].map((text) => measure.measureText(text).width + 0.5 * size);
+    // The bar gets what the texts leave, but at least some pixels; fillText then condenses the last text.
+    const start = left + lowWidth, width = clamped(canvas - 2 * size - lowWidth - endWidth, 3 * size, Math.min(256, canvas / 3));
+    for (let step = 0; step < width; step++) {
+      context.fillStyle = rgbOf(pane.drawing.table[Math.floor(256 * step / width)]);
+      context.fillRect(start + step, middle - size / 2, 1.5, size);
+    }
+    context.fillStyle = "black";
+    context.fillText(low, left, middle);
+    context.fillText(end, start + width + 0.5 * size, middle, canvas - lowWidth - width - 2.5 * size);
+  });
+  lines.forEach((line, index) => context.fillText(line, size, picture.height + bar + 1.4 * size * (index + 0.8)));
+  return canvas;
+}
+
+async function wholePicture(pane) {
+  const { facts } = pane, larger = facts.pixels[0] > facts.width;
+  const painter = larger ? await largePainter(pane) : pane.painter, canvas = createCanvas(painter.facts.width, painter.facts.height);
+  pane.drawOn(canvas, painter, { ...pane.drawing.look, scale: painter.facts.width / facts.width });
+  return canvas;
+}
+
+/** A painter on the original picture. */
+async function largePainter(pane) {
+  const { facts } = pane, image = await createImageBitmap(new Blob([await fetchFile(pane, facts, "picture")]));
+  const { width, height } = image, times = [width / facts.width, height / facts.height];
+  return new Painter({ ...facts, width, height, box: facts.box.map((edge, index) => edge * times[index % 2]) }, image);
+}
+
+const pictureName = () => stemOf(activePane().facts);
+
+function fileName(suffix) {
+  const { facts, view } = activePane(), name = pictureName();
+  const token = hasParameter(view.method, "query") ? `-${nameOf(chosenQuery() ?? queryOf(activePane().token ?? 0, facts)).replace(/\W+/g, "-").replace(/-$/, "")}` : "";
+  return `${name}-${view.method}${token}.${suffix}`;
+}
+
+async function copy(text, note = "") {
+  Object.assign(find("code"), { textContent: text, hidden: false });
+  try {
+    await navigator.clipboard.writeText(text);
+    find("said").textContent = `Copied.${note}`;
+  } catch {
+    find("said").textContent = `This browser does not allow copying; copy the text below.${note}`;
+  }
+}
+
+async function runAction(name) {
+  if (!activePane().painter || !activePane().values(chosenQuery())) return;
+  find("said").textContent = "";
+  try {
+    await ACTIONS[name]();
+  } catch (error) {
+    if (error.expired) renew(activePane());
+    find("said").textContent = `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
+  }
+}
+
+/** Let the buttons of the panel act. */
+export function offerActions() {
+  for (const button of element.querySelectorAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
+}

@@ -1,0 +1,153 @@
+// From the values of a map to positions between the ends of its colours, as in vitviz/visualization/scales.py.
+
+import { clamped } from "./numbers.js";
+
+// The rule that chooses a scale.
+const READABLE_MEDIAN = 0.1, BRIGHT_MEDIAN = 0.6, DIFFERENT_RATIO = 3, MIN_SUM_SHARE = 0.5;
+const ONE_PEAK = { percentile: 99, ratio: 3, spread: [2, 98] }, SEVERAL_PEAKS = { percentile: 95, ratio: 4, spread: [5, 95] };
+// The lower end of the logarithmic scale is at least this share of the upper one.
+const LOG_FLOOR = 1e-4;
+const SMALLEST_RANGE = 1.1754943508222875e-38;
+
+/** The value at a percentile of sorted values; `round` is Math.floor or Math.ceil. */
+const percentileOf = (sorted, percent, round) => sorted[round((sorted.length - 1) * (percent / 100))];
+
+/** The number of sorted values that are less. */
+function countLess(sorted, value) {
+  let low = 0, high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The values without NaN, which stands for a missing one. */
+export const withoutNaN = (values) => (values.some(Number.isNaN) ? values.filter((value) => !Number.isNaN(value)) : values);
+
+/** The values at the ends of the colours, for sorted values; those of a signed map are magnitudes. */
+const SCALE_ENDS = {
+  linear: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted.at(-1)],
+  robust: (sorted, [low, high], signed) => [signed ? 0 : percentileOf(sorted, low, Math.ceil), percentileOf(sorted, high, Math.floor)],
+  log: (sorted) => {
+    const firstPositive = sorted.findIndex((value) => value > 0), high = sorted.at(-1);
+    return firstPositive < 0 ? [0, 0] : [Math.max(sorted[firstPositive] / (firstPositive ? 2 : 1), high * LOG_FLOOR), high];
+  },
+  rank: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted.at(-1)],
+  zero: (sorted) => [0, sorted.at(-1)],
+};
+
+/** By scale, a function of the ends and the sorted values that returns the function from a value to its position. */
+const SCALE_PLACES = {
+  linear: (low, high) => {
+    const range = Math.max(high - low, SMALLEST_RANGE);
+    return (value) => (value - low) / range;
+  },
+  robust: (low, high) => {
+    const linear = SCALE_PLACES.linear(low, high);
+    return (value) => clamped(linear(value), 0, 1);
+  },
+  log: (low, high) => {
+    if (!(low > 0 && low < high)) return SCALE_PLACES.robust(low, high);
+    const range = Math.log(high / low);
+    return (value) => Math.log(clamped(value, low, high) / low) / range;
+  },
+  rank: (low, high, sorted) => {
+    const clampedValues = sorted.map((value) => clamped(value, low, high)), total = Math.max(1, countLess(clampedValues, high));
+    return (value) => (Number.isNaN(value) ? NaN : countLess(clampedValues, clamped(value, low, high)) / total);
+  },
+  zero: (low, high) => SCALE_PLACES.robust(low, high),
+};
+
+/** A scale fitted to some values; it may colour others. */
+class FittedScale {
+  constructor(name, low, high, sorted, percentiles, signed, automatic) {
+    Object.assign(this, { name, low, high, percentiles, signed, automatic });
+    this.placeOf = SCALE_PLACES[name](low, high, sorted);
+  }
+
+  get ends() {
+    return [this.signed ? -this.high : this.low, this.high];
+  }
+
+  /** The positions of values: 0 and 1 at the ends; those of a linear scale may lie outside. */
+  places(values) {
+    const positions = new Float32Array(values.length), { placeOf, signed } = this;
+    for (let index = 0; index < values.length; index++) {
+      const value = values[index];
+      positions[index] = signed ? 0.5 + 0.5 * Math.sign(value) * placeOf(Math.abs(value)) : placeOf(value);
+    }
+    return positions;
+  }
+
+  /** The number of values below and above the ends. */
+  beyond(values) {
+    const [low, high] = this.ends;
+    let below = 0, above = 0;
+    for (const value of values) {
+      if (value < low) below += 1;
+      if (value > high) above += 1;
+    }
+    return [below, above];
+  }
+
+  /** One sentence about the colours of a map; empty for a linear scale that holds every value. */
+  caption(values, record) {
+    const [below, above] = this.beyond(values);
+    if (this.name === "linear" && !below && !above) return "";
+    const name = record.caption.replace("{low}", this.percentiles[0]).replace("{high}", this.percentiles[1]);
+    const [first, side] = above ? [above, "above"] : [below, "below"];
+    if (!first) return `${name}.`;
+    return `${name}; ${first} of ${values.length} patches ${first === 1 ? "lies" : "lie"} ${side} it${above && below ? ` and ${below} below` : ""}.`;
+  }
+}
+
+/**
+ * One scale for one or several maps.
+ * @param name of a scale; null chooses one from the values, or the linear one if an end is fixed
+ * @param maps the values of each
+ * @param options percentiles of a robust scale, fixed ends low and high, signed if zero is in the middle
+ */
+export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false } = {}) {
+  const sorted = new Float64Array(maps.reduce((sum, values) => sum + values.length, 0));
+  maps.reduce((start, values) => (sorted.set(values, start), start + values.length), 0);
+  if (signed) sorted.forEach((value, index) => { sorted[index] = Math.abs(value); });
+  sorted.sort();
+  const scaleName = name ?? (low === null && high === null ? chooseScale(sorted, percentiles, signed) : "linear");
+  let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
+  const isEnd = (value) => value !== null && (scaleName !== "log" || value > 0);
+  if (signed) {
+    const fixedEnds = [low, high].filter((value) => value !== null).map(Math.abs);
+    if (fixedEnds.length) end = Math.max(...fixedEnds);
+  } else {
+    if (isEnd(low)) start = low;
+    if (isEnd(high)) end = high;
+  }
+  return new FittedScale(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
+}
+
+/** Whether peaks take up the colours of other values that differ: see `Peak` of scales.py. */
+function hasPeak(sorted, { percentile, ratio, spread: [low, high] }) {
+  return sorted.at(-1) > ratio * percentileOf(sorted, percentile, Math.floor)
+    && percentileOf(sorted, high, Math.floor) > DIFFERENT_RATIO * percentileOf(sorted, low, Math.ceil);
+}
+
+/** Whether the patches below several peaks have most of the sum. */
+function restHasMost(sorted) {
+  const count = Math.floor((sorted.length - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1;
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  return sum(sorted.subarray(0, count)) > MIN_SUM_SHARE * sum(sorted);
+}
+
+/** The scale that best shows sorted values: see `choose` of scales.py. */
+function chooseScale(sorted, percentiles, signed) {
+  const median = percentileOf(sorted, 50, Math.floor);
+  const placeOfMedian = (name) => SCALE_PLACES[name](...SCALE_ENDS[name](sorted, percentiles, signed), sorted)(median);
+  if (placeOfMedian("linear") >= READABLE_MEDIAN) return "linear";
+  if (hasPeak(sorted, ONE_PEAK)) {
+    const position = placeOfMedian("robust");
+    return position >= READABLE_MEDIAN && position <= BRIGHT_MEDIAN ? "robust" : "log";
+  }
+  return hasPeak(sorted, SEVERAL_PEAKS) && restHasMost(sorted) ? "robust" : "linear";
+}

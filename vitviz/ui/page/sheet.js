@@ -1,0 +1,150 @@
+// The map of one token in every layer (rows) and head (columns); the first column fuses all heads.
+
+import { FUSIONS } from "./attention.js";
+import { paint } from "./colours.js";
+import { createCanvas } from "./dom.js";
+
+export const SHEET_MARGIN = { left: 26, top: 18 };
+// Between cells, in pixels of the page.
+export const SHEET_GAP = 3;
+// The least and the greatest height of a cell by its width; maps of longer pictures are stretched to it.
+export const SHEET_RATIOS = [0.25, 2];
+// Visible on every colour map, in both themes.
+const SHEET_FRAME_COLOUR = "#f76707";
+// The longest slice of work: the picture has priority.
+const SHEET_SLICE_MS = 8;
+
+export class Sheet {
+  constructor(canvas, attention) {
+    Object.assign(this, { canvas, attention, request: null, timer: 0 });
+    const { layers, heads, rows, columns } = attention.facts;
+    this.columnsOfCells = heads + 1;
+    this.patches = rows * columns;
+    this.values = new Float32Array(layers * this.columnsOfCells * this.patches);
+    this.loadedCells = new Array(layers * this.columnsOfCells).fill(false);
+    this.raster = createCanvas(this.columnsOfCells * columns, layers * rows);
+    this.image = this.raster.getContext("2d").createImageData(this.raster.width, this.raster.height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  /** Compute and draw a request in slices; it replaces the previous one. */
+  show(request) {
+    const stale = !this.request || ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.request[key] !== request[key]);
+    this.request = request;
+    clearTimeout(this.timer);
+    // First the values of every layer, then their colours.
+    this.nextStep = stale ? 0 : Math.min(this.nextStep, this.attention.facts.layers);
+    this.schedule();
+  }
+
+  /** Let the screen show the picture before the next slice. */
+  schedule() {
+    this.timer = setTimeout(() => this.step(), 0);
+  }
+
+  step() {
+    const started = performance.now(), { layers } = this.attention.facts;
+    while (this.nextStep < 2 * layers && performance.now() - started < SHEET_SLICE_MS) {
+      if (this.nextStep < layers) this.compute(this.nextStep);
+      else this.colour(this.nextStep - layers);
+      this.nextStep += 1;
+    }
+    if (this.nextStep < 2 * layers) this.schedule();
+    else this.draw();
+  }
+
+  /** The values of one cell: "patch". */
+  valuesOf(cell) {
+    return this.values.subarray(cell * this.patches, (cell + 1) * this.patches);
+  }
+
+  /** Compute all heads of a layer and their fusion. */
+  compute(layer) {
+    const { token, direction, fusion } = this.request, { prefix, facts: { heads } } = this.attention;
+    const firstCell = layer * this.columnsOfCells, fused = this.valuesOf(firstCell).fill(fusion === "min" ? Infinity : 0);
+    for (let head = 0; head < heads; head++) {
+      const weights = this.attention.map(layer, head, token, direction);
+      this.loadedCells.fill(Boolean(weights), firstCell, firstCell + this.columnsOfCells);
+      if (!weights) return;
+      this.valuesOf(firstCell + 1 + head).set(weights.subarray(prefix));
+      FUSIONS[fusion](fused, this.valuesOf(firstCell + 1 + head), heads);
+    }
+  }
+
+  /** Colour the pixels of a layer; before the first one, fit the shared scale if there is one. */
+  colour(layer) {
+    const { rows, columns } = this.attention.facts, { colours, shared, fittedScale } = this.request;
+    if (layer === 0) {
+      const filled = [...this.loadedCells.keys()].filter((cell) => this.loadedCells[cell]);
+      this.sharedScale = shared && filled.length ? fittedScale(filled.map((cell) => this.valuesOf(cell))) : null;
+    }
+    if (!this.loadedCells[layer * this.columnsOfCells]) return;
+    for (let column = 0; column < this.columnsOfCells; column++) {
+      const values = this.valuesOf(layer * this.columnsOfCells + column), scale = this.sharedScale ?? fittedScale([values]);
+      paint(scale.places(values), rows, columns, colours, this.pixels, this.raster.width, layer * rows * this.raster.width + column * columns);
+    }
+  }
+
+  draw() {
+    const { layers } = this.attention.facts, { ratio } = this.request;
+    this.raster.getContext("2d").putImageData(this.image, 0, 0);
+    const scale = Math.min(2, window.devicePixelRatio || 1), cssWidth = this.canvas.clientWidth;
+    if (cssWidth < 1) return;
+    Object.assign(this, this.cells(cssWidth, ratio));
+    const width = Math.round(cssWidth * scale), height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
+    if (this.cellWidth < 1) return;
+    Object.assign(this.canvas, { width, height });
+    this.canvas.style.height = `${height / scale}px`;
+    this.drawOn(this.canvas.getContext("2d"), scale, this, this.request.ink);
+  }
+
+  /** The size of a cell in a sheet of this width. */
+  cells(width, ratio) {
+    const cellWidth = (width - SHEET_MARGIN.left) / this.columnsOfCells;
+    return { cellWidth, cellHeight: Math.max(4, (cellWidth - SHEET_GAP) * ratio) + SHEET_GAP };
+  }
+
+  /** The sheet on a new canvas of this width, black on white. */
+  picture(width) {
+    const cells = this.cells(width, this.request.ratio);
+    const canvas = createCanvas(width, Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight));
+    const context = canvas.getContext("2d");
+    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+    this.drawOn(context, 1, cells, "black");
+    return canvas;
+  }
+
+  drawOn(context, scale, { cellWidth, cellHeight }, ink) {
+    const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN, { layer, head } = this.request;
+    const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.imageSmoothingEnabled = false;
+    this.loadedCells.forEach((isLoaded, cell) => {
+      const row = Math.floor(cell / this.columnsOfCells), column = cell % this.columnsOfCells;
+      const x = left + column * cellWidth, y = top + row * cellHeight;
+      if (isLoaded) context.drawImage(this.raster, column * columns, row * rows, columns, rows, x, y, width, height);
+      else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
+    });
+    Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
+    const rowStep = Math.ceil(13 / cellHeight);
+    for (let row = 0; row < layers; row += rowStep) context.fillText(row, left - 5, top + (row + 0.5) * cellHeight);
+    context.textAlign = "center";
+    const columnStep = Math.ceil(20 / cellWidth);
+    for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : columnStep) {
+      const name = column === 0 ? this.request.fusion : column - 1;
+      if (column !== 0 || cellWidth >= 22) context.fillText(name, left + (column + 0.5) * cellWidth, top - 8);
+    }
+    if (layer === undefined) return;
+    const frameColumn = typeof head === "number" ? head + 1 : 0;
+    Object.assign(context, { strokeStyle: SHEET_FRAME_COLOUR, lineWidth: 3 });
+    context.strokeRect(left + frameColumn * cellWidth - SHEET_GAP / 2, top + layer * cellHeight - SHEET_GAP / 2, cellWidth, cellHeight);
+  }
+
+  /** Layer and head (or the fusion) at a point of the element; null outside the cells. */
+  cellAt(x, y) {
+    const column = Math.floor((x - SHEET_MARGIN.left) / this.cellWidth);
+    const layer = Math.floor((y - SHEET_MARGIN.top) / this.cellHeight);
+    const isInside = column >= 0 && column < this.columnsOfCells && layer >= 0 && layer < this.attention.facts.layers;
+    return isInside ? { layer, head: column === 0 ? this.request.fusion : column - 1 } : null;
+  }
+}

@@ -1,0 +1,214 @@
+// Picture, model, the model's input settings, and its predictions.
+
+import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, openOwn, takePicture } from "./choices.js";
+import { labelOf } from "./class_names.js";
+import { create, createButton, createCanvas, element, find } from "./dom.js";
+import { notify } from "./messages.js";
+import { share } from "./numbers.js";
+import { page, store } from "./page.js";
+import { backend, OFFLINE, SETTINGS } from "./settings.js";
+
+const UNLIKE_TEXT = "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
+  "It has to call every picture one of its classes. Of the pictures that it was tested with, one in ten gets this hint, too.";
+const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
+// The fit that keeps the whole picture and its shape.
+const UNCROPPED_FIT = "native";
+
+export class Source {
+  constructor() {
+    this.model = null;
+    for (const input of element.querySelectorAll(".vx-file")) input.onchange = () => {
+      if (input.files.length) takePicture(input.files[0]);
+      input.value = "";
+    };
+    find("examples").replaceChildren(...SETTINGS.examples.map((example) => this.example(example)));
+    this.takeDrops();
+    this.takePictures();
+    this.offerModels();
+    find("fit").replaceChildren(...SETTINGS.fits.map(({ name, title }) => new Option(title, name)));
+    find("fit").onchange = () => chooseInput({ fit: find("fit").value });
+    find("resolution").onchange = () => chooseInput({ resolution: resolutionOf(find("resolution").value) });
+    find("pixels").onchange = () => find("pixels").value && chooseInput({ resolution: Number(find("pixels").value) });
+    find("white").onchange = () => store.patchView(page.active, { white: Number(find("white").value) || null });
+    find("stored-colours").onchange = () => {
+      const choice = find("stored-colours").checked ? "ignore" : "apply";
+      store.patchView(page.active, { color_profile: choice === this.model.color_profile ? null : choice });
+    };
+    find("cropped").querySelector("button").onclick = () => chooseInput({ fit: UNCROPPED_FIT });
+    find("clip-frame").oninput = () => store.patchView(page.active, { frame: Number(find("clip-frame").value) });
+    find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
+    find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
+  }
+
+  example({ id, url, name, caption }) {
+    const title = caption ?? name, image = create("img", { src: url, alt: "", loading: "lazy" });
+    return createButton({ title, onclick: () => choosePicture(id), "aria-label": `Example: ${title}`, dataset: { example: id } }, image);
+  }
+
+  takeDrops() {
+    const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? transfer?.files?.[0];
+    element.addEventListener("dragover", (event) => event.preventDefault());
+    element.addEventListener("drop", (event) => {
+      event.preventDefault();
+      const file = pictureIn(event.dataTransfer);
+      if (file) takePicture(file);
+    });
+    document.addEventListener("paste", (event) => {
+      const file = pictureIn(event.clipboardData);
+      if (file) takePicture(file);
+    });
+  }
+
+  takePictures() {
+    const dialog = find("shot"), video = dialog.querySelector("video");
+    const end = () => {
+      for (const track of video.srcObject?.getTracks() ?? []) track.stop();
+      video.srcObject = null;
+      dialog.close();
+    };
+    find("camera").onclick = async () => {
+      try {
+        video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
+        dialog.showModal();
+      } catch (error) {
+        notify(`The camera cannot be used: ${error.message}`);
+      }
+    };
+    find("shoot").onclick = () => {
+      const canvas = createCanvas(video.videoWidth, video.videoHeight);
+      canvas.getContext("2d").drawImage(video, 0, 0);
+      canvas.toBlob((blob) => takePicture(new File([blob], "camera.png", { type: "image/png" })));
+      end();
+    };
+    find("shot-close").onclick = dialog.oncancel = end;
+  }
+
+  offerModels() {
+    const { models, legal, overrides } = SETTINGS;
+    find("search").oninput = () => this.filterModels(find("search").value.trim().toLowerCase());
+    find("search").hidden = models.length < 8;
+    const families = [...new Set(models.map(({ family }) => family))];
+    find("menu").replaceChildren(...families.map((family) => {
+      const members = models.filter((item) => item.family === family).map((item) => this.modelChoice(item));
+      return create("div", {}, create("h3", { textContent: family }), ...members);
+    }));
+    find("own").hidden = legal !== "all";
+    find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
+    find("own-open").onclick = () => openOwn({
+      files: [...find("own-files").files], hub: find("own-hub").value, overrides: find("own-overrides").value,
+    });
+  }
+
+  modelChoice({ id, title, megabytes }) {
+    const cost = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
+    return createButton({ onclick: () => chooseModel(id), dataset: { model: id } }, title, create("span", { textContent: cost }));
+  }
+
+  filterModels(text) {
+    for (const group of find("menu").children) {
+      const buttons = [...group.querySelectorAll("button")];
+      const matches = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
+      for (const button of buttons) button.hidden = !matches(button);
+      group.hidden = buttons.every((button) => button.hidden);
+    }
+  }
+
+  /** Show a view, with its facts and model, which are null until they are loaded. */
+  show(view, facts, model) {
+    for (const button of find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
+    for (const button of find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
+    const listed = SETTINGS.models.find(({ id }) => id === view.model);
+    find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
+    this.showFrame(view, facts);
+    if (!facts || !model) return;
+    if (this.model !== model) this.showModel(model);
+    find("thumb").hidden = false;
+    const address = backend.address(facts.picture);
+    if (find("thumb").getAttribute("src") !== address) find("thumb").src = address;
+    find("fit").value = view.fit ?? model.fit;
+    const isListed = model.resolutions.some(({ value }) => value === view.resolution);
+    find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
+    find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
+    find("pixels").step = model.patch[0];
+    find("white").value = view.white ?? "";
+    find("stored-colours").checked = (view.color_profile ?? model.color_profile) === "ignore";
+    find("stored").hidden = !facts.is_converted && !find("stored-colours").checked;
+    const fitted = SETTINGS.fits.find(({ name }) => name === find("fit").value)?.title;
+    const { rows, columns } = facts, [high, wide] = model.patch;
+    const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;
+    const isReduced = model.detail && model.detail ** 2 < rows * high * columns * wide;
+    const sharpness = isReduced ? `, no sharper than ${model.detail}×${model.detail}` : "";
+    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels${trained}${sharpness}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
+    find("steps").hidden = !model.steps;
+    if (model.steps) {
+      const step = view.step ?? model.steps.at(-1);
+      Object.assign(find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
+      this.sayStep(step);
+    }
+    find("picture-assumptions").hidden = !facts.assumptions;
+    find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
+    this.showCropped(facts);
+    find("unlike").hidden = !facts.is_out_of_distribution;
+    find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
+    this.showPredictions(view, facts, model);
+  }
+
+  /** Which frame of a clip is wanted; while another frame is on its way, the clip is the one before. */
+  showFrame({ frame, picture }, facts) {
+    if (facts) this.clip = facts.clip && { ...facts.clip, picture };
+    const { clip } = this, isClip = !OFFLINE && !!clip && clip.picture === picture && frame !== null;
+    find("clip").hidden = !isClip;
+    element.querySelector("[data-act=video]").hidden = !isClip;
+    if (!isClip) return;
+    Object.assign(find("clip-frame"), { max: clip.frames - 1, value: frame });
+    find("frame-said").textContent = `${frame.toLocaleString("en")} of 0–${(clip.frames - 1).toLocaleString("en")}`;
+  }
+
+  /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
+  showCropped({ fit, box: [left, top, right, bottom], width, height }) {
+    const seen = Math.max(0, Math.min(right, width) - Math.max(left, 0)) * Math.max(0, Math.min(bottom, height) - Math.max(top, 0)) / (width * height);
+    find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
+    find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
+  }
+
+  sayStep(step) {
+    find("steps").querySelector("span").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
+  }
+
+  showModel(model) {
+    this.model = model;
+    const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
+    find("resolution").replaceChildren(new Option("another", ""), ...options);
+    find("predictions-part").hidden = !model.labels.length;
+    const { labels } = model, isLong = labels.length > MAX_LISTED_CLASSES, count = labels.length.toLocaleString("en"), all = find("all-classes");
+    // Some labels list synonyms.
+    const names = labels.map((label) => label.split(",")[0]);
+    find("classes").textContent = isLong
+      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … “About this model” lists them all.` : `This model knows only: ${labels.join(", ")}.`;
+    all.hidden = !isLong;
+    all.querySelector("summary").textContent = `All ${count} classes`;
+    all.querySelector("p").textContent = isLong ? `${names.sort(BY_NAME.compare).join(", ")}.` : "";
+    find("assumptions").hidden = !model.assumptions;
+    find("assumptions").textContent = model.assumptions;
+    find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
+  }
+
+  /** Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus. */
+  showPredictions(view, facts, model) {
+    const holder = find("predictions"), { target } = view.parameters;
+    if (this.predictedFacts !== facts) {
+      this.predictedFacts = facts;
+      holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
+        const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
+        const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index } };
+        return createButton(properties, bar, labelOf(model, index), output);
+      }));
+    }
+    for (const button of holder.children) button.setAttribute("aria-pressed", Number(button.dataset.index) === target);
+  }
+}
+
+function resolutionOf(word) {
+  if (word === "null" || word === "") return null;
+  return word === "native" ? word : Number(word);
+}

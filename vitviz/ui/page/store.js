@@ -1,0 +1,76 @@
+// The state of the page, from which everything is drawn, and the requests to the server that it leads to.
+
+// The fields of a view that its analysis depends on; the others are about the map.
+export const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution"];
+export const MAX_PINS = 6;
+// Analyses that the page can show again without a request.
+export const MAX_ANALYSES = 8;
+
+// A field of a view, and the settings that depend on it.
+const DEPENDENT_FIELDS = [["method", "parameters"], ["probe", "probe_parameters"]];
+
+export const isPaired = (layout) => layout === "two" || layout === "difference";
+export const copyOf = (value) => JSON.parse(JSON.stringify(value));
+export const isEqual = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+/** The key of a view's analysis: two views with the same key show the same analysis. */
+export function analysisKey(view) {
+  return JSON.stringify(INPUT_FIELDS.map((name) => view[name] ?? null));
+}
+
+/** A state with the changes between two others, entry by entry, also inside views and their parameters. */
+export function withChanges(state, before, after) {
+  const merged = { ...state };
+  for (const name of Object.keys({ ...before, ...after })) {
+    const [previous, next, value] = [before[name], after[name], state[name]];
+    if (isEqual(previous, next)) continue;
+    if (name === "views") merged.views = value.map((view, index) => withChanges(view, previous[index] ?? view, next[index] ?? view));
+    else if (name === "parameters") merged.parameters = withChanges(value, previous, next);
+    else if (next === undefined) delete merged[name];
+    else merged[name] = next;
+  }
+  for (const [name, settings] of DEPENDENT_FIELDS) if (name in state && !isEqual(before[name], after[name])) merged[settings] = after[settings];
+  return merged;
+}
+
+/** The only writer of the state: every control, key, click, link and reply is a patch of it. */
+export class Store {
+  /**
+   * @param state as `PageState.to_json` of state.py writes it
+   */
+  constructor(state) {
+    // Called after every change, with the state before.
+    this.onChange = () => {};
+    Object.assign(this, { state: copyOf(state), version: 0 });
+  }
+
+  patch(change) {
+    this.replace({ ...this.state, ...change });
+  }
+
+  patchView(index, change) {
+    const views = this.state.views.map((view, viewIndex) => (viewIndex === index ? { ...view, ...change } : view));
+    this.patch({ views });
+  }
+
+  /** Set parameters of a view's map; null removes one, which then has its default. */
+  patchParameters(index, change) {
+    const parameters = { ...this.state.views[index].parameters, ...change };
+    for (const name of Object.keys(parameters)) if (parameters[name] === null) delete parameters[name];
+    this.patchView(index, { parameters });
+  }
+
+  replace(state) {
+    const before = this.state;
+    if (isEqual(before, state)) return;
+    this.state = copyOf(state);
+    this.version += 1;
+    this.onChange(before);
+  }
+
+  /** Let the page follow what is no part of the state, such as an analysis that expired. */
+  refresh() {
+    this.onChange(this.state);
+  }
+}
+

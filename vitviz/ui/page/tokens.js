@@ -1,0 +1,79 @@
+// Tokens and maps by their names.
+
+import { METHODS, OFFLINE } from "./settings.js";
+
+/** The parameter records of a method by name. */
+export function parametersOf(method) {
+  return Object.fromEntries(METHODS[method].parameters.map((record) => [record.name, record]));
+}
+
+export const hasParameter = (method, name) => METHODS[method].parameters.some((record) => record.name === name);
+
+/** A parameter of a view's map, or its default for the model. */
+export function valueOf(view, name, facts) {
+  const record = parametersOf(view.method)[name], value = view.parameters[name];
+  return value !== undefined || !record ? value : defaultOf(record, facts);
+}
+
+/** The default of a parameter for an analysis. */
+export function defaultOf(record, facts) {
+  return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
+}
+
+/** The default of a probe's parameter for an analysis; the patch in the middle is the default token. */
+export function probeDefaultOf(record, facts) {
+  return record.kind === "token" ? [Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)] : defaultOf(record, facts);
+}
+
+/** The index of a query's token; null if the query is no single token, or the picture lacks it. */
+export function tokenOf(query, facts, model) {
+  // Some models start from the mean patch or from a learned query, which a page without a server has no maps of.
+  const startsFromNone = !OFFLINE && (model?.pools_by_attention || model?.default_query === "patches");
+  if (query === undefined || query === null) return startsFromNone ? null : facts.start;
+  if (Array.isArray(query)) {
+    const [row, column] = query;
+    return row < facts.rows && column < facts.columns ? facts.prefix.length + row * facts.columns + column : null;
+  }
+  const index = facts.prefix.indexOf(query);
+  return index < 0 ? null : index;
+}
+
+/** The query of a token, as the library takes it. */
+export function queryOf(token, facts) {
+  if (token < facts.prefix.length) return facts.prefix[token];
+  const patch = token - facts.prefix.length;
+  return [Math.floor(patch / facts.columns), patch % facts.columns];
+}
+
+/** The name of a token in labels. */
+export function nameOf(query) {
+  if (Array.isArray(query)) return `patch (${query.join(", ")})`;
+  if (query === "patches") return "mean patch";
+  if (query === null || query === undefined) return "pooling query";
+  return query === "cls" ? "CLS" : query;
+}
+
+/** The name of a token in captions, as the library's captions have it. */
+export function longNameOf(query) {
+  return { cls: "the CLS token", distillation: "the distillation token", patches: "the mean patch" }[query] ?? nameOf(query);
+}
+
+/** An index as a caption names it, with the range, which shows that indexes begin at 0. */
+const numbered = (kind, index, count) => (count > 1 ? `${kind} ${index} of 0–${count - 1}` : `${kind} ${index}`);
+
+/** The name of the file of a map that the server computes. */
+export function mapName(method, parameters) {
+  const sorted = Object.fromEntries(Object.entries(parameters).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return `map ${JSON.stringify([method, sorted])}`;
+}
+
+/** Layer and head of a map in words; empty for a map without them. */
+export function placeOf(view, facts) {
+  const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
+  const words = [];
+  if (layer !== undefined) words.push(numbered("layer", layer, facts.layers));
+  if (head !== undefined) words.push(typeof head === "number" ? `head ${head}` : `${head} of ${facts.heads} heads`);
+  if (view.method === "attention" && facts.windows[layer] > 1) words.push("within its window");
+  return words.join(", ");
+}
+

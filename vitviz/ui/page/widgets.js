@@ -1,0 +1,9 @@
+// The parts of the page beside its pictures.
+
+import { Controls } from "./controls.js";
+import { Guide } from "./guide.js";
+import { Panels } from "./panels.js";
+import { Probes } from "./probes.js";
+import { Source } from "./source.js";
+
+export const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
