@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import time
 from collections.abc import Iterator
@@ -11,12 +10,9 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-import torch
 from playwright.sync_api import Browser, Page, Route, expect
-from safetensors.torch import save
 
 from tests.driver import canvas, caption, is_unexpected, new_page, opened_page, patch_position, settle
-from tests.support.example import ROOT
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -37,7 +33,6 @@ SERVER = re.compile("/(files/.*(layer|rollout)|map|describe)")
 pytestmark = pytest.mark.browser
 
 LAYERS = 8
-PACKS = ROOT / "vitviz" / "ui" / "explorer" / "js" / "packs.js"
 
 
 @pytest.fixture(scope="module")
@@ -213,43 +208,6 @@ def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
     assert seen["fetched"] == expected
     assert seen["counted"] == seen["real"]
     assert max(seen["counted"]) == layers * layer_bytes(app.analysis)
-
-
-def test_files_of_any_size_never_take_more_than_the_room_and_are_not_fetched_for_ever(page: Page) -> None:
-    generator = np.random.default_rng(0)
-    sizes = {f"layer {layer}": int(generator.integers(1, 40)) for layer in range(10)}
-    files = {name: base64.b64encode(save({"values": torch.zeros(size)})).decode() for name, size in sizes.items()}
-    wishes = [[f"layer {layer}" for layer in generator.permutation(10)] for _ in range(30)]
-    room = 60 * 4
-    found = page.evaluate(
-        """async ([script, files, wishes, room]) => {
-            const Packs = new Function(`${script}; return Packs`)();
-            const seen = [];
-            let fetched = [], came = () => {};
-            const fetchFile = async (name) => {
-                fetched.push(name);
-                await new Promise((done) => setTimeout(done));
-                if (fetched.length > 100) await new Promise(() => {});
-                return Uint8Array.from(atob(files[name]), (letter) => letter.charCodeAt(0)).buffer;
-            };
-            const packs = new Packs(fetchFile, () => setTimeout(() => came()), room);
-            for (const names of wishes) {
-                fetched = [];
-                packs.request(names);
-                while (packs.loading.size && fetched.length <= 100) await new Promise((done) => { came = done; });
-                seen.push({ fetched, held: [...packs.loaded.keys()], bytes: packs.bytes });
-            }
-            return seen;
-        }""",
-        [PACKS.read_text(), files, wishes, room],
-    )
-    assert len(found) == len(wishes)
-    for wanted, state in zip(wishes, found, strict=True):
-        assert len(set(state["fetched"])) == len(state["fetched"])
-        assert state["bytes"] == sum(4 * sizes[name] for name in state["held"]) <= room
-        # What comes first fits, with all that comes before it.
-        together = np.cumsum([4 * sizes[name] for name in wanted])
-        assert set(wanted[: int((together <= room).sum())]) <= set(state["held"])
 
 
 def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: SmallApp) -> None:
