@@ -123,6 +123,7 @@ def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
     settle(page)
 
 
+@pytest.mark.long
 def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(
     cifar_page: Page, clip: Path, tmp_path: Path
 ) -> None:

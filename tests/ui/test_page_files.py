@@ -174,14 +174,6 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     expect(caption(page)).to_contain_text("Strongest: patch")
 
 
-def test_an_example_is_one_click_away(cifar_page: Page, cifar: SmallApp) -> None:
-    page, library = cifar_page, Library(cifar.model)
-    for name in ("rocket.jpg", "coffee.jpg", "astronaut.jpg", "chelsea.jpg"):
-        choose_example(page, name)
-        assert first_view(page)["picture"] == f"example:{name}"
-        check_page(page, library)
-
-
 # ---- what is saved ----
 
 
@@ -207,6 +199,7 @@ def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Mod
         assert both.size[0] == 1800 and both.size[1] > 400
 
 
+@pytest.mark.long
 def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) -> None:
     choose_method(page, "relevance")
     page.locator(".vx-layout").select_option("difference")
@@ -389,6 +382,7 @@ def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monk
     assert first.shape == second.shape and float(np.abs(first - second).mean()) < 6
 
 
+@pytest.mark.long
 def test_a_file_of_another_name_is_called_so_in_what_is_saved(cifar_page: Page) -> None:
     page = cifar_page
     content = io.BytesIO()

@@ -29,7 +29,7 @@ from tests.driver import (
     upload,
 )
 from tests.ui.answers import Library, check_page
-from vitviz import METHODS, Analysis, Model
+from vitviz import Analysis, Model
 from vitviz.errors.number_text import digits
 
 pytestmark = pytest.mark.browser
@@ -189,15 +189,6 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     assert first_view(page)["pins"] == [] and "pins" not in page.url
 
 
-def test_pins_stand_under_maps_that_have_a_token_alone(page: Page, example: Analysis) -> None:
-    canvas(page).click(position=patch_position(page, example, 1, 1), modifiers=["Shift"])
-    expect(page.locator(".vx-pin")).to_have_count(1)
-    for method in ("grad_cam", "rollout"):
-        choose_method(page, method)
-        assert any(parameter.name == "query" for parameter in METHODS[method].parameters) == (method == "rollout")
-        expect(page.locator(".vx-pin")).to_have_count(1 if method == "rollout" else 0)
-
-
 # ---- the sheet ----
 
 
@@ -223,6 +214,7 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path) -> None:
     picture = tmp_path / "long.png"
     for size in ((40, 400), (400, 40)):
@@ -232,6 +224,7 @@ def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path) -
         assert edges is not None and 0.3 * edges["width"] < edges["height"] < 2.5 * edges["width"], size
 
 
+@pytest.mark.long
 def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "relevance")
     edges = page.locator(".vx-sheet").bounding_box()

@@ -106,7 +106,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
         pytest.param("method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3,5&grid=true", marks=pytest.mark.long),
         pytest.param("method=relevance&p.target=3&p.query=1,11&colormap=gray&smooth=true", marks=pytest.mark.long),
         pytest.param("method=attention&p.query=2,2&pins=1,1;cls;0,7&panel=save", marks=pytest.mark.long),
-        "method=grad_cam&heads-off=0.1;2.3&patches-off=3.5&panel=switches",
+        pytest.param("method=grad_cam&heads-off=0.1;2.3&patches-off=3.5&panel=switches", marks=pytest.mark.long),
         "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
         pytest.param("method=rollout&layout=difference&second.method=attention", marks=pytest.mark.long),
         "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
@@ -137,6 +137,7 @@ def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
         assert "nothing" not in page.url and "secret" not in page.url
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("link", "parameters"),
     [
@@ -155,6 +156,7 @@ def test_links_of_the_version_before_are_read(
         assert "tab=" not in page.url and "#" not in page.url
 
 
+@pytest.mark.long
 def test_a_link_of_the_version_before_names_a_class_by_its_label(
     browser: Browser, address: str, library: Library
 ) -> None:

@@ -86,6 +86,7 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis, library: Li
     keep_picture(page, "rollout.png")
 
 
+@pytest.mark.long
 def test_what_contradicts_itself_is_refused_in_one_sentence(page: Page, example: Analysis) -> None:
     choose_method(page, "rollout")
     set_slider(page, "start_layer", 2)
@@ -96,6 +97,7 @@ def test_what_contradicts_itself_is_refused_in_one_sentence(page: Page, example:
     expect_map(page, example.rollout(reference="vit-explain"))
 
 
+@pytest.mark.long
 def test_mass_and_flow_follow_their_controls(page: Page, library: Library) -> None:
     choose_method(page, "attention_mass")
     set_slider(page, "mass", 0.3)

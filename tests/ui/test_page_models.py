@@ -178,6 +178,7 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     assert "layer" not in first_view(page)["parameters"]
 
 
+@pytest.mark.long
 def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, library: Library) -> None:
     choose_method(page, "relevance")
     choose_model(page, CLIP.name)
@@ -187,6 +188,7 @@ def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, lib
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_a_class_map_of_a_model_without_classes_offers_likeness(page: Page, library: Library) -> None:
     choose_method(page, "relevance")
     choose_model(page, DINO.name)
@@ -253,6 +255,7 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     assert name_of(page) == "mine.safetensors"
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_checkpoint_is_refused_in_one_sentence(page: Page, library: Library, tmp_path: Path) -> None:
     path = tmp_path / "*evil*.pth"
     path.write_bytes(b"<html>not weights</html>")
@@ -263,6 +266,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_one_sentence(page: Page, lib
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_a_model_by_its_name_on_the_hub(page: Page, published: Path, bundled: Model) -> None:
     open_own(page, hub="nobody/nothing")
     expect(notice(page)).to_contain_text("nobody/nothing")
@@ -272,6 +276,7 @@ def test_a_model_by_its_name_on_the_hub(page: Page, published: Path, bundled: Mo
     check_page(page, Library(bundled, {f"hf:{DINO.repository}": vitviz.load(published)}))
 
 
+@pytest.mark.long
 def test_nothing_to_open_is_said(page: Page) -> None:
     page.locator(".vx-models > summary").click()
     page.locator(".vx-own > summary").click()

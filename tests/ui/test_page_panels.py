@@ -194,6 +194,7 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     expect_changes(page, example, set(), set())
 
 
+@pytest.mark.long
 def test_what_is_switched_off_changes_no_map(page: Page, library: Library) -> None:
     choose_method(page, "relevance")
     before = caption(page).inner_text()
@@ -273,6 +274,7 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     expect(page.locator(".vx-lit")).to_have_count(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", ["method=attention&p.head=2&p.layer=3&p.query=4,7", "method=rollout&p.query=4,7"])
 def test_the_guide_says_the_real_numbers_of_one_head(
     browser: Browser, address: str, example: Analysis, link: str

@@ -137,6 +137,7 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["logit_lens", "attention_distance"])
 def test_the_texts_of_a_curve_do_not_overlap(browser: Browser, app: SmallApp, name: str) -> None:
     overlapping = """texts => {
@@ -237,6 +238,7 @@ def test_what_a_model_cannot_have_is_one_sentence(browser: Browser, features: Sm
         expect(said(page)).to_have_text(probe(features.analysis, "prefix_mass").summary)
 
 
+@pytest.mark.long
 def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp) -> None:
     norms = norms_of_patches(app.analysis.trace).numpy()
     rule = OutlierRule.of(norms_of_patches(app.analysis.trace))
@@ -278,6 +280,7 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
         expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
 
 
+@pytest.mark.long
 def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
     browser: Browser, app: SmallApp, tmp_path: Path
 ) -> None:
@@ -301,6 +304,7 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
         expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")
 
 
+@pytest.mark.long
 def test_what_is_switched_off_is_measured_on_another_picture_too(browser: Browser, app: SmallApp) -> None:
     with opened_page(browser, app.address, "panel=switches&heads-off=1.0") as page:
         rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), app.model)

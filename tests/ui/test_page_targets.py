@@ -136,6 +136,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         expect(page.locator(".vx-like button").last).to_have_text("the picture of this link")
 
 
+@pytest.mark.long
 def test_a_patch_of_the_picture_itself(browser: Browser, features: SmallApp) -> None:
     library = Library(features.model)
     with opened_page(browser, features.address, "method=legrad&like-patch=2,3") as page:

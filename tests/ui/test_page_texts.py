@@ -107,23 +107,13 @@ def test_the_page_shows_every_text_to_the_letter(
         check_text(page.locator(".vx-changes tbody"), tuple(texts[index] for index in shown))
 
 
-@pytest.mark.parametrize("place", ["model", "example", "method", "own", "p.query", "pins", "words", "layout"])
+@pytest.mark.parametrize("place", ["model", "own", "p.query"])
 def test_what_a_link_says_is_text(browser: Browser, cifar: SmallApp, place: str) -> None:
     hostile = "%3Cimg src%3Dx onerror%3Ddocument.title%3D1%3E **b** [a](b)"
     with opened_page(browser, cifar.address, f"{place}={hostile}") as page:
         assert page.title() == "vitviz"
         assert page.locator(".vx-notice span").locator(MARKUP).count() == 0
         assert "onerror" not in page.locator(".vx").evaluate("part => part.outerHTML.replace(/&lt;.*?&gt;/g, '')")
-
-
-def test_the_name_of_a_file_is_shown_to_the_letter(cifar_page: Page) -> None:
-    page = cifar_page
-    name = "<img src=x onerror=document.title=1> **b**.png"
-    upload(page, {"name": name, "mimeType": "image/png", "buffer": b"no picture"})
-    expect(notice(page)).to_contain_text("png: ")
-    check_text(notice(page), (name,))
-    assert page.title() == "vitviz"
-    assert "Traceback" not in page.content()
 
 
 # ---- the layout ----

@@ -105,6 +105,7 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_another_model_stands_beside_the_first(page: Page, library: Library) -> None:
     """The menu has the bundled one by its name, too; others would have to be downloaded."""
     choose_layout(page, "two")
@@ -230,6 +231,7 @@ def test_the_value_of_white_is_a_field_and_what_was_assumed_is_said(page: Page, 
     assert first_view(page)["white"] is None
 
 
+@pytest.mark.long
 def test_stored_colours_can_be_kept_where_there_is_a_profile(page: Page, bundled: Model, tmp_path: Path) -> None:
     photo = tmp_path / "phone.png"
     with Image.open(EXAMPLE) as example:
@@ -248,6 +250,7 @@ def test_stored_colours_can_be_kept_where_there_is_a_profile(page: Page, bundled
     assert first_view(page)["color_profile"] is None
 
 
+@pytest.mark.long
 def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (42, 63, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "small.png")

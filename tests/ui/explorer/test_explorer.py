@@ -125,6 +125,7 @@ def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers:
     assert sent == [] and state(page)["views"][0]["parameters"] == {}
 
 
+@pytest.mark.long
 def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page, registers: SmallApp) -> None:
     page, chips = registers_page, registers_page.locator(".vx-pane").first.locator(".vx-chip")
     # More than a few stand behind one button.
@@ -147,6 +148,7 @@ def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page,
 # The keyboard.
 
 
+@pytest.mark.long
 def test_everything_works_by_keyboard(registers_page: Page) -> None:
     """Where nothing has the focus, all but the arrows, with which the page scrolls."""
     page = registers_page
@@ -205,6 +207,7 @@ def test_escape_in_a_field_is_its_own(registers_page: Page) -> None:
     expect(page.locator(".vx-pin")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_every_control_changes_the_picture(cifar_page: Page) -> None:
     page = cifar_page
     shown, sheet = canvas(page), page.locator(".vx-sheet")

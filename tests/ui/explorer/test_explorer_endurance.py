@@ -187,6 +187,7 @@ def nearest(layer: int, count: int) -> list[str]:
     return [f"layer {other}" for other in near[:count]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("room", "layers"), [pytest.param(3.5, 3, marks=pytest.mark.long), (0.5, 1)])
 def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
     page: Page, app: SmallApp, room: float, layers: int
@@ -231,6 +232,7 @@ def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: 
 # A server that fails, and one that forgets.
 
 
+@pytest.mark.long
 def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: SmallApp) -> None:
     page.route(SERVER, lambda route: route.abort())
     page.goto(f"{app.address}/?__theme=light&method=attention")
@@ -249,6 +251,7 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: Smal
     expect_layer(page, app.analysis, 7)
 
 
+@pytest.mark.long
 def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: Page, app: SmallApp) -> None:
     page.goto(f"{app.address}/?__theme=light&method=attention")
     settle(page)
@@ -264,6 +267,7 @@ def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: 
     assert b"layer 7" in Path(download.value.path()).read_bytes()
 
 
+@pytest.mark.long
 def test_both_of_two_maps_come_back_after_the_server_has_forgotten_their_analyses(page: Page, app: SmallApp) -> None:
     page.goto(f"{app.address}/?__theme=light&method=attention&layout=two&second.method=attention&second.resolution=64")
     settle(page)
@@ -304,6 +308,7 @@ UNREACHABLE = """root => {
 }"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "height", "zoom"), [pytest.param(700, 500, 2, marks=pytest.mark.long), (320, 640, 1)]
 )

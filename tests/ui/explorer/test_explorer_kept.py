@@ -48,6 +48,7 @@ def saved(page: Page, name: str) -> Path:
     return Path(download.value.path())
 
 
+@pytest.mark.long
 def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
     canvas(page).click(position=patch_position(page, analysis, 2, 3))
@@ -93,6 +94,7 @@ def test_what_a_link_of_before_says_and_cannot_be_is_left_out(browser: Browser, 
         expect(caption(page)).to_contain_text("Attention from the CLS token to each patch, layer 2 of 0–2, mean of 2")
 
 
+@pytest.mark.long
 def test_back_leads_to_what_was_shown_before_however_soon_the_next_was_chosen(
     browser: Browser, cifar: SmallApp
 ) -> None:
@@ -114,6 +116,7 @@ def test_back_leads_to_what_was_shown_before_however_soon_the_next_was_chosen(
     page.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])
 def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path: Path, shape: tuple[int, int]) -> None:
     """At twice the zoom, which is a screen of half the size."""
@@ -136,6 +139,7 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
 # When things go wrong.
 
 
+@pytest.mark.long
 def test_what_has_left_the_server_is_computed_again(cifar_page: Page, cifar: SmallApp) -> None:
     page = cifar_page
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
@@ -162,6 +166,7 @@ def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: S
     settle(page)
 
 
+@pytest.mark.long
 def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifar: SmallApp) -> None:
     lost: list[str] = []
 

@@ -80,10 +80,8 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "link",
     [
-        "method=relevance&p.target=dog&against=cat",
         "method=relevance&p.query=1,2&p.target=5&margin=true&pins=3,3;cls",
         "method=rollout&p.residual_weight=1&p.discard_ratio=0.25&p.query=4,4",
-        "method=attention_mass&p.mass=0.5",
     ],
 )
 def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path, link: str) -> None:
@@ -96,6 +94,7 @@ def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis,
     page.close()
 
 
+@pytest.mark.long
 def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link="?method=relevance&p.target=dog"))

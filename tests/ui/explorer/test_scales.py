@@ -38,11 +38,11 @@ SYNTHETIC = {
 
 def cases() -> Iterator[dict[str, Any]]:
     every = {**{name: values.ravel().astype(np.float64) for name, values in REAL.items()}, **SYNTHETIC}
-    for name in (None, *SCALES):
-        for values in every.values():
-            for signed in (False, True):
-                for percentiles in ((2, 98), (0, 100), (12.5, 60)):
-                    yield case(name, [values], percentiles=percentiles, signed=signed)
+    for turn, name in enumerate((None, *SCALES)):
+        # Every map on every scale, and each of them with every choice.
+        for number, values in enumerate(every.values(), turn):
+            percentiles = ((2, 98), (0, 100), (12.5, 60))[number % 3]
+            yield case(name, [values], percentiles=percentiles, signed=number // 3 % 2 == 1)
         for ends in ({"low": 0.001}, {"high": 0.01}, {"low": -1, "high": 0.05}, {"low": 0.3}):
             yield case(name, [every["rollout_mean_coffee"]], **ends)
             yield case(name, [every["rollout_mean_coffee"]], signed=True, **ends)

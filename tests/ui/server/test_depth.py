@@ -47,7 +47,7 @@ def test_the_depth_is_counted_however_the_body_is_cut(step: int) -> None:
     assert [depth_of(value, step) for value in refused] == [False] * len(refused)
 
 
-@pytest.mark.parametrize("part", [b"[]", b'"\\', b'\\"', b'"', b"\\", b'{"a":1},', b"[[[[]]]]", b"x"])
+@pytest.mark.parametrize("part", [b"[]", b'\\"', b'{"a":1},'])
 def test_the_depth_takes_time_in_proportion_to_the_body(part: bytes) -> None:
     def seconds(size: int) -> float:
         content = part * (size // len(part))
