@@ -138,20 +138,20 @@ def check_value(name: str, value: object) -> object:
 
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
-    from vitviz.attribution.parameters import ClassTarget
+    from vitviz.attribution import json_values, requests
     from vitviz.ui import arguments, links, pictures, state
     from vitviz.weights import parse_overrides
 
     return {
         "upload": pictures.upload_of,
-        "word": lambda value: arguments.word("x", value, ("mean", "max")),
-        "number": lambda value: arguments.number("x", value, 0, 1),
-        "whole number": lambda value: arguments.number("x", value, 1, 9, whole=True),
-        "switch": lambda value: arguments.switch("x", value),
-        "fields": lambda value: arguments.fields("x", value, ("method", "parameters")),
+        "word": lambda value: json_values.word("x", value, ("mean", "max")),
+        "number": lambda value: json_values.number("x", value, 0, 1),
+        "whole number": lambda value: json_values.number("x", value, 1, 9, whole=True),
+        "switch": lambda value: json_values.switch("x", value),
+        "fields": lambda value: json_values.fields("x", value, ("method", "parameters")),
         "method": arguments.method_of,
-        "token": lambda value: arguments.token_of("x", value, None),
-        "class": lambda value: arguments.parameter_of(ClassTarget("x", "", ""), value, arguments.Bounds()),
+        "token": lambda value: requests.token_of("x", value, None),
+        "class": lambda value: requests.target_of("x", value, requests.Bounds()),
         "model": state.is_model,
         "state": state.PageState.from_json,
         "view": lambda value: state.PageState.from_json({"views": [{"model": value, "picture": value}]}),

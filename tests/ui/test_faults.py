@@ -16,6 +16,7 @@ import pytest
 from tests.support.visits import Visit
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
+from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.files import keep
 from vitviz.ui.handlers import Handlers
@@ -25,7 +26,6 @@ from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.runs import Run, RunEnded, Runs
 from vitviz.ui.service import AnalysisService
-from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.attention.precision import PRECISIONS
-from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.cli.grammar import AUTO, Command, Fact, batch_size, file, head, patch, query, size
+from vitviz.attribution.parameters import Choice, Parameter
+from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, batch_size, file, patch, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
@@ -133,8 +132,11 @@ def add_style(command: Command) -> None:
 
 def add_parameter(command: Command, parameter: Parameter) -> None:
     """Add the option of a method's parameter."""
-    flag = _flag(parameter.name)
-    command.add_argument(flag, dest=parameter.name, default=parameter.default, **_settings_of(parameter))
+    settings: dict[str, Any] = {"type": TYPES[parameter.converter]} if parameter.converter else {}
+    settings |= {"choices": parameter.values} if isinstance(parameter, Choice) else {}
+    command.add_argument(
+        _flag(parameter.name), dest=parameter.name, default=parameter.default, **settings, help=parameter.option
+    )
 
 
 def add_resolution(command: Command) -> None:
@@ -253,28 +255,3 @@ def _add_training_option(command: Command, option: Field[Any]) -> None:
     command.add_argument(
         _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
     )
-
-
-def _settings_of(parameter: Parameter) -> dict[str, Any]:
-    """The settings of a parameter's option: its type, choices and help."""
-    match parameter:
-        case Choice():
-            values = [value for _, value in parameter.options if value is not None]
-            return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
-        case Number():
-            bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
-            return {"type": int if parameter.whole else float, "help": f"{parameter.help} ({bounds})"}
-        case LayerNumber():
-            counted = f"from 0, or from the end as -1 (default: {parameter.default})"
-            return {"type": int, "help": f"{parameter.help}; {counted}"}
-        case HeadNumber():
-            counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
-            return {"type": head, "help": f"{parameter.help} ({counted})"}
-        case TokenQuery():
-            tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
-            return {
-                "type": query,
-                "help": f"{parameter.help}: {tokens} (default: {parameter.default_help})",
-            }
-        case ClassTarget():
-            return {"help": f"{parameter.help}: a name or a number (default: the most probable)"}

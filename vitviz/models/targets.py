@@ -19,6 +19,8 @@ from vitviz.models.probability import PROBABILITIES, class_probabilities
 MAXIMUM_MARGIN = 1e-6
 # Messages list all classes up to this many.
 MAX_LISTED_LABELS = 12
+# Text towers truncate shorter texts to the tokens that they read.
+MAX_TEXT_CHARS = 1000
 NO_CLASSIFIER = "this model has no classifier, so no map can be about a class"
 
 

@@ -22,18 +22,11 @@ from gradio.utils import get_function_description
 from vitviz import __version__
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
+from vitviz.attribution.json_values import fields, number, switch, word
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
-from vitviz.ui.arguments import (
-    fields,
-    method_of,
-    number,
-    parameters_of,
-    scale_of,
-    switch,
-    word,
-)
+from vitviz.ui.arguments import method_of, parameters_of, scale_of
 from vitviz.ui.files import keep
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings

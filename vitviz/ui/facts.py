@@ -21,29 +21,22 @@ from vitviz.attention.sinks import (
 )
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
 from vitviz.models.probability import class_probabilities
+from vitviz.models.targets import MAX_TEXT_CHARS
+from vitviz.ui.arguments import pools_by_attention
 from vitviz.ui.image_bytes import as_base64, as_webp
-from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
+from vitviz.ui.normalize import refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import NATIVE, View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
-from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
+from vitviz.weights.text_tower import reads_text
 
-KINDS = {
-    Choice: "choice",
-    Number: "number",
-    LayerNumber: "layer",
-    HeadNumber: "head",
-    TokenQuery: "token",
-    ClassTarget: "class",
-}
 MAX_PREDICTIONS = 5
 FITS = (
     {"name": "squash", "title": "squash (whole picture, stretched)"},
@@ -113,7 +106,7 @@ def probe_facts(record: Probe | Method) -> dict[str, Any]:
         "title": record.title,
         "interpretation": record.interpretation,
         "citation": record.citation,
-        "parameters": [_parameter_facts(parameter) for parameter in record.parameters],
+        "parameters": [parameter.facts() for parameter in record.parameters],
     }
 
 
@@ -121,24 +114,6 @@ def _group(method: Method) -> str:
     if method.class_specific:
         return TARGET
     return LAYERS if any(parameter.name == "start_layer" for parameter in method.parameters) else TOKEN
-
-
-def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "name": parameter.name,
-        "title": parameter.title,
-        "kind": KINDS[type(parameter)],
-        "help": parameter.help,
-        "default": parameter.default,
-    }
-    match parameter:
-        case LayerNumber():
-            facts["on_page"] = parameter.on_page
-        case Choice():
-            facts["options"] = [{"title": title, "value": value} for title, value in parameter.options]
-        case Number():
-            facts |= {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
-    return facts
 
 
 def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
+from vitviz.attribution.json_values import fields
+from vitviz.attribution.requests import LikenessRequest
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
 from vitviz.ui import studies
-from vitviz.ui.arguments import LikenessRequest, fields, method_of, parameters_of, view_index
+from vitviz.ui.arguments import method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import MIN_VISIBLE_SHARE, analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.films import film

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import INTEGER, Parameter, TokenQuery, decimal_of, integer_of, pair_of
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import class_of
-from vitviz.ui.arguments import parameter_of, target_json
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
@@ -36,9 +33,6 @@ PAGE_FIELDS = {
 }
 # The keys of the fields of a target.
 TARGET_KEYS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
-INTEGER = re.compile(r"-?\d{1,12}", re.ASCII)
-DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
-PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 PRIVATE_CHECKPOINT = "This link shows a private checkpoint ({}). Open it under Model to see the same."
 # Links of vitviz 0.1 had the maps behind "#", or behind "?" with tab=maps.
 OLD_RESOLUTIONS = {"as trained": None, "the picture's own": "native"}
@@ -55,6 +49,7 @@ OLD_VALUES = {
     ("reference", "rows (the paper)"): None,
 }
 OLD_NAMES = {"view": "layout"}
+_PIN = TokenQuery("pins", "Pin", "")
 
 State = TypeVar("State", View, PageState)
 
@@ -175,7 +170,7 @@ def read_link(link: str) -> Link:
     state = PageState(tuple(views))
     for key, (field, kind) in PAGE_FIELDS.items():
         if key in entries:
-            read = {bool: _boolean, float: _decimal, int: _integer, tuple: _decimals}.get(kind, str)
+            read = {bool: _boolean, float: decimal_of, int: integer_of, tuple: _decimals}.get(kind, str)
             state = reader.replaced(state, key, field, entries[key], read)
     return Link(state, tuple(dict.fromkeys(reader.notes)))
 
@@ -239,7 +234,7 @@ class _Reader:
             view = replace(view, probe=probe, probe_parameters=parameters)
         else:
             self.notes.append(f"Link: there is no probe {quote(probe)}.")
-        for field, read in {"pins": _token, "heads_off": _pair, "patches_off": _pair}.items():
+        for field, read in {"pins": _PIN.parse, "heads_off": pair_of, "patches_off": pair_of}.items():
             text = entries.get(field.replace("_", "-"))
             if text is not None:
                 view = self.replaced(view, field, field, text, partial(_list, read=read))
@@ -260,8 +255,7 @@ class _Reader:
             if text is None:
                 continue
             try:
-                value = parameter_of(record, _value(record, text), ANYTHING)
-                parameters[record.name] = target_json(value) if isinstance(record, ClassTarget) else value
+                parameters[record.name] = record.kept(record.parse(text), ANYTHING, f"parameters.{record.name}")
             except VitvizError as error:
                 self._leave_out(f"{prefix}{record.name}", text, error)
         return parameters
@@ -298,42 +292,12 @@ class _Reader:
         )
 
 
-def _value(parameter: Parameter, text: str) -> Any:
-    """A parameter's value by its text in a link."""
-    match parameter:
-        case Choice():
-            return text
-        case Number():
-            return int(text) if parameter.whole and INTEGER.fullmatch(text) else _decimal(text)
-        case LayerNumber():
-            return _integer(text)
-        case HeadNumber():
-            return _integer_or_word(text)
-        case ClassTarget():
-            # A class may be named by a number.
-            return text
-        case TokenQuery():
-            return _token(text)
-
-
-def _integer(text: str) -> int:
-    if INTEGER.fullmatch(text) is None:
-        raise MethodError("expected a whole number")
-    return int(text)
-
-
 def _integer_or_word(text: str) -> int | str:
     return int(text) if INTEGER.fullmatch(text) else text
 
 
-def _decimal(text: str) -> float:
-    if DECIMAL.fullmatch(text) is None:
-        raise MethodError("expected a number")
-    return float(text)
-
-
 def _decimals(text: str) -> tuple[float, ...]:
-    return tuple(map(_decimal, text.split(",")))
+    return tuple(map(decimal_of, text.split(",")))
 
 
 def _boolean(text: str) -> bool:
@@ -342,28 +306,17 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-def _token(text: str) -> Query:
-    return _pair(text) if PAIR.fullmatch(text) else text
-
-
-def _pair(text: str) -> tuple[int, int]:
-    match = PAIR.fullmatch(text)
-    if match is None:
-        raise MethodError("expected two whole numbers")
-    return int(match[1]), int(match[2])
-
-
 def _list(text: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
     return tuple(read(item) for item in text.split(";") if item)
 
 
 _INPUT_READERS: dict[str, Callable[[str], Any]] = {
     "model": lambda text: "" if text == START else text,
-    "step": lambda text: None if text == DEFAULT_WORDS["step"] else _integer(text),
+    "step": lambda text: None if text == DEFAULT_WORDS["step"] else integer_of(text),
     "example": lambda text: f"example:{text}",
     "picture": lambda text: f"picture:{text}",
-    "frame": lambda text: None if text == DEFAULT_WORDS["frame"] else _integer(text),
-    "white": lambda text: None if text == DEFAULT_WORDS["white"] else _integer(text),
+    "frame": lambda text: None if text == DEFAULT_WORDS["frame"] else integer_of(text),
+    "white": lambda text: None if text == DEFAULT_WORDS["white"] else integer_of(text),
     "color_profile": lambda text: None if text == DEFAULT_WORDS["color_profile"] else text,
     "fit": lambda text: None if text == DEFAULT_WORDS["fit"] else text,
     "resolution": lambda text: OLD_RESOLUTIONS.get(
@@ -373,7 +326,7 @@ _INPUT_READERS: dict[str, Callable[[str], Any]] = {
 _TARGET_READERS: dict[str, Callable[[str], Any]] = {
     "text": str,
     "like": str,
-    "patch": _pair,
+    "patch": pair_of,
     "against": str,
     "margin": _boolean,
 }

@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
-from vitviz.attention.layout import PATCHES, Query, TokenLayout
+from vitviz.attention.layout import Query, TokenLayout
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.parameters import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
-from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import quote
+from vitviz.attribution.parameters import ClassTarget, Parameter
+from vitviz.attribution.requests import canonical_token
+from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import PROBES
-from vitviz.models.targets import class_of
-from vitviz.ui.arguments import Bounds, number, parameter_of, target_json, token_of
+from vitviz.ui.arguments import bounds_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
-from vitviz.weights.text_tower import reads_text
 
 
 @dataclass(frozen=True)
@@ -97,19 +95,20 @@ def _parameters(
     default_query: Query | None = None,
 ) -> dict[str, Any]:
     """The legal values in canonical form that are no defaults; a note for each one that is not legal."""
-    model, layout = shown_view.model, shown_view.layout
+    bounds = bounds_of(shown_view.model, shown_view.layout)
+    if default_query is not None:
+        bounds = replace(bounds, default_query=default_query)
     parameters = {}
     for record in records:
         if record.name not in values:
             continue
         try:
-            value = canonical(record, values[record.name], model, layout)
+            value = record.canonical(values[record.name], bounds)
         except VitvizError as error:
-            has_default = not isinstance(record, ClassTarget) or bool(model.labels)
+            has_default = not isinstance(record, ClassTarget) or bool(bounds.labels)
             notes.append(f"{error}.{' The default is shown.' * has_default}")
             continue
-        is_query = isinstance(record, TokenQuery) and default_query is not None
-        if value != (default_query if is_query else _default(record, model, layout, target)):
+        if value != record.default_for(bounds, target):
             parameters[record.name] = value
     return parameters
 
@@ -142,80 +141,10 @@ def refusal(method: Method, model: Model) -> str | None:
     return method.refusal(model.network.config, has_target=True)
 
 
-def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayout) -> Any:
-    """A parameter in canonical form: non-negative indexes of layers, heads and classes; names or cells of tokens.
-
-    Raises:
-        VitvizError: the model has no such value.
-    """
-    if isinstance(parameter, TokenQuery):
-        return canonical_token(parameter.title, value, layout)
-    if isinstance(parameter, ClassTarget):
-        return _canonical_target(parameter, value, model, layout)
-    legal = parameter_of(parameter, value, Bounds.of(model, layout))
-    if isinstance(parameter, LayerNumber):
-        return legal % model.network.config.depth
-    if isinstance(parameter, HeadNumber) and isinstance(legal, int):
-        return legal % model.network.config.heads
-    return legal
-
-
-def canonical_token(name: str, value: Any, layout: TokenLayout) -> Query:
-    """The name of a prefix token, or row and column of a patch.
-
-    Raises:
-        VitvizError: the picture has no such token.
-    """
-    token = token_of(name, value, layout)
-    if isinstance(token, int):
-        return layout.prefix[token] if token < layout.prefix_count else layout.cell(token)
-    return token
-
-
-def _canonical_target(parameter: ClassTarget, value: Any, model: Model, layout: TokenLayout) -> Any:
-    if not isinstance(value, Mapping):
-        return _canonical_class(parameter, value, model)
-    if "text" in value:
-        if not reads_text(model):
-            raise MethodError(f"{model.name} reads no text")
-        return dict(value)
-    if "like" in value or "patch" in value:
-        return target_json(parameter_of(parameter, value, Bounds.of(model, layout)))
-    classes = {name: _canonical_class(parameter, each, model) for name, each in value.items() if name != "margin"}
-    return target_json(parameter_of(parameter, {**value, **classes}, Bounds.of(model, layout)))
-
-
-def _canonical_class(parameter: ClassTarget, value: Any, model: Model) -> int:
-    if not model.labels:
-        raise MethodError(f"{model.name} has no class {quote(value)}")
-    if isinstance(value, str):
-        return class_of(value, model.labels, "class")
-    return int(number(parameter.title, value, 0, len(model.labels) - 1, whole=True))
-
-
-def _default(parameter: Parameter, model: Model, layout: TokenLayout, target: Any) -> Any:
-    match parameter:
-        case TokenQuery() if isinstance(target, Mapping) and "patch" in target:
-            # Likeness to a patch starts from all patches.
-            return PATCHES
-        case LayerNumber():
-            return parameter.default % model.network.config.depth
-        case TokenQuery():
-            # A model that pools by attention starts from a learned query, which is no token.
-            return None if pools_by_attention(model) else layout.default_query
-        case _:
-            return parameter.default
-
-
 def resolution_step(model: Model) -> int:
     """The pixels of which every resolution is a multiple."""
     config = model.network.config
     return lcm(config.patch_height, config.patch_width)
-
-
-def pools_by_attention(model: Model) -> bool:
-    """Whether a learned query reads the model's output."""
-    return model.network.config.pooling == "attention"
 
 
 def _is_token(value: Query, layout: TokenLayout) -> bool:

@@ -10,9 +10,8 @@ from gradio.utils import get_function_description
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
-from vitviz.attribution.parameters import Choice, Number, Parameter
-from vitviz.ui.arguments import legal
-from vitviz.ui.facts import KINDS, best_classes
+from vitviz.attribution.parameters import Parameter
+from vitviz.ui.facts import best_classes
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import ZOO, Model, is_cached
 
@@ -260,19 +259,8 @@ def method_record(method: Method) -> MethodRecord:
 
 
 def _parameter_record(parameter: Parameter) -> ParameterRecord:
-    record = ParameterRecord(
-        name=parameter.name,
-        title=parameter.title,
-        kind=KINDS[type(parameter)],
-        legal=legal(parameter),
-        default=parameter.default,
-    )
-    match parameter:
-        case Choice():
-            record.choices = [value for _, value in parameter.options if value is not None]
-        case Number():
-            record.minimum, record.maximum, record.whole = parameter.minimum, parameter.maximum, parameter.whole
-    return record
+    facts = {name: value for name, value in parameter.facts().items() if name in ParameterRecord.model_fields}
+    return ParameterRecord(**facts, legal=parameter.legal)
 
 
 def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:

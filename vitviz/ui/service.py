@@ -17,6 +17,7 @@ from vitviz.analysis.encoder import Encoder
 from vitviz.analysis.likeness import likeness_target
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
+from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
 from vitviz.errors.kinds import CheckpointError, MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Fit, PreparedImage
@@ -24,7 +25,6 @@ from vitviz.isolation import Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
-from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
@@ -40,7 +40,7 @@ from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
-from vitviz.weights.text_tower import TextPrompt, reads_text
+from vitviz.weights.text_tower import reads_text
 
 CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2

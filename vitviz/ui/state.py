@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
+from vitviz.attribution.json_values import fields as object_fields
+from vitviz.attribution.json_values import number, switch, word
 from vitviz.attribution.methods import MethodName
-from vitviz.attribution.parameters import ClassTarget, Parameter
+from vitviz.attribution.requests import MAX_INDEX, Bounds, token_of
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.preprocessing import FITS, Fit
-from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
-from vitviz.ui.arguments import fields as object_fields
+from vitviz.ui.arguments import kept_picture, scale_of, values_of
 from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
 from vitviz.visualization.colormaps import COLORMAPS, ColormapName
 from vitviz.visualization.heatmaps import Style
@@ -38,7 +39,7 @@ FIRST_PROBE = next(iter(PROBES))
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
-ANYTHING = Bounds()
+ANYTHING = Bounds(other_picture=kept_picture)
 # The fields of a view that its analysis depends on; the others are about the map.
 INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution")
 
@@ -106,7 +107,9 @@ class View:
         word("method", self.method, METHODS)
         word("probe", self.probe, PROBES)
         for name, record in (("parameters", METHODS[self.method]), ("probe_parameters", PROBES[self.probe])):
-            object.__setattr__(self, name, _legal(name, record.parameters, getattr(self, name)))
+            value = getattr(self, name)
+            given = dict(value) if isinstance(value, Mapping) else value
+            object.__setattr__(self, name, values_of(record.parameters, given, ANYTHING, name, as_state=True))
         object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, partial(token_of, layout=None)))
         for name in ("heads_off", "patches_off"):
             object.__setattr__(self, name, tuple(sorted(_unique(name, getattr(self, name), MAX_OFF, _pair))))
@@ -220,13 +223,6 @@ def is_model(value: object) -> bool:
         return False
     named = value == "" or value in BUNDLED or value in ZOO
     return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
-
-
-def _legal(field: str, parameters: Sequence[Parameter], value: object) -> dict[str, Any]:
-    """The parameters of a method or a probe that are not null, checked as far as possible without a model."""
-    values = values_of(parameters, dict(value) if isinstance(value, Mapping) else value, ANYTHING, field)
-    targets = [parameter.name for parameter in parameters if isinstance(parameter, ClassTarget)]
-    return {name: target_json(item) if name in targets else item for name, item in values.items()}
 
 
 def _pair(name: str, value: object) -> tuple[int, int]:

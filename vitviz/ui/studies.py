@@ -8,7 +8,9 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
+from vitviz.attribution.json_values import fields, word
 from vitviz.attribution.parameters import ClassTarget
+from vitviz.attribution.requests import LikenessRequest, TextPrompt, target_of
 from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe
@@ -16,7 +18,7 @@ from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
-from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of, word
+from vitviz.ui.arguments import bounds_of, values_of
 from vitviz.ui.facts import class_names, visible
 from vitviz.ui.files import made
 from vitviz.ui.image_bytes import as_base64
@@ -26,7 +28,6 @@ from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes, probe_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
-from vitviz.weights.text_tower import TextPrompt
 
 MAX_CLASSES = 5
 # The slowest probe takes about as long as this many forward passes.
@@ -119,7 +120,7 @@ def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) 
     """The findings of a probe: a sentence, a table, and a file of its measurements."""
     analysis = service.cached(request.get("uid"))
     record = PROBES[word("probe", request.get("probe"), PROBES)]
-    bounds = Bounds.of(analysis.model, analysis.trace.layout)
+    bounds = bounds_of(analysis.model, analysis.trace.layout)
     parameters = values_of(record.parameters, request.get("parameters"), bounds)
     lock, nbytes = service.pass_lock(analysis, PROBE_PASSES), probe_bytes(analysis, record.name)
     with service.turn(lock, nbytes, "this probe", report):
@@ -143,8 +144,7 @@ def _target(service: AnalysisService, analysis: Analysis, value: object, report:
     """
     model, request = analysis.model, None
     if value is not None:
-        bounds = Bounds.of(model, analysis.trace.layout)
-        request = parameter_of(ClassTarget("target", "", ""), value, bounds, "request")
+        request = target_of("request.target", value, bounds_of(model, analysis.trace.layout))
     if isinstance(request, TextPrompt):
         report(ProgressReport("Reading the text"))
     if isinstance(request, LikenessRequest):
@@ -158,7 +158,7 @@ def _without_target(analysis: Analysis, method: Method, values: object) -> dict[
     if refusal(method, analysis.model) is not None:
         return {}
     parameters = [parameter for parameter in method.parameters if not isinstance(parameter, ClassTarget)]
-    bounds = Bounds.of(analysis.model, analysis.trace.layout)
+    bounds = bounds_of(analysis.model, analysis.trace.layout)
     return values_of(parameters, values, bounds, f"parameters.{method.name}")
 
 

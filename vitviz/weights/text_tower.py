@@ -19,15 +19,13 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit_config
-from vitviz.models.targets import Target
+from vitviz.models.targets import MAX_TEXT_CHARS, Target
 from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
 from vitviz.weights.model import Model, Origin
 
 # Read local files only, and run no code of a repository.
 LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}
-# Towers truncate shorter texts to the tokens that they read.
-MAX_TEXT_CHARS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +74,6 @@ class TextScore:
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
         cosine = F.normalize(features.float(), dim=-1) @ self.features.to(features.device)
         return self.scale * cosine + self.bias
-
-
-@dataclass(frozen=True)
-class TextPrompt:
-    """A text whose tower is not open yet, so that it cannot be a target."""
-
-    text: str
 
 
 def reads_text(model: Model) -> bool:

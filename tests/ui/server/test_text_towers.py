@@ -18,6 +18,7 @@ import vitviz
 import vitviz.ui.server.text_towers
 from tests.towers import make_transformers
 from vitviz import Model
+from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.isolation import Worker
 from vitviz.ui.server.budget import MemoryBudget
@@ -25,7 +26,7 @@ from vitviz.ui.server.estimates import tower_bytes
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.ui.service import AnalysisService
-from vitviz.weights.text_tower import TextPrompt, open_text_tower
+from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = [pytest.mark.parity, pytest.mark.process]
 TOWER_MODULES = (

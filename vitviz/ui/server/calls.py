@@ -14,9 +14,9 @@ from typing import Any
 
 import gradio as gr
 
+from vitviz.attribution.json_values import fields
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, listing, quote
-from vitviz.ui.arguments import fields
 from vitviz.ui.pictures import upload_of
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, JOIN, PREFIX, RESET, SESSION
