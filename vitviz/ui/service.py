@@ -321,7 +321,7 @@ class AnalysisService:
 
         Args:
             analysis: of the picture.
-            request: as :func:`vitviz.ui.arguments.parameter_of` returns it.
+            request: as :func:`vitviz.attribution.requests.target_of` returns it.
             report: receives how long the queue is.
 
         Raises:
