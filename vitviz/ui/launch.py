@@ -63,7 +63,7 @@ def serve(
         raise ConfigError(f"port {port} is in use; expected a free one: vitviz app --port 8000") from None
     if not address:
         return ""
-    guard_connections(demo.server, demo.app)
+    guard_connections(demo.server, demo.app, host_rules(server_settings or ServerSettings.of()))
     if not quiet:
         print(f"vitviz runs at {(demo.share_url or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
     if block:
@@ -84,7 +84,7 @@ def launch_options(server_settings: ServerSettings | None = None) -> dict[str, A
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
         raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
     server_settings = server_settings or ServerSettings.of()
-    rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
+    rules = host_rules(server_settings)
     return {
         "ssr_mode": False,
         "max_file_size": server_settings.upload_bytes,
@@ -95,3 +95,8 @@ def launch_options(server_settings: ServerSettings | None = None) -> dict[str, A
         "run_history": False,
         "app_kwargs": app_options(page_of, health, rules, server_settings.upload_bytes),
     }
+
+
+def host_rules(server_settings: ServerSettings) -> HostRules:
+    """The hosts, proxies and frames of the settings."""
+    return HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)

@@ -1,11 +1,10 @@
-"""Reading the bodies of requests within limits of size, depth and time."""
+"""Reading the bodies of requests within limits of size and depth."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -29,9 +28,6 @@ TOO_DEEP = f"the body is no JSON, or has lists or objects more than {MAX_DEPTH} 
 MAX_STRUCTURE_BYTES = 2**18
 # Larger bodies are parsed and checked in a thread, since the event loop serves everybody.
 INLINE_BYTES = 2**16
-# The time for a body: these seconds, and more as its bytes arrive at this rate.
-BODY_SECONDS = 30.0
-MIN_BYTES_PER_SECOND = 2048
 # A client may lose the response if the connection closes while it still sends the body.
 LINGER_SECONDS = 2.0
 # Bodies in memory, of all visitors and of one.
@@ -124,8 +120,8 @@ class DepthScanner:
                 raise RequestError(400, TOO_DEEP)
 
 
-class TimedBody:
-    """Receives a body within limits of rate and size.
+class LimitedBody:
+    """Receives a body up to a size.
 
     Args:
         receive: of the server.
@@ -135,8 +131,6 @@ class TimedBody:
 
     def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
         self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
-        # Time spent waiting for the client alone.
-        self._waited_seconds = 0.0
         self.received_bytes = 0
         self.is_complete = False
         self.is_disconnected = False
@@ -155,20 +149,14 @@ class TimedBody:
         """The next message.
 
         Raises:
-            RequestError: the body is too large or too slow.
+            RequestError: the body is too large.
         """
         if self.error is not None:
             raise self.error
         # After the body, the next message says that the client disconnected.
         if self.is_complete:
             return await self._receive()
-        timeout = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND - self._waited_seconds
-        start = time.monotonic()
-        try:
-            message = await asyncio.wait_for(self._receive(), timeout)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise self._fail(408, f"the body came slower than {MIN_BYTES_PER_SECOND:,} bytes a second") from None
-        self._waited_seconds += time.monotonic() - start
+        message = await self._receive()
         if message["type"] == "http.request":
             self.received_bytes += len(message.get("body", b""))
             self.is_complete = not message.get("more_body", False)
@@ -179,14 +167,11 @@ class TimedBody:
         return message
 
     def _too_large(self) -> RequestError:
-        return self._fail(413, f"the body has more than {self._max_bytes:,} bytes{self._advice}")
-
-    def _fail(self, status: int, reason: str) -> RequestError:
-        self.error = RequestError(status, reason)
+        self.error = RequestError(413, f"the body has more than {self._max_bytes:,} bytes{self._advice}")
         return self.error
 
 
-async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int], None]) -> bytes:
+async def read_json(body: LimitedBody, scanner: DepthScanner, take: Callable[[int], None]) -> bytes:
     """The whole body, scanned as it arrives.
 
     Args:
@@ -194,7 +179,7 @@ async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int]
         take: reserves this many bytes.
 
     Raises:
-        RequestError: the body is too large, too slow or too deep, or too many bodies are in memory.
+        RequestError: the body is too large or too deep, or too many bodies are in memory.
         ConnectionError: the client disconnected.
     """
     content = bytearray()

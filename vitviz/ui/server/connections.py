@@ -1,109 +1,126 @@
-"""Closing connections on which the client neither sends nor receives."""
+"""Connections to the app: limits on how many there are, so that it never runs out of file descriptors."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from gradio.http_server import Server
 
-from vitviz.ui.server.bodies import App, Message, Receive, Scope, Send
+from vitviz.ui.server.hosts import HostRules, visitor_key
+from vitviz.ui.server.log import LOGGER
 
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
 KEEP_ALIVE_SECONDS = 150
-# From the connection to the first byte, and from the first byte to the end of the request's head.
-HEAD_SECONDS = 20.0
-# The time in which a client takes a part of a response: these seconds, and more at this rate.
-SEND_SECONDS = 60.0
-SEND_BYTES_PER_SECOND = 2048
-# The key, in a request's scope, of the function that closes the connection.
-ABORT = "vitviz.abort"
+# Of one address: sixty pages, in browsers that open six connections each, and some more.
+MAX_PER_VISITOR = 400
+# More than anybody needs; some systems state a hard limit of billions.
+MAX_DESCRIPTORS = 2**16
+# A refusal is logged once in this time.
+LOG_SECONDS = 60.0
+REASON = b'{"detail": "too many connections are open: close some first"}'
+REFUSAL = (
+    b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(REASON), REASON)
+)
 
 
-class TimedConnection:
-    """Mixin for uvicorn's protocols that closes a connection when the head of a request or the client's reads stall."""
+class Connections:
+    """Counts the open connections of each visitor. For one event loop.
 
-    head_seconds = HEAD_SECONDS
-    send_seconds = SEND_SECONDS
+    Args:
+        rules: trusted proxies, who connect for many visitors, have no limit of their own.
+        most: of all visitors together.
+    """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._head_timer: asyncio.TimerHandle | None = None
-        app: App = self.app
-        self.app: App = self._timed(app)
+    def __init__(self, rules: HostRules, most: int) -> None:
+        self._rules, self._most = rules, most
+        self._open: Counter[str] = Counter()
+        self._logged_at = -LOG_SECONDS
+
+    def open(self, address: str) -> str | None:
+        """Count a connection; returns its visitor, for :meth:`close`, or None if there are too many."""
+        visitor = "" if address in self._rules.proxies else visitor_key(address)
+        if self._open.total() < self._most and (not visitor or self._open[visitor] < MAX_PER_VISITOR):
+            self._open[visitor] += 1
+            return visitor
+        if time.monotonic() >= self._logged_at + LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            LOGGER.warning("connections are refused: %d are open", self._open.total())
+        return None
+
+    def close(self, visitor: str) -> None:
+        """Count a connection of a visitor no longer."""
+        self._open[visitor] -= 1
+        self._open += Counter()
+
+
+class CountedConnection:
+    """Mixin for uvicorn's protocols that refuses a connection which is one too many."""
+
+    by_visitor: Connections
+    visitor: str | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)  # type: ignore[misc]
-        self._await_head()
-
-    def data_received(self, data: bytes) -> None:
-        cycle: Any = self.cycle  # type: ignore[attr-defined]
-        if self._head_timer is None and (cycle is None or cycle.response_complete):
-            self._await_head()
-        super().data_received(data)  # type: ignore[misc]
-        # A new request has begun, or the last one is still being read or answered.
-        if self.cycle is not cycle or (cycle is not None and not cycle.response_complete):  # type: ignore[attr-defined]
-            self._head_came()
+        client: Any = self.client  # type: ignore[attr-defined]
+        self.visitor = self.by_visitor.open(client[0] if client else "")
+        if self.visitor is None:
+            transport.write(REFUSAL)
+            transport.close()
+            return
+        # uvicorn itself waits for ever for the first request of a connection.
+        protocol: Any = self
+        protocol.timeout_keep_alive_task = protocol.loop.call_later(
+            protocol.timeout_keep_alive, protocol.timeout_keep_alive_handler
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        if self.visitor is not None:
+            self.by_visitor.close(self.visitor)
         super().connection_lost(exc)  # type: ignore[misc]
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: uvicorn writes two lines for every request with an Upgrade header."""
 
-    def _await_head(self) -> None:
-        loop: asyncio.AbstractEventLoop = self.loop  # type: ignore[attr-defined]
-        self._head_timer = loop.call_later(self.head_seconds, self._abort)
 
-    def _head_came(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _abort(self) -> None:
-        self._head_timer = None
-        transport: Any = self.transport  # type: ignore[attr-defined]
-        if not transport.is_closing():
-            transport.abort()
-
-    def _timed(self, app: App) -> App:
-        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, ABORT: self._abort}, receive, timed_send(send, self._abort, self.send_seconds))
-
-        return serve
-
-
-def timed_send(send: Send, abort: Callable[[], None], seconds: float) -> Send:
-    """A send function that aborts the connection when the client does not take the data in time."""
-    waiting_bytes = 0
-
-    async def send_in_time(message: Message) -> None:
-        nonlocal waiting_bytes
-        waiting_bytes += len(message.get("body", b""))
-        try:
-            await asyncio.wait_for(send(message), seconds + waiting_bytes / SEND_BYTES_PER_SECOND)
-        except (TimeoutError, asyncio.TimeoutError):
-            abort()
-            return
-        waiting_bytes = len(message.get("body", b""))
-
-    return send_in_time
-
-
-def guard_connections(server: Server, app: Any) -> None:
-    """Apply :class:`TimedConnection` to the new connections of a running server.
+def guard_connections(server: Server, app: Any, rules: HostRules) -> None:
+    """Apply :class:`CountedConnection` to the new connections of a running server.
 
     Args:
         server: Gradio's.
         app: served directly. uvicorn's own middleware would believe the forwarded headers of any program on this
             machine; :mod:`vitviz.ui.server.request_filter` checks them.
+        rules: the trusted proxies.
     """
+    # A request may need a file beside its connection.
+    connections = Connections(rules, raised_descriptors() // 2)
     config = server.config
     config.timeout_keep_alive = KEEP_ALIVE_SECONDS
     base: Any = config.http_protocol_class
-    config.http_protocol_class = type("TimedProtocol", (TimedConnection, base), {})
+    config.http_protocol_class = type("CountedProtocol", (CountedConnection, base), {"by_visitor": connections})
     config.ws_protocol_class = None
     config.loaded_app = app
+
+
+def raised_descriptors() -> int:
+    """The number of descriptors that this process may have, raised as far as the system allows."""
+    if sys.platform == "win32":
+        return MAX_DESCRIPTORS
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    soft, wanted = (
+        MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MAX_DESCRIPTORS)
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    # macOS may allow fewer than its limit says.
+    with suppress(ValueError, OSError):
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft

@@ -20,12 +20,12 @@ from vitviz.ui.server.bodies import (
     App,
     DepthScanner,
     HeldBodies,
+    LimitedBody,
     Message,
     Receive,
     RequestError,
     Scope,
     Send,
-    TimedBody,
     declared_bytes,
     linger,
     parse_json,
@@ -95,7 +95,7 @@ class RequestFilter:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
         answer = _Answer(send, path, self._headers)
-        limit = TimedBody(receive, 0)
+        limit = LimitedBody(receive, 0)
         route: Route | None = None
         try:
             route = find_route(scope["method"], path, tools=getattr(self._blocks, "mcp_server", False))
@@ -117,18 +117,18 @@ class RequestFilter:
                 return
             await self._fail(limit.error or error, route, path, receive, answer)
 
-    def _body(self, scope: Scope, route: Route, receive: Receive) -> TimedBody:
+    def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
         """The body of a request, refused if its declared length is too large."""
         if route.max_bytes is None:
             max_bytes, advice = self._max_upload_bytes + FORM_BYTES, ""
         else:
             max_bytes, advice = route.max_bytes, f"; files go to {UPLOAD}"
-        body = TimedBody(receive, max_bytes, advice)
+        body = LimitedBody(receive, max_bytes, advice)
         body.check(declared_bytes(scope))
         return body
 
     async def _pass(
-        self, scope: Scope, route: Route, path: str, body: TimedBody, receive: Receive, answer: _Answer
+        self, scope: Scope, route: Route, path: str, body: LimitedBody, receive: Receive, answer: _Answer
     ) -> None:
         visitor = visitor_key(scope["client"][0] if scope["client"] else "")
         if route.is_page and route.body is not Body.JSON:
@@ -153,7 +153,7 @@ class RequestFilter:
             await self._app(scope, replayed(b"", receive), answer.send)
 
     async def _pass_content(
-        self, scope: Scope, route: Route, path: str, visitor: str, body: TimedBody, receive: Receive, answer: _Answer
+        self, scope: Scope, route: Route, path: str, visitor: str, body: LimitedBody, receive: Receive, answer: _Answer
     ) -> None:
         """Read a request's body, check it, and pass it on."""
         if route.body is Body.JSON and not _is_json(scope):
@@ -221,7 +221,7 @@ class _Answer:
     async def refuse(self, status: int, reason: str, receive: Receive) -> None:
         """Send the reason, and close the connection, on which a body may still be arriving."""
         await self.json(status, {"detail": reason}, (b"connection", b"close"), is_last=False)
-        if status in (403, 408, 413, 415):
+        if status in (403, 413, 415):
             await linger(receive)
         await self.end()
 
