@@ -88,7 +88,7 @@ def test_a_command_without_a_name_is_refused() -> None:
 
 def test_learn_has_the_steps_of_the_tour_in_its_words() -> None:
     script = (ROOT / "vitviz" / "ui" / "page" / "guide_steps.js").read_text()
-    steps = re.findall(r'^  \["([^"]+)", \(', script, re.MULTILINE)
+    steps = re.findall(r'^    title: "([^"]+)",$', script, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", PAGES["learn.md"], re.MULTILINE)
     assert len(steps) == 6 and headings[:6] == steps
 

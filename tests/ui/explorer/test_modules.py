@@ -10,6 +10,8 @@ import pytest
 from tests.support.node import NODE
 from vitviz.ui.explorer import assets
 
+MAX_LINE = 140
+
 
 def test_all_modules_are_one_without_a_name_twice(tmp_path: Path) -> None:
     """Two modules with the same name at the top would be no program; node says so without running it."""
@@ -18,6 +20,16 @@ def test_all_modules_are_one_without_a_name_twice(tmp_path: Path) -> None:
     checked = subprocess.run([str(NODE), "--check", str(bundle)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     assert {path.name for path in assets.FOLDER.glob("*.js")} == set(assets.modules("start.js"))
+
+
+def test_lines_are_short_enough_to_read() -> None:
+    long = [
+        f"{module.name}:{number}"
+        for module in assets.FOLDER.glob("*.js")
+        for number, line in enumerate(module.read_text().splitlines(), 1)
+        if len(line) > MAX_LINE
+    ]
+    assert long == []
 
 
 @pytest.mark.parametrize(

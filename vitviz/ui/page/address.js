@@ -23,7 +23,9 @@ export const isSettled = () => shownPanes().every((pane) => pane.facts && pane.k
 export async function describe() {
   if (latest.version === store.version || !isSettled()) return latest;
   const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
-  const answer = await backend.describe({ state: store.state, uids }).catch((error) => ({ failed: error.message, final: error.final, expired: error.expired }));
+  const answer = await backend
+    .describe({ state: store.state, uids })
+    .catch((error) => ({ failed: error.message, final: error.final, expired: error.expired }));
   if (version !== store.version || answer.expired) return latest;
   if (answer.failed) return answer.final ? restoreLegal(answer.failed) : latest;
   Object.assign(latest, { link: answer.link, python: answer.python, version, state: answer.state });
@@ -43,8 +45,13 @@ function restoreLegal(refused) {
 
 /** A view without parameters that its method or probe does not have, such as those of the previous one. */
 function withOwnSettings(view) {
-  const withRecords = (settings, records) => Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((each) => each.name === name)));
-  return { ...view, parameters: withRecords(view.parameters, METHODS[view.method].parameters), probe_parameters: withRecords(view.probe_parameters, PROBES[view.probe].parameters) };
+  const withRecords = (settings, records) =>
+    Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((each) => each.name === name)));
+  return {
+    ...view,
+    parameters: withRecords(view.parameters, METHODS[view.method].parameters),
+    probe_parameters: withRecords(view.probe_parameters, PROBES[view.probe].parameters),
+  };
 }
 
 /** The address of a link; it keeps the entries of Gradio and its hosts. */

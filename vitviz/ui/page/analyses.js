@@ -18,7 +18,13 @@ export function requestAnalysis(pane, view) {
   if (pane.pendingKey === key) return;
   pane.pendingKey = key;
   const sentState = copyOf(store.state), { index } = pane;
-  const body = { kind: "analyze", state: legalState(sentState), index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
+  const body = {
+    kind: "analyze",
+    state: legalState(sentState),
+    index,
+    upload: uploads.get(view.picture) ?? null,
+    own: uploads.get(view.model) ?? null,
+  };
   runs.request(`analysis ${index}`, key, body).then(
     (reply) => applyReply(pane, key, sentState, reply),
     (error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
@@ -28,7 +34,9 @@ export function requestAnalysis(pane, view) {
 /** A state without names of uploads that the server does not know yet. */
 export function legalState(state) {
   const views = state.views.map((view, index) => ({
-    ...view, ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }), ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
+    ...view,
+    ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }),
+    ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
   }));
   return { ...state, views };
 }
@@ -58,7 +66,12 @@ function restoreView(pane, key, error) {
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return store.refresh();
   if (!pane.facts) return pane.setStatus(reason(error));
-  const previous = Object.fromEntries([...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
+  const previous = Object.fromEntries(
+    [...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [
+      name,
+      pane.view[name],
+    ]),
+  );
   store.patchView(pane.index, previous);
   notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
 }

@@ -1,9 +1,15 @@
 // Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
 
 export const FUSIONS = {
-  mean: (fused, weights, heads) => { for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads; },
-  max: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] > fused[token]) fused[token] = weights[token]; },
-  min: (fused, weights) => { for (let token = 0; token < fused.length; token++) if (weights[token] < fused[token]) fused[token] = weights[token]; },
+  mean: (fused, weights, heads) => {
+    for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads;
+  },
+  max: (fused, weights) => {
+    for (let token = 0; token < fused.length; token++) if (weights[token] > fused[token]) fused[token] = weights[token];
+  },
+  min: (fused, weights) => {
+    for (let token = 0; token < fused.length; token++) if (weights[token] < fused[token]) fused[token] = weights[token];
+  },
 };
 
 /** The dot products of one vector with others, both "vector dim": `results` "vector". */

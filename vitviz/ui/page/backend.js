@@ -9,7 +9,8 @@ const RETRY_MS = [100, 200, 400, 800, 1600, 3200];
 const AWAY = [502, 503, 504];
 
 /** The error of an answer that is none: `expired`, or `failed`, and `final` if it always will. */
-const errorOf = ({ failed, detail, final, expired }, status) => Object.assign(Error(failed ?? detail ?? (expired ? "expired" : `The server answers ${status}`)), { expired, final });
+const errorOf = ({ failed, detail, final, expired }, status) =>
+  Object.assign(Error(failed ?? detail ?? (expired ? "expired" : `The server answers ${status}`)), { expired, final });
 
 export class ServerBackend {
   constructor() {
@@ -34,7 +35,11 @@ export class ServerBackend {
 
   /** The path of an uploaded file. */
   async upload(file) {
-    const response = await this.fetch(`upload?name=${encodeURIComponent(file.name)}`, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+    const response = await this.fetch(`upload?name=${encodeURIComponent(file.name)}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/octet-stream" },
+      body: file,
+    });
     return { path: (await response.json()).path, orig_name: file.name };
   }
 

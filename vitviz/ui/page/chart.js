@@ -25,7 +25,8 @@ export function keyOf(entries) {
 /** Round numbers between two values. */
 function ticksOf(low, high, isLog) {
   if (isLog) {
-    const first = Math.floor(Math.log10(low)), powers = range(Math.ceil(Math.log10(high)) - first + 1).map((index) => 10 ** (first + index));
+    const first = Math.floor(Math.log10(low)),
+      powers = range(Math.ceil(Math.log10(high)) - first + 1).map((index) => 10 ** (first + index));
     return powers.flatMap((power) => [power, 3 * power]).filter((value) => value >= low && value <= high);
   }
   const rough = (high - low) / 5 || 1, power = 10 ** Math.floor(Math.log10(rough));
@@ -80,7 +81,8 @@ export class Chart {
   draw(width) {
     this.width = width;
     const { left, right, bottom } = CHART_EDGES, floor = CHART_HEIGHT - bottom, ink = "currentColor";
-    const text = (content, x, y, anchor, attributes = {}) => svgPart("text", { x, y, "text-anchor": anchor, fill: ink, ...attributes }, content);
+    const text = (content, x, y, anchor, attributes = {}) =>
+      svgPart("text", { x, y, "text-anchor": anchor, fill: ink, ...attributes }, content);
     const parts = ticksOf(this.low, this.high, this.isLog).flatMap((tick) => [
       svgPart("line", { x1: left, x2: width - right, y1: this.y(tick), y2: this.y(tick), stroke: ink, "stroke-opacity": 0.15 }),
       text(formOf(this.quantity)(Number(tick.toPrecision(6))), left - 6, this.y(tick) + 4, "end"),
@@ -89,26 +91,58 @@ export class Chart {
     const step = Math.ceil(this.places.length * 34 / (width - left - right));
     this.places.forEach((name, index) => { if (index % step === 0) parts.push(text(name, this.x(index), floor + 16, "middle")); });
     parts.push(text(this.axis, (left + width - right) / 2, CHART_HEIGHT - 4, "middle"));
-    parts.push(text(`${this.quantity}${this.isLog ? " (log)" : ""}`, 13, (CHART_EDGES.top + floor) / 2, "middle", { transform: `rotate(-90 13 ${(CHART_EDGES.top + floor) / 2})` }));
+    parts.push(
+      text(`${this.quantity}${this.isLog ? " (log)" : ""}`, 13, (CHART_EDGES.top + floor) / 2, "middle", {
+        transform: `rotate(-90 13 ${(CHART_EDGES.top + floor) / 2})`,
+      }),
+    );
     for (const { values, colour } of this.lines) {
       const points = values.map((value, index) => [index, value]).filter(([, value]) => !Number.isNaN(value));
-      parts.push(svgPart("polyline", { points: points.map(([index, value]) => `${this.x(index)},${this.y(value)}`).join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
+      parts.push(
+        svgPart("polyline", {
+          points: points.map(([index, value]) => `${this.x(index)},${this.y(value)}`).join(" "),
+          fill: "none",
+          stroke: colour,
+          "stroke-width": 2,
+        }),
+      );
     }
     for (const { x, y, colour, text: label, act } of this.points) {
-      parts.push(svgPart("circle", { cx: this.x(x), cy: this.y(y), r: 4, fill: colour, class: act ? "vx-point vx-acts" : "vx-point" }, svgPart("title", {}, label)));
+      parts.push(
+        svgPart(
+          "circle",
+          { cx: this.x(x), cy: this.y(y), r: 4, fill: colour, class: act ? "vx-point vx-acts" : "vx-point" },
+          svgPart("title", {}, label),
+        ),
+      );
     }
-    for (const [name, value] of [["viewBox", `0 0 ${width} ${CHART_HEIGHT}`], ["font-family", "system-ui, sans-serif"], ["font-size", 12]]) this.svg.setAttribute(name, value);
+    for (const [name, value] of [
+      ["viewBox", `0 0 ${width} ${CHART_HEIGHT}`],
+      ["font-family", "system-ui, sans-serif"],
+      ["font-size", 12],
+    ])
+      this.svg.setAttribute(name, value);
     this.svg.replaceChildren(...parts);
   }
 
   /** The chart as a file: black on white, with the names of its lines. */
   file() {
     const file = this.svg.cloneNode(true), height = CHART_HEIGHT + 18 * this.key.children.length;
-    for (const [name, value] of [["xmlns", "http://www.w3.org/2000/svg"], ["viewBox", `0 0 ${this.width} ${height}`], ["width", this.width], ["height", height], ["color", "black"]]) file.setAttribute(name, value);
+    for (const [name, value] of [
+      ["xmlns", "http://www.w3.org/2000/svg"],
+      ["viewBox", `0 0 ${this.width} ${height}`],
+      ["width", this.width],
+      ["height", height],
+      ["color", "black"],
+    ])
+      file.setAttribute(name, value);
     file.prepend(svgPart("rect", { width: this.width, height, fill: "white" }));
     this.lines.filter(({ name }) => name).forEach(({ name, colour }, index) => {
       const y = CHART_HEIGHT + 18 * index + 12;
-      file.append(svgPart("rect", { x: CHART_EDGES.left, y: y - 10, width: 12, height: 12, fill: colour }), svgPart("text", { x: CHART_EDGES.left + 18, y }, name));
+      file.append(
+        svgPart("rect", { x: CHART_EDGES.left, y: y - 10, width: 12, height: 12, fill: colour }),
+        svgPart("text", { x: CHART_EDGES.left + 18, y }, name),
+      );
     });
     return file.outerHTML;
   }

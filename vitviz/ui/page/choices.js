@@ -18,13 +18,24 @@ const NO_PLACES = { pins: [], patches_off: [] };
 function onAnotherGrid() {
   const { parameters, probe_parameters } = activeView();
   const { target, ...others } = parameters, { query, ...probeOthers } = probe_parameters, carriedTarget = withoutPlaces(target);
-  return { ...NO_PLACES, parameters: carriedTarget === null ? others : { ...others, target: carriedTarget }, probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters };
+  return {
+    ...NO_PLACES,
+    parameters: carriedTarget === null ? others : { ...others, target: carriedTarget },
+    probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters,
+  };
 }
 
 export function choosePicture(picture) {
   const { target } = activeView().parameters;
   // The target may keep a patch of another picture.
-  store.patchView(page.active, { picture, frame: null, white: null, color_profile: null, ...onAnotherGrid(), ...(target?.like && { parameters: activeView().parameters }) });
+  store.patchView(page.active, {
+    picture,
+    frame: null,
+    white: null,
+    color_profile: null,
+    ...onAnotherGrid(),
+    ...(target?.like && { parameters: activeView().parameters }),
+  });
 }
 
 /** Another fit or resolution. */
@@ -49,7 +60,9 @@ export async function takePicture(file) {
 async function uploadedPicture(file) {
   notify("");
   const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
-  const maxBytes = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
+  const maxBytes = file.type.startsWith("video/")
+    ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes)
+    : SETTINGS.max_upload_bytes;
   if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
   try {
     return await backend.upload(file);
@@ -60,7 +73,8 @@ async function uploadedPicture(file) {
 
 /** Upload a picture and make likeness to it the target. */
 export async function likePicture(file) {
-  const uploaded = await uploadedPicture(file), answer = uploaded && await backend.picture({ upload: uploaded }).catch((error) => notify(reason(error)));
+  const uploaded = await uploadedPicture(file),
+    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reason(error))));
   if (!answer) return;
   if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
   if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
@@ -75,7 +89,16 @@ export function chooseModel(model) {
     return kind !== "layer" && kind !== "head" && !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
   }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
   if (hasClasses(latestShared.target)) delete latestShared.target;
-  store.patchView(page.active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(carried), heads_off: [], ...NO_PLACES, probe_parameters: {} });
+  store.patchView(page.active, {
+    model,
+    step: null,
+    fit: null,
+    resolution: null,
+    parameters: Object.fromEntries(carried),
+    heads_off: [],
+    ...NO_PLACES,
+    probe_parameters: {},
+  });
 }
 
 export async function openOwn({ files, hub, overrides }) {
@@ -167,7 +190,12 @@ export function chooseToken(pane, query) {
   const views = store.state.views.map((view, index) => {
     const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
     if (counterpart === undefined || !hasParameter(view.method, "query")) return view;
-    const { query: previous, ...others } = view.parameters, isDefault = !panes[index].model.pools_by_attention && !view.parameters.target?.patch && isEqual(counterpart, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
+    const { query: previous, ...others } = view.parameters,
+      isDefault =
+        !panes[index].model.pools_by_attention &&
+        !view.parameters.target?.patch &&
+        isEqual(counterpart, panes[index].facts.prefix[0]) &&
+        tokenOf(null, panes[index].facts, panes[index].model) === 0;
     return { ...view, parameters: counterpart === null || isDefault ? others : { ...others, query: counterpart } };
   });
   latestShared.query = query ?? undefined;
@@ -218,7 +246,7 @@ let isHeadOfGuide = false;
 
 /** Go to a step of the guide and its method; null closes the guide. */
 export function goToStep(step) {
-  const [, , , method, isOfOneHead] = STEPS[step] ?? [];
+  const { method, isOfOneHead } = STEPS[step] ?? {};
   if (!isOfOneHead) returnHeadOfGuide();
   if (method && activeView().method !== method) chooseMethod(method);
   if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {

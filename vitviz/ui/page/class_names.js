@@ -7,7 +7,8 @@ export function labelOf(model, index) {
 }
 
 /** Whether a target has classes, which belong to one model. */
-export const hasClasses = (target) => typeof target === "number" || ["class", "against", "margin"].some((name) => target?.[name] !== undefined);
+export const hasClasses = (target) =>
+  typeof target === "number" || ["class", "against", "margin"].some((name) => target?.[name] !== undefined);
 
 /** A target without its patch, which means nothing on another picture or grid; null if nothing is left. */
 export function withoutPlaces(target) {
@@ -15,7 +16,10 @@ export function withoutPlaces(target) {
   return target.like ? { like: target.like } : null;
 }
 
-/** The index of a class by its name or, if none is named so, by its number, as `class_of` of vitviz.models.targets finds it; null for none or several. */
+/**
+ * The index of a class by its name or, if none is named so, by its number, as `class_of` of vitviz.models.targets finds it;
+ * null for none or several.
+ */
 export function classNamed(model, text) {
   const folded = text.toLowerCase(), namesOf = (label) => label.toLowerCase().split(",").map((name) => name.trim());
   const tests = [

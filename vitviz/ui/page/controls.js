@@ -13,7 +13,16 @@ import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
 
 const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
-const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, outliers: Boolean, shared_scale: Boolean };
+const LOOK = {
+  divider: Number,
+  colormap: String,
+  opacity: Number,
+  fade: Boolean,
+  smooth: Boolean,
+  grid: Boolean,
+  outliers: Boolean,
+  shared_scale: Boolean,
+};
 
 export class Controls {
   constructor() {
@@ -21,7 +30,9 @@ export class Controls {
     find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
     find("method").onchange = () => chooseMethod(find("method").value);
     find("layout").onchange = () => setLook("layout", find("layout").value);
-    find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
+    find("scale").replaceChildren(
+      ...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })),
+    );
     find("scale").onchange = () => setLook("scale", find("scale").value || null);
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
@@ -81,7 +92,9 @@ export class Controls {
   make(view, facts, model) {
     const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
     find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
-      const options = offered.filter((method) => method.group === group).map(({ name, title: optionTitle }) => new Option(optionTitle, name));
+      const options = offered
+        .filter((method) => method.group === group)
+        .map(({ name, title: optionTitle }) => new Option(optionTitle, name));
       if (!options.length) return [];
       return [create("optgroup", { label: title }, ...options)];
     }));
@@ -116,7 +129,12 @@ export class Controls {
   radios(record, options) {
     const name = newId();
     return [create("legend", { textContent: record.title }), ...options.map(({ title, value }) => {
-      const radio = create("input", { type: "radio", name, value: JSON.stringify(value), onchange: () => setParameter(record.name, value) });
+      const radio = create("input", {
+        type: "radio",
+        name,
+        value: JSON.stringify(value),
+        onchange: () => setParameter(record.name, value),
+      });
       return create("label", {}, radio, create("span", { textContent: title }));
     })];
   }
@@ -153,4 +171,8 @@ export class Controls {
 /** Whether a saved page has a method's maps: it computes them, has the default rollouts, or they were saved with it. */
 export const worksOffline = (method, facts) => computedBy(method, [], facts) === "page" || SAVED_METHODS.has(method);
 
-const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind, on_page = true }) => on_page && (!OFFLINE || METHODS[method].page_parameters.includes(name) || kind === "token"));
+const shownParameters = (method) =>
+  METHODS[method].parameters.filter(
+    ({ name, kind, on_page = true }) =>
+      on_page && (!OFFLINE || METHODS[method].page_parameters.includes(name) || kind === "token"),
+  );

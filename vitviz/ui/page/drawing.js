@@ -33,10 +33,18 @@ export function draw() {
     const values = pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
     const shownQuery = pane.values(query) ? query : pane.query;
     const visibleValues = pane.withoutIdentity(shownQuery, values);
-    return { pane, query: values ? shownQuery : query, values, drawn: visibleValues, scaled: pane.scaleValues(visibleValues), signed: pane.isSigned(shownQuery) };
+    return {
+      pane,
+      query: values ? shownQuery : query,
+      values,
+      drawn: visibleValues,
+      scaled: pane.scaleValues(visibleValues),
+      signed: pane.isSigned(shownQuery),
+    };
   });
   // Two maps of the same quantity side by side share a scale.
-  const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const all = maps.map(({ scaled }) => scaled),
+    isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
   const sharedScale = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
   for (const map of maps) {
     map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
@@ -52,7 +60,15 @@ export function draw() {
   showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
-  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
+  showStrip(
+    find("strip"),
+    map.pane,
+    token,
+    colours[store.state.colormap],
+    { ...lookOf(), grid: false },
+    fittedScale,
+    (layer) => showLayer(layer),
+  );
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
@@ -61,12 +77,19 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
   pane.showChips(query, values);
-  const under = page.hovered && !pane.hasToken && page.hovered.pane === pane && values ? tokenOf(page.hovered.query, pane.facts, pane.model) : null;
+  const under =
+    page.hovered && !pane.hasToken && page.hovered.pane === pane && values
+      ? tokenOf(page.hovered.query, pane.facts, pane.model)
+      : null;
   const value = under === null ? "" : `, ${nameOf(page.hovered.query)}: ${digits(values[under])}`;
   pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
   const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
-  pane.setStatus(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "));
+  pane.setStatus(
+    !values && pane.packs.failure
+      ? reason(pane.packs.failure)
+      : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "),
+  );
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
 }
 
@@ -90,14 +113,27 @@ function showDifference(first, second) {
   const areEqual = patches.every((value) => value === 0);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === page.active) controls.showScale(store.state, scale);
-  const quantities = [first, second].map(quantityOf), quantityNote = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
+  const quantities = [first, second].map(quantityOf),
+    quantityNote =
+      quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
   const strongest = pane.attention.strongest(values.map(Math.abs)), scaleCaption = scale.caption(patches, SCALES[scale.name]);
-  pane.setStatus(areEqual ? "Map 1 minus map 2: they are equal." : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(strongest, pane.facts))} with ${digits(values[strongest])}.${quantityNote}${scaleCaption && ` ${scaleCaption}`}`);
+  pane.setStatus(
+    areEqual
+      ? "Map 1 minus map 2: they are equal."
+      : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(strongest, pane.facts))} with ${digits(values[strongest])}.` +
+          `${quantityNote}${scaleCaption && ` ${scaleCaption}`}`,
+  );
 }
 
 function drawPin(canvas, pane, query) {
   const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
-  pane.painter.draw(canvas, visibleValues?.subarray(pane.attention.prefix), visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query) }), colours[colormap], smallLook());
+  pane.painter.draw(
+    canvas,
+    visibleValues?.subarray(pane.attention.prefix),
+    visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query) }),
+    colours[colormap],
+    smallLook(),
+  );
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
@@ -106,9 +142,16 @@ function showSheet(pane, token) {
   if (page.sheet?.attention !== attention) page.sheet = new Sheet(find("sheet"), attention);
   const head = valueOf(view, "head", facts);
   page.sheet.show({
-    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
-    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : page.sheet.request?.fusion ?? "mean",
-    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(), ratio: clamped((bottom - top) / (right - left), ...SHEET_RATIOS),
+    token,
+    layer: valueOf(view, "layer", facts),
+    head,
+    shared: store.state.shared_scale,
+    fittedScale,
+    colours: colours[store.state.colormap],
+    direction: valueOf(view, "direction", facts) ?? "row",
+    fusion: typeof head === "string" ? head : (page.sheet.request?.fusion ?? "mean"),
+    loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(),
+    ratio: clamped((bottom - top) / (right - left), ...SHEET_RATIOS),
     ink: getComputedStyle(pane.find("status")).color,
   });
   setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : "");
@@ -127,13 +170,20 @@ function sentenceOfCell(attention, { layer, head }, token) {
 /** The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded. */
 function guideFacts({ pane, query }) {
   const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
-  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1, viewHead = valueOf(view, "head", facts), head = typeof viewHead === "number" ? viewHead : 0;
+  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1,
+    viewHead = valueOf(view, "head", facts),
+    head = typeof viewHead === "number" ? viewHead : 0;
   const weights = attention.map(layer, head, token, "row");
   if (!weights) return null;
   const scores = new Float32Array(attention.tokens), strongest = attention.strongest(weights);
   attention.scores(pane.packs.get(`layer ${layer}`), head, token, "row", scores);
   return {
-    facts, head: `head ${head} of layer ${layer}`, name: nameOf(queryOf(token, facts)), best: nameOf(queryOf(strongest, facts)),
-    scores: [...attention.range(scores)].map(digits), weight: digits(weights[strongest]), sum: digits(sum(weights.subarray(attention.prefix))),
+    facts,
+    head: `head ${head} of layer ${layer}`,
+    name: nameOf(queryOf(token, facts)),
+    best: nameOf(queryOf(strongest, facts)),
+    scores: [...attention.range(scores)].map(digits),
+    weight: digits(weights[strongest]),
+    sum: digits(sum(weights.subarray(attention.prefix))),
   };
 }

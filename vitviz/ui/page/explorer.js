@@ -12,7 +12,14 @@ import { analysisKey, isEqual } from "./store.js";
 import { controls, panels, probes, source } from "./widgets.js";
 
 const hooks = {
-  hover, pin, fetchFile, choose: chooseToken, onRequest: dropMaps, onLoad: clearFindings, onChange: paneChanged, isOpening: () => page.isOpening,
+  hover,
+  pin,
+  fetchFile,
+  choose: chooseToken,
+  onRequest: dropMaps,
+  onLoad: clearFindings,
+  onChange: paneChanged,
+  isOpening: () => page.isOpening,
 };
 panes.push(...[...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks)));
 

@@ -30,7 +30,8 @@ export const sentenceCase = (text) => text[0].toUpperCase() + text.slice(1);
 
 /** The places of the second axis with the highest values in any step, the highest first. */
 export function highestOf(values) {
-  const [steps, count] = values.shape, highest = range(count).map((index) => Math.max(...range(steps).map((step) => values[step * count + index])));
+  const [steps, count] = values.shape,
+    highest = range(count).map((index) => Math.max(...range(steps).map((step) => values[step * count + index])));
   return range(count).sort((a, b) => highest[b] - highest[a]).slice(0, MAX_LINES);
 }
 

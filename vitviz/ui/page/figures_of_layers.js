@@ -10,7 +10,12 @@ import { nameOf, queryOf } from "./tokens.js";
 
 export function layersFigures(measurement, context) {
   const { values, quantity } = measurement, [layers, heads, tokens] = values.shape;
-  const means = range(layers).map((layer) => Float32Array.from({ length: tokens }, (_, token) => sum(range(heads).map((head) => slice(values, layer, head)[token])) / heads));
+  const means = range(layers).map((layer) =>
+    Float32Array.from(
+      { length: tokens },
+      (_, token) => sum(range(heads).map((head) => slice(values, layer, head)[token])) / heads,
+    ),
+  );
   const strongest = range(layers).map((layer) => range(heads).map((head) => {
     const patches = patchesOf(context, slice(values, layer, head)), patch = patches.indexOf(Math.max(...patches));
     return { value: patches[patch], text: ` at ${nameOf(queryOf(patch + context.pane.attention.prefix, context.pane.facts))}` };
@@ -25,10 +30,18 @@ export function layersFigures(measurement, context) {
 
 /** A point for each head, and the mean of each layer; `heads` has value and description of each layer and head. */
 function curves(title, quantity, heads, context, mayBeLog = false) {
-  const points = heads.flatMap((heads, layer) => heads.map(({ value, text: label }, head) => ({
-    x: layer, y: value, colour: HEAD_COLOUR, text: `layer ${layer}, head ${head}: ${digits(value)}${label}`, act: () => showHeadOfLayer(layer, head),
-  })));
-  const means = heads.map((heads) => heads.map(({ value }) => value).filter(isKnown)).map((values) => (values.length ? sum(values) / values.length : NaN));
+  const points = heads.flatMap((heads, layer) =>
+    heads.map(({ value, text: label }, head) => ({
+      x: layer,
+      y: value,
+      colour: HEAD_COLOUR,
+      text: `layer ${layer}, head ${head}: ${digits(value)}${label}`,
+      act: () => showHeadOfLayer(layer, head),
+    })),
+  );
+  const means = heads
+    .map((heads) => heads.map(({ value }) => value).filter(isKnown))
+    .map((values) => (values.length ? sum(values) / values.length : NaN));
   const lines = [{ values: means, colour: MEAN_COLOUR, name: "mean of heads" }];
   const figure = chartFigure(title, { places: heads.map((_, layer) => String(layer)), axis: "layer", quantity, points, lines, mayBeLog });
   return { ...figure, note: "Every point is a head. A click on one shows it on the picture." };
@@ -38,7 +51,12 @@ export function headsFigure({ values, quantity, names }, context) {
   const heads = range(values.shape[0]).map((layer) => range(values.shape[1]).map((head) => {
     const tokenValues = Array.from(slice(values, layer, head));
     // The sum of several prefix tokens.
-    const prefixText = tokenValues.length > 1 ? tokenValues.map((value, index) => `${nameOf(names.prefix?.[index] ?? String(index))} ${digits(value)}`).join(", ") : "";
+    const prefixText =
+      tokenValues.length > 1
+        ? tokenValues
+            .map((value, index) => `${nameOf(names.prefix?.[index] ?? String(index))} ${digits(value)}`)
+            .join(", ")
+        : "";
     return { value: sum(tokenValues), text: prefixText && ` (${prefixText})` };
   }));
   return curves(PROBES[context.probe].title, quantity, heads, context);
@@ -50,9 +68,26 @@ export function linesFigure({ values, axes: [, axis], quantity, names, indexes }
   if (indexes) return [];
   const [steps, count] = values.shape, highest = highestOf(values);
   const nameOfPlace = (index) => names[axis]?.[index].split(",")[0] ?? `${axis} ${index}`;
-  const lines = highest.map((index, rank) => ({ name: nameOfPlace(index), colour: PIN_COLOURS[rank], values: range(steps).map((step) => values[step * count + index]) }));
-  const points = lines.flatMap(({ name, colour, values: lineValues }) => lineValues.map((value, step) => ({ x: step, y: value, colour, text: `${name} ${afterStep(step)}: ${formOf(quantity)(value)}` })));
-  return chartFigure(`${quantity} of each ${axis}, after every layer`, { places: range(steps).map((step) => (step ? String(step - 1) : "input")), axis: "after layer", quantity, lines, points });
+  const lines = highest.map((index, rank) => ({
+    name: nameOfPlace(index),
+    colour: PIN_COLOURS[rank],
+    values: range(steps).map((step) => values[step * count + index]),
+  }));
+  const points = lines.flatMap(({ name, colour, values: lineValues }) =>
+    lineValues.map((value, step) => ({
+      x: step,
+      y: value,
+      colour,
+      text: `${name} ${afterStep(step)}: ${formOf(quantity)(value)}`,
+    })),
+  );
+  return chartFigure(`${quantity} of each ${axis}, after every layer`, {
+    places: range(steps).map((step) => (step ? String(step - 1) : "input")),
+    axis: "after layer",
+    quantity,
+    lines,
+    points,
+  });
 }
 
 const MEAN_COLOUR = "#56b4e9", HEAD_COLOUR = "#d55e00";

@@ -10,7 +10,9 @@ export function matricesFigure({ values, quantity }) {
   const [layers, heads] = values.shape, all = range(layers).map((layer) => slice(values, layer)), scale = lookOfPanels().fittedScale(all);
   const headsAt = (across, down) => [Math.floor(down * heads), Math.floor(across * heads)];
   const cells = all.map((layerValues, layer) => ({
-    title: `layer ${layer}`, paint: (context, ...box) => drawRaster(context, rasterOfValues(layerValues, heads, heads, scale, lookOfPanels().table), ...box),
+    title: `layer ${layer}`,
+    paint: (context, ...box) =>
+      drawRaster(context, rasterOfValues(layerValues, heads, heads, scale, lookOfPanels().table), ...box),
   }));
   return mosaicFigure(`${quantity} of the heads of a layer`, cells, {
     ratio: 1, maxWidth: 160,
@@ -26,28 +28,49 @@ export function matricesFigure({ values, quantity }) {
 export function filtersFigure({ values }, { measurements }) {
   const [count, channels, rows, columns] = values.shape, variance = measurements.find(({ axes }) => axes.join() === "component");
   const cells = range(count).map((component) => {
-    const filter = slice(values, component), highest = Math.max(...filter.map(Math.abs)) || 1, level = (channel, pixel) => 127.5 * (filter[channel * rows * columns + pixel] / highest + 1);
+    const filter = slice(values, component),
+      highest = Math.max(...filter.map(Math.abs)) || 1,
+      level = (channel, pixel) => 127.5 * (filter[channel * rows * columns + pixel] / highest + 1);
     const grey = (pixel) => sum(range(channels).map((channel) => level(channel, pixel))) / channels;
-    const raster = rasterOf(rows, columns, (pixel) => (channels === 3 ? range(3).map((channel) => level(channel, pixel)) : [grey(pixel), grey(pixel), grey(pixel)]));
+    const raster = rasterOf(rows, columns, (pixel) =>
+      channels === 3 ? range(3).map((channel) => level(channel, pixel)) : [grey(pixel), grey(pixel), grey(pixel)],
+    );
     return { title: String(component), paint: (context, ...box) => drawRaster(context, raster, ...box) };
   });
-  const label = (component) => (variance ? `component ${component}: ${share(variance.values[component])} of the variance` : `component ${component}`);
+  const label = (component) =>
+    variance
+      ? `component ${component}: ${share(variance.values[component])} of the variance`
+      : `component ${component}`;
   return mosaicFigure("filters", cells, { ratio: rows / columns, maxWidth: 110, say: label }, { wide: true });
 }
 
 /** A map of the whole grid for each position, or for equally spaced positions of a large grid. */
 export function positionsFigure({ values, quantity }) {
-  const [rows, columns] = values.shape, spaced = (side) => [...new Set(range(Math.min(side, MAX_POSITIONS)).map((index, _, { length }) => Math.round(length > 1 ? index * (side - 1) / (length - 1) : 0)))];
+  const [rows, columns] = values.shape,
+    spaced = (side) => [
+      ...new Set(
+        range(Math.min(side, MAX_POSITIONS)).map((index, _, { length }) =>
+          Math.round(length > 1 ? (index * (side - 1)) / (length - 1) : 0),
+        ),
+      ),
+    ];
   const across = spaced(columns), positions = spaced(rows).flatMap((row) => across.map((column) => [row, column]));
   const scale = lookOfPanels().fittedScale(positions.map((position) => slice(values, ...position)));
   const cells = positions.map((position) => ({
-    title: "", paint: (context, ...box) => drawRaster(context, rasterOfValues(slice(values, ...position), rows, columns, scale, lookOfPanels().table), ...box),
+    title: "",
+    paint: (context, ...box) =>
+      drawRaster(
+        context,
+        rasterOfValues(slice(values, ...position), rows, columns, scale, lookOfPanels().table),
+        ...box,
+      ),
   }));
   return mosaicFigure(`${quantity} of each position with all others`, cells, {
     ratio: rows / columns, columns: across.length, maxWidth: 90,
     say: (index, x, y) => {
       const otherPosition = [Math.floor(y * rows), Math.floor(x * columns)];
-      return `positions (${positions[index].join(", ")}) and (${otherPosition.join(", ")}): ${digits(slice(values, ...positions[index], ...otherPosition)[0])}`;
+      const [value] = slice(values, ...positions[index], ...otherPosition);
+      return `positions (${positions[index].join(", ")}) and (${otherPosition.join(", ")}): ${digits(value)}`;
     },
   }, { wide: true, scale });
 }

@@ -25,7 +25,8 @@ function onPicture(pane, paintOn) {
 const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
 
 /** Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens. */
-export function mapsFigure(title, titles, tokens, context, { say, act = null, wide = true, maxWidth = 200, marked: outlined = [], quantity }) {
+export function mapsFigure(title, titles, tokens, context, options) {
+  const { say, act = null, wide = true, maxWidth = 200, marked: outlined = [], quantity } = options;
   const { pane } = context, patchMaps = tokens.map((values) => patchesOf(context, values));
   const fit = () => lookOfPanels().fittedScale(patchMaps.map((values) => values.filter(isKnown)));
   const scale = fit();
@@ -34,15 +35,16 @@ export function mapsFigure(title, titles, tokens, context, { say, act = null, wi
     paint: onPicture(pane, (canvas) => {
       const { table, look } = lookOfPanels();
       pane.painter.paint(canvas, patchMaps[index], scale, table, look);
-      for (const token of outlined) pane.painter.mark(canvas, pane.attention.cell(token), OUTLIER_COLOUR, Math.max(1, canvas.width / 300), true);
+      for (const token of outlined)
+        pane.painter.mark(canvas, pane.attention.cell(token), OUTLIER_COLOUR, Math.max(1, canvas.width / 300), true);
     }),
   }));
-  const options = { ratio: pane.painter.ratio, maxWidth };
+  const shape = { ratio: pane.painter.ratio, maxWidth };
   const atPatch = (run) => run && ((index, across, down) => {
     const cell = cellOf(context, across, down);
     return cell ? run(index, cell, tokens[index][pane.attention.token(...cell)]) : "";
   });
-  return mosaicFigure(title, cells, { ...options, say: atPatch(say), act: atPatch(act) }, { wide, scale, quantity });
+  return mosaicFigure(title, cells, { ...shape, say: atPatch(say), act: atPatch(act) }, { wide, scale, quantity });
 }
 
 export function tokenFigure(measurement, context) {
@@ -100,7 +102,12 @@ function comparedFigure(measurement, vectors, context) {
   });
   // The panel replaces `changed`: with another token, the title changes.
   return Object.assign(figure, {
-    parts: mosaic.parts, mosaic, follow: compare, changed: () => {}, draw: (width, ink) => mosaic.draw(width, ink), values: () => Array.from(values),
+    parts: mosaic.parts,
+    mosaic,
+    follow: compare,
+    changed: () => {},
+    draw: (width, ink) => mosaic.draw(width, ink),
+    values: () => Array.from(values),
   });
 }
 
@@ -111,9 +118,13 @@ export function stepsFigure(measurement, context) {
   if (indexes) return classesFigure(measurement, steps, context);
   // Beside the classes of the tokens, the other measurement is about these.
   const named = context.measurements.find((other) => other.indexes && isEqual(other.axes, measurement.axes));
-  return mapsFigure(`${quantity}${named ? ` of each patch’s ${named.indexes}` : ""}, after every layer`, steps.map(stepName), steps.map((step) => slice(values, step)), context, {
-    quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}`,
-  });
+  return mapsFigure(
+    `${quantity}${named ? ` of each patch’s ${named.indexes}` : ""}, after every layer`,
+    steps.map(stepName),
+    steps.map((step) => slice(values, step)),
+    context,
+    { quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}` },
+  );
 }
 
 /** The class of each patch after every layer; the most common ones have colours of their own. */
@@ -124,7 +135,8 @@ function classesFigure({ values, names, indexes }, steps, context) {
   for (const step of steps) for (const index of slice(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
   const commonest = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_LINES).map(([index]) => index);
   // A class has the colour of its line, if there is one.
-  const lineMeasurement = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`), lineClasses = lineMeasurement ? highestOf(lineMeasurement.values) : [];
+  const lineMeasurement = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`),
+    lineClasses = lineMeasurement ? highestOf(lineMeasurement.values) : [];
   const moreColours = [...MORE_COLOURS];
   const colours = new Map(commonest.map((index) => [index, PIN_COLOURS[lineClasses.indexOf(index)] ?? moreColours.shift()]));
   const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
@@ -137,7 +149,10 @@ function classesFigure({ values, names, indexes }, steps, context) {
     ratio: pane.painter.ratio,
     say: (index, across, down) => {
       const cell = cellOf(context, across, down);
-      return cell && `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(slice(values, steps[index])[pane.attention.token(...cell)])}`;
+      return (
+        cell &&
+        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(slice(values, steps[index])[pane.attention.token(...cell)])}`
+      );
     },
   }, { wide: true, key: [...commonest.map((index) => ({ name: nameOfClass(index), colour: colourOf(index) })), ...others] });
 }
@@ -156,10 +171,19 @@ export function coloursFigure({ values }, context) {
   const [rows, columns, channels] = values.shape, { pane } = context;
   const raster = rasterOf(rows, columns, (patch) => range(3).map((channel) => 255 * values[patch * channels + channel]));
   const cells = [{ title: "", paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, 1)) }];
-  return mosaicFigure("three principal components as red, green and blue", cells, { ratio: pane.painter.ratio, maxWidth: 460, say: (_, across, down) => {
-    const cell = cellOf(context, across, down);
-    return cell && `${nameOf(cell)}: ${range(3).map((channel) => digits(slice(values, ...cell)[channel])).join(", ")}`;
-  } });
+  return mosaicFigure("three principal components as red, green and blue", cells, {
+    ratio: pane.painter.ratio,
+    maxWidth: 460,
+    say: (_, across, down) => {
+      const cell = cellOf(context, across, down);
+      return (
+        cell &&
+        `${nameOf(cell)}: ${range(3)
+          .map((channel) => digits(slice(values, ...cell)[channel]))
+          .join(", ")}`
+      );
+    },
+  });
 }
 
 const OTHER_CLASS = "#8a8f98";

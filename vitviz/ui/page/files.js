@@ -26,7 +26,9 @@ export function sheetAsSvg(sheet, title) {
     return [`<image ${at} ${size} preserveAspectRatio="none" style="image-rendering: pixelated" href="${cell.toDataURL()}"/>`];
   });
   for (let row = 0; row < layers; row++) {
-    elements.push(`<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`);
+    elements.push(
+      `<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`,
+    );
   }
   for (let column = 0; column < sheet.columnsOfCells; column++) {
     const name = column === 0 ? sheet.request.fusion : column - 1;
@@ -76,14 +78,43 @@ export function asZip(files) {
   for (const [name, bytes] of Object.entries(files)) {
     const title = new TextEncoder().encode(name);
     // Version, flags, method, time and date (1980-01-01), checksum, both sizes, lengths of the name and the extra field.
-    const common = [20, 0, 0, 0, 33].flatMap(two).concat(...[crc32(bytes), bytes.length, bytes.length].map(four), two(title.length), two(0));
+    const common = [20, 0, 0, 0, 33]
+      .flatMap(two)
+      .concat(...[crc32(bytes), bytes.length, bytes.length].map(four), two(title.length), two(0));
     const local = new Uint8Array([80, 75, 3, 4, ...common, ...title]);
-    directory.push(new Uint8Array([80, 75, 1, 2, ...two(20), ...common, ...two(0), ...two(0), ...two(0), ...four(0), ...four(offset), ...title]));
+    directory.push(
+      new Uint8Array([
+        80,
+        75,
+        1,
+        2,
+        ...two(20),
+        ...common,
+        ...two(0),
+        ...two(0),
+        ...two(0),
+        ...four(0),
+        ...four(offset),
+        ...title,
+      ]),
+    );
     contents.push(local, bytes);
     offset += local.length + bytes.length;
   }
   const length = directory.reduce((sum, entry) => sum + entry.length, 0), count = directory.length;
-  const end = new Uint8Array([80, 75, 5, 6, ...two(0), ...two(0), ...two(count), ...two(count), ...four(length), ...four(offset), ...two(0)]);
+  const end = new Uint8Array([
+    80,
+    75,
+    5,
+    6,
+    ...two(0),
+    ...two(0),
+    ...two(count),
+    ...two(count),
+    ...four(length),
+    ...four(offset),
+    ...two(0),
+  ]);
   return new Blob([...contents, ...directory, end], { type: "application/zip" });
 }
 

@@ -39,13 +39,13 @@ export class Guide {
     const isNew = !this.card.hidden && step !== this.placedStep;
     this.placedStep = this.card.hidden ? null : step;
     if (this.card.hidden) return;
-    const [title, text, target] = STEPS[step];
+    const { title, text, part } = STEPS[step];
     this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
     this.card.querySelector("h2").textContent = title;
     this.card.querySelector(".vx-guide-text").textContent = text(shown);
     find("guide-back").disabled = step === 0;
     find("guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
-    const lit = find(target);
+    const lit = find(part);
     lit.classList.add("vx-lit");
     if (!isNew) return;
     Object.assign(this, { lit, since: performance.now() });

@@ -2,18 +2,66 @@
 
 import { nameOf } from "./tokens.js";
 
-/** Each step: title, text (from the facts of `guideFacts`), the highlighted part of the page, its method, and whether it needs a single head. */
+/** About the tokens that are not patches, if there are any. */
+function prefixSentence({ prefix }) {
+  if (!prefix.length) return "";
+  const belong = prefix.length > 1 ? "tokens belong" : "token belongs";
+  return ` ${prefix.length} more ${belong} to no patch: ${prefix.map(nameOf).join(", ")}. Models of this kind read the class from CLS.`;
+}
+
+/** Each step: its text (of the facts of `guideFacts`), the part of the page that it is about, its method, and whether it needs one head. */
 export const STEPS = [
-  ["The picture becomes patches", ({ facts }) => `The model does not see pixels but ${facts.rows * facts.columns} patches, ${facts.rows} rows of ${facts.columns}. ` +
-    `${facts.fit === "crop" ? "The dimmed edges are cut off." : "The whole picture is resized to its input."} “Seen as” chooses fit and resolution.`, "seen"],
-  ["Patches become tokens", ({ facts }) => `Every patch becomes a token: a list of numbers that the layers change step by step.` +
-    `${facts.prefix.length ? ` ${facts.prefix.length} more ${facts.prefix.length > 1 ? "tokens belong" : "token belongs"} to no patch: ${facts.prefix.map(nameOf).join(", ")}. Models of this kind read the class from CLS.` : ""}`, "chips"],
-  ["One token asks, the others answer", ({ head, name, scores: [low, high], best }) => `In each head a token has a query, and every token a key. Their product is a score, shown here minus its mean over all keys. ` +
-    `In ${head}, ${name} asks: the patches' scores go from ${low} to ${high}, and ${best} answers most strongly. Move over the picture, and another patch asks.`, "canvas", "attention", true],
-  ["Softmax makes weights: the map", ({ head, scores: [, high], best, weight, sum }) => `Softmax takes e to the power of every score, and divides by the sum: the weights of all tokens sum to 1. ` +
-    `In ${head}, with the score ${high}, ${best} gets ${weight}; all patches together get ${sum}. The map shows these weights in colours, and the legend which colour stands for which.`, "legend", "attention", true],
-  ["Heads and layers differ", ({ facts }) => `This model has ${facts.layers} layers of ${facts.heads} heads. The sheet has the same token in all of them: ` +
-    `one head may follow edges, another look at its neighbours. Click a cell to see it large.`, "sheet-part", "attention"],
-  ["Through all layers, and what it does not say", () => `Each layer mixes what the layers below have mixed. Attention rollout multiplies their attention: it shows where information may have come from. ` +
-    `It does not say how the information is used. For that, choose a map for a class, and check it under “Compare all methods” and “Switch parts off”.`, "method", "rollout"],
+  {
+    title: "The picture becomes patches",
+    part: "seen",
+    text: ({ facts: { rows, columns, fit } }) =>
+      `The model does not see pixels but ${rows * columns} patches, ${rows} rows of ${columns}. ` +
+      `${fit === "crop" ? "The dimmed edges are cut off." : "The whole picture is resized to its input."} ` +
+      "“Seen as” chooses fit and resolution.",
+  },
+  {
+    title: "Patches become tokens",
+    part: "chips",
+    text: ({ facts }) =>
+      `Every patch becomes a token: a list of numbers that the layers change step by step.${prefixSentence(facts)}`,
+  },
+  {
+    title: "One token asks, the others answer",
+    part: "canvas",
+    method: "attention",
+    isOfOneHead: true,
+    text: ({ head, name, scores: [low, high], best }) =>
+      "In each head a token has a query, and every token a key. " +
+      "Their product is a score, shown here minus its mean over all keys. " +
+      `In ${head}, ${name} asks: the patches' scores go from ${low} to ${high}, and ${best} answers most strongly. ` +
+      "Move over the picture, and another patch asks.",
+  },
+  {
+    title: "Softmax makes weights: the map",
+    part: "legend",
+    method: "attention",
+    isOfOneHead: true,
+    text: ({ head, scores: [, high], best, weight, sum }) =>
+      "Softmax takes e to the power of every score, and divides by the sum: the weights of all tokens sum to 1. " +
+      `In ${head}, with the score ${high}, ${best} gets ${weight}; all patches together get ${sum}. ` +
+      "The map shows these weights in colours, and the legend which colour stands for which.",
+  },
+  {
+    title: "Heads and layers differ",
+    part: "sheet-part",
+    method: "attention",
+    text: ({ facts: { layers, heads } }) =>
+      `This model has ${layers} layers of ${heads} heads. The sheet has the same token in all of them: ` +
+      "one head may follow edges, another look at its neighbours. Click a cell to see it large.",
+  },
+  {
+    title: "Through all layers, and what it does not say",
+    part: "method",
+    method: "rollout",
+    text: () =>
+      "Each layer mixes what the layers below have mixed. " +
+      "Attention rollout multiplies their attention: it shows where information may have come from. " +
+      "It does not say how the information is used. For that, choose a map for a class, and check it under " +
+      "“Compare all methods” and “Switch parts off”.",
+  },
 ];

@@ -19,7 +19,15 @@ export function showBusy(lane, its) {
   // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
   requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
   if (!state) return;
-  const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", probe: "Looking into the model", compare: "Comparing", film: "Rendering the video" };
+  const texts = {
+    open: "Opening the link",
+    analysis: "Analysing",
+    switch: "Running the model",
+    rank: "Ranking the heads",
+    probe: "Looking into the model",
+    compare: "Comparing",
+    film: "Rendering the video",
+  };
   find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");

@@ -36,11 +36,26 @@ export class Mosaic {
   /** The rectangles of the cells, and the size of the mosaic, in pixels of the page. */
   places(width) {
     const title = this.hasTitles ? MOSAIC_TITLE : 0, count = this.cells.length;
-    const columns = this.columns ?? Math.max(1, Math.min(count, Math.floor((width + MOSAIC_GAP) / (Math.min(this.maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP))));
+    const columns =
+      this.columns ??
+      Math.max(
+        1,
+        Math.min(count, Math.floor((width + MOSAIC_GAP) / (Math.min(this.maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP))),
+      );
     const gap = this.columns ? Math.min(MOSAIC_GAP, 3) : MOSAIC_GAP;
-    const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns), cellHeight = cellWidth * this.ratio;
-    const position = (index) => [index % columns * (cellWidth + gap), title + Math.floor(index / columns) * (cellHeight + title + gap), cellWidth, cellHeight];
-    return { cells: this.cells.map((_, index) => position(index)), height: Math.ceil(count / columns) * (cellHeight + title + gap) - gap, width: Math.min(count, columns) * (cellWidth + gap) - gap };
+    const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns),
+      cellHeight = cellWidth * this.ratio;
+    const position = (index) => [
+      (index % columns) * (cellWidth + gap),
+      title + Math.floor(index / columns) * (cellHeight + title + gap),
+      cellWidth,
+      cellHeight,
+    ];
+    return {
+      cells: this.cells.map((_, index) => position(index)),
+      height: Math.ceil(count / columns) * (cellHeight + title + gap) - gap,
+      width: Math.min(count, columns) * (cellWidth + gap) - gap,
+    };
   }
 
   /** @param width available on the page, @param ink the colour of titles */
@@ -66,13 +81,17 @@ export class Mosaic {
   cellUnder(event) {
     const edges = this.canvas.getBoundingClientRect(), x = event.clientX - edges.left, y = event.clientY - edges.top;
     const { cells } = this.places(this.width);
-    const index = cells.findIndex(([left, top, cellWidth, cellHeight]) => x >= left && x < left + cellWidth && y >= top && y < top + cellHeight);
+    const index = cells.findIndex(
+      ([left, top, cellWidth, cellHeight]) => x >= left && x < left + cellWidth && y >= top && y < top + cellHeight,
+    );
     return index < 0 ? null : [index, (x - cells[index][0]) / cells[index][2], (y - cells[index][1]) / cells[index][3]];
   }
 
   /** The mosaic as a picture to save, on white. */
   picture() {
-    const { width, height } = this.places(this.width), times = MOSAIC_SAVED_WIDTH / width, canvas = createCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
+    const { width, height } = this.places(this.width),
+      times = MOSAIC_SAVED_WIDTH / width,
+      canvas = createCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
     const context = canvas.getContext("2d");
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
     this.paint(context, this.width, times, "black");

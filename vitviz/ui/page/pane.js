@@ -17,7 +17,8 @@ const REST_MS = 150;
 // A button stands for further prefix tokens.
 const MAX_CHIPS = 3;
 /** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
-export const withoutToken = (values, omitted) => (omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value)));
+export const withoutToken = (values, omitted) =>
+  omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value));
 
 /** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
 export function computedBy(method, names, facts) {
@@ -27,7 +28,8 @@ export function computedBy(method, names, facts) {
 }
 
 /** A caption's words for attention from or to a token. */
-export const attentionOf = (name, direction) => (direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`);
+export const attentionOf = (name, direction) =>
+  direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 
 export class Pane {
   // Of all panes, so that two pictures stay at one height.
@@ -150,7 +152,8 @@ export class Pane {
   /** The file of a query's map; null if the page computes the map. */
   fileOf(query) {
     const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
-    if (token !== null && computedBy(method, Object.keys(parameters), this.facts) === "page") return method === "rollout" ? "rollout" : null;
+    if (token !== null && computedBy(method, Object.keys(parameters), this.facts) === "page")
+      return method === "rollout" ? "rollout" : null;
     const fileParameters = { ...parameters };
     if (this.hasToken) {
       delete fileParameters.query;
@@ -245,7 +248,11 @@ export class Pane {
   /** Show the queries that are not patches as chips, each with its value of the map. */
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
-    const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];
+    const queries = [
+      ...(model.pools_by_attention && !OFFLINE ? [null] : []),
+      ...facts.prefix,
+      ...(this.hasToken && !OFFLINE ? ["patches"] : []),
+    ];
     const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
     const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
     if (isFolded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
@@ -253,11 +260,15 @@ export class Pane {
     const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
     if (chips.dataset.names !== chipsKey) {
       chips.dataset.names = chipsKey;
-      chips.replaceChildren(...visible.map((item) => this.chip(item)), ...(isFolded ? [this.moreChips(queries.length - visible.length)] : []));
+      chips.replaceChildren(
+        ...visible.map((item) => this.chip(item)),
+        ...(isFolded ? [this.moreChips(queries.length - visible.length)] : []),
+      );
     }
     visible.forEach((item, index) => {
       const chip = chips.children[index], token = facts.prefix.indexOf(item), value = token < 0 ? NaN : values?.[token];
-      chip.lastElementChild.textContent = value === undefined ? (this.packs.failure ? "" : "…") : Number.isNaN(value) ? "" : digits(value);
+      const text = value === undefined || Number.isNaN(value) ? "" : digits(value);
+      chip.lastElementChild.textContent = value !== undefined ? text : this.packs.failure ? "" : "…";
       const pin = this.view.pins.findIndex((pinned) => isEqual(pinned, item));
       chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
       chip.setAttribute("aria-pressed", isEqual(item, query ?? defaultQuery) && this.hasToken);
@@ -265,7 +276,11 @@ export class Pane {
   }
 
   chip(query) {
-    const chip = createButton({ className: "vx-chip", disabled: !this.hasToken }, create("b", { textContent: nameOf(query) }), create("span"));
+    const chip = createButton(
+      { className: "vx-chip", disabled: !this.hasToken },
+      create("b", { textContent: nameOf(query) }),
+      create("span"),
+    );
     chip.title = query === "cls" ? "The class token, from which a model of this kind reads the class"
       : query === "patches" ? "The mean of what all patches attend to"
         : query === null ? "The learned query that reads the picture after the last layer"
@@ -322,8 +337,10 @@ export class Pane {
     const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
     let strongest = `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
     // A flat map has no strongest patch, which the server's description says; nor has a binary one.
-    if (others.length > 1 && others.every((value) => value === others[0])) strongest = description ? "" : `Every patch is ${digits(others[0])}`;
-    else if (patches.every((value) => value === 0 || value === 1)) strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
+    if (others.length > 1 && others.every((value) => value === others[0]))
+      strongest = description ? "" : `Every patch is ${digits(others[0])}`;
+    else if (patches.every((value) => value === 0 || value === 1))
+      strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
     return [opening, strongest, interpretation].filter(Boolean).join(". ");
   }
 
@@ -332,7 +349,8 @@ export class Pane {
     const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
     if (this.view.method === "rollout") {
       const suffix = this.identityToken(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
-      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}${suffix}`;
+      const all = layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0";
+      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${all}${suffix}`;
     }
     return `${attentionOf(name, valueOf(this.view, "direction", this.facts))}, ${place}`;
   }
@@ -347,7 +365,8 @@ export class Pane {
 
   /** The query here that corresponds to another pane's: by name, or by place in the picture; undefined if there is none. */
   counterpart(pane, query) {
-    if (pane === this || !Array.isArray(query)) return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
+    if (pane === this || !Array.isArray(query))
+      return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
     const cell = this.painter?.cellAt(...pane.painter.centre(query));
     return cell ?? undefined;
   }

@@ -18,7 +18,9 @@ const UNIT_TEXTS = {
   score: { level: digits, change: digits },
 };
 
-const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to compare with: the change of that likeness can then be measured.";
+const NO_SCORE =
+  "This model has no classifier. Choose a map for a likeness and a picture to compare with: " +
+  "the change of that likeness can then be measured.";
 
 /** A change with its sign; the minus sign is as wide as the plus. */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
@@ -117,21 +119,52 @@ export class Panels {
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
     const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
     const { table, fittedScale, look } = lookOfPanels(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
-    const scale = isShared ? fittedScale(this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
+    const scale = isShared
+      ? fittedScale(
+          this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))),
+          { low: 0 },
+        )
+      : fittedScale([withoutNaN(patches)], { signed: isSigned });
     const canvas = createCanvas(320, Math.round(320 * pane.painter.ratio));
     pane.painter.paint(canvas, patches, scale, table, look);
     const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
-    const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: hint });
-    const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => chooseMethod(method), "aria-label": `Show ${title} on the picture` });
+    const summary = create("summary", {
+      className: "vx-bar",
+      style: `--part: ${(100 * wins) / Math.max(1, metrics.length)}%`,
+      textContent: hint,
+    });
+    const open = createButton({
+      className: "vx-button",
+      textContent: "Show",
+      onclick: () => chooseMethod(method),
+      "aria-label": `Show ${title} on the picture`,
+    });
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
-      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
+      return [
+        `${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`,
+        `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`,
+        metric.interpretation,
+      ];
     });
-    rows.push(["Weights shuffled", correlation === null ? "no rank correlation: one of the two maps is the same everywhere" : `rank correlation ${signed(digits(correlation))}`,
-      "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
+    rows.push([
+      "Weights shuffled",
+      correlation === null
+        ? "no rank correlation: one of the two maps is the same everywhere"
+        : `rank correlation ${signed(digits(correlation))}`,
+      "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): " +
+        "near 1, the map does not depend on what was learnt",
+    ]);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);
-    const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", { open: isUnfolded }, summary, tableOf(rows)));
+    const caption = create(
+      "figcaption",
+      {},
+      create("b", { textContent: title }),
+      create("p", { textContent: interpretation }),
+      open,
+      create("details", { open: isUnfolded }, summary, tableOf(rows)),
+    );
     return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
 
@@ -143,10 +176,24 @@ export class Panels {
       holder.dataset.size = size;
       holder.style.setProperty("--heads", facts.heads + 1);
       const labels = ["layer", ...range(facts.heads)].map((textContent) => create("span", { textContent, "aria-hidden": true }));
-      holder.replaceChildren(...labels, ...range(facts.layers).map((layer) => [
-        createButton({ textContent: layer, "aria-label": `layer ${layer}`, onclick: () => this.toggle(range(facts.heads).map((head) => [layer, head])) }),
-        ...range(facts.heads).map((head) => createButton({ "aria-label": `layer ${layer}, head ${head}`, onclick: () => this.toggle([[layer, head]]) })),
-      ]).flat());
+      holder.replaceChildren(
+        ...labels,
+        ...range(facts.layers)
+          .map((layer) => [
+            createButton({
+              textContent: layer,
+              "aria-label": `layer ${layer}`,
+              onclick: () => this.toggle(range(facts.heads).map((head) => [layer, head])),
+            }),
+            ...range(facts.heads).map((head) =>
+              createButton({
+                "aria-label": `layer ${layer}, head ${head}`,
+                onclick: () => this.toggle([[layer, head]]),
+              }),
+            ),
+          ])
+          .flat(),
+      );
     }
     this.off = view.heads_off;
     const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranking?.drops;
@@ -159,7 +206,9 @@ export class Panels {
         const drop = drops?.[layer][head] ?? 0;
         button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / largestDrop)}%`);
         button.dataset.sign = drop > 0 ? "falls" : "rises";
-        button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
+        button.title = drops
+          ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it`
+          : `layer ${layer}, head ${head}`;
       });
     }
   }
@@ -181,7 +230,9 @@ export class Panels {
     const best = reply.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((a, b) => b.drop - a.drop);
     const { change } = UNIT_TEXTS[reply.unit];
     const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    find("switch-said").textContent = `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    find("switch-said").textContent =
+      `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: ` +
+      `orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
     store.refresh();
   }
 
@@ -215,5 +266,11 @@ export class Panels {
 }
 
 function tableOf(rows) {
-  return create("table", {}, ...rows.map(([name, value, title]) => create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value }))));
+  return create(
+    "table",
+    {},
+    ...rows.map(([name, value, title]) =>
+      create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value })),
+    ),
+  );
 }

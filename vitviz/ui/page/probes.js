@@ -146,7 +146,10 @@ export class Probes {
     this.say(reply.summary);
     const table = find("probe-table").querySelector("table");
     const row = (cells, tag) => create("tr", {}, ...cells.map((textContent) => create(tag, { textContent })));
-    table.replaceChildren(create("thead", {}, row(reply.heading, "th")), create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))));
+    table.replaceChildren(
+      create("thead", {}, row(reply.heading, "th")),
+      create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))),
+    );
     find("probe-table").hidden = reply.rows.length === 0;
     find("probe-files").hidden = false;
     this.make();
@@ -161,9 +164,19 @@ export class Probes {
   }
 
   figure(figure) {
-    const kind = figure.chart ? "SVG" : "PNG", name = create("span"), legend = create("div", { className: "vx-legend" }), note = create("p", { className: "vx-hint" });
+    const kind = figure.chart ? "SVG" : "PNG",
+      name = create("span"),
+      legend = create("div", { className: "vx-legend" }),
+      note = create("p", { className: "vx-hint" });
     const button = createButton({ className: "vx-button", textContent: kind, onclick: () => this.save(figure) });
-    const figureElement = create("figure", { className: figure.wide ? "vx-figure vx-wide" : "vx-figure" }, create("figcaption", {}, name, button), ...figure.parts, legend, note);
+    const figureElement = create(
+      "figure",
+      { className: figure.wide ? "vx-figure vx-wide" : "vx-figure" },
+      create("figcaption", {}, name, button),
+      ...figure.parts,
+      legend,
+      note,
+    );
     if (figure.key) figureElement.append(keyOf(figure.key));
     figure.label = () => {
       name.textContent = figure.title;
@@ -184,7 +197,10 @@ export class Probes {
     if (!scale) return;
     const text = (textContent) => create("span", { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(text);
     const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(lookOfPanels().table)}` });
-    legend.replaceChildren(create("span", { className: "vx-bar-of" }, low, ramp, high), ...(scale.name === "linear" ? [] : [text(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
+    legend.replaceChildren(
+      create("span", { className: "vx-bar-of" }, low, ramp, high),
+      ...(scale.name === "linear" ? [] : [text(`${SCALES[scale.name].title.toLowerCase()} scale`)]),
+    );
   }
 
   get ink() {
@@ -240,7 +256,15 @@ export class Probes {
     const { reply, measurements, parameters, pane } = this.result, files = {};
     for (const { name, values } of measurements) files[`${reply.probe}.${name}.npy`] = asNpy(values, values.shape);
     const metadata = Object.fromEntries(measurements.map(({ name, axes, quantity, names }) => [name, { axes, quantity, names }]));
-    files["about.npy"] = asNpyText(JSON.stringify({ ...metadataOf(pane), probe: reply.probe, parameters, summary: reply.summary, measurements: metadata }));
+    files["about.npy"] = asNpyText(
+      JSON.stringify({
+        ...metadataOf(pane),
+        probe: reply.probe,
+        parameters,
+        summary: reply.summary,
+        measurements: metadata,
+      }),
+    );
     return asZip(files);
   }
 }

@@ -23,12 +23,16 @@ const SHEET_WIDTH = 1600;
 const ACTIONS = {
   link: async () => {
     const { link } = await describe(), { views } = store.state;
-    const notes = [views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "", views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : ""];
+    const notes = [
+      views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "",
+      views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : "",
+    ];
     await copy(new URL(addressOf(link), location.href).href, notes.join(""));
   },
   python: async () => copy((await describe()).python),
   picture: async () => {
-    const captions = shownPanes().map((pane) => pane.find("status").textContent), withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
+    const captions = shownPanes().map((pane) => pane.find("status").textContent),
+      withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
     save(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
   },
   sheet: async () => save(await asPng(withCaption(page.sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
@@ -49,8 +53,16 @@ const ACTIONS = {
   },
   page: async () => {
     const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page"));
-    const { views, maps, isLess } = await offlineViews(), { panel, guide, ...look } = store.state, [before, block, after] = page.split(START_BLOCK), start = JSON.parse(block);
-    const state = { ...start.state, ...look, views: views.map((view) => ({ ...start.state.views[0], ...view })), layout: views.length < look.views.length ? "one" : look.layout };
+    const { views, maps, isLess } = await offlineViews(),
+      { panel, guide, ...look } = store.state,
+      [before, block, after] = page.split(START_BLOCK),
+      start = JSON.parse(block);
+    const state = {
+      ...start.state,
+      ...look,
+      views: views.map((view) => ({ ...start.state.views[0], ...view })),
+      layout: views.length < look.views.length ? "one" : look.layout,
+    };
     // A JSON block ends at the first closing tag.
     const written = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
     save(`${before}${START_TAG}${written}<\/script>${after}`, `${pictureName()}.html`, "text/html");
@@ -67,22 +79,34 @@ async function offlineViews() {
   const panesOfAnalysis = shownPanes().filter((pane) => pane.key === key);
   const views = await Promise.all(panesOfAnalysis.map(async (pane) => {
     const { view: { method, parameters, pins } } = pane, target = parameters.target ?? null;
-    const names = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.fileOf(query)).filter((name) => name?.startsWith("map "));
+    const names = [pane.query, ...(pane.hasToken ? pins : [])]
+      .map((query) => pane.fileOf(query))
+      .filter((name) => name?.startsWith("map "));
     // A file can have no maps for a text or another picture.
     if (target !== null && !hasClasses(target)) return offlineView(pane, facts);
     // Also the map without parameters, for a method that is chosen in the menu.
     for (const name of names.length ? [...names, mapName(method, {})] : []) maps[name] = toBase64(await fetchFile(pane, facts, name));
     return { method, parameters, pins };
   }));
-  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(({ view: { method, parameters } }, index) => !isEqual({ method, parameters }, { method: views[index].method, parameters: views[index].parameters }));
+  const isLess =
+    views.length < store.state.views.length ||
+    panesOfAnalysis.some(
+      ({ view: { method, parameters } }, index) =>
+        !isEqual({ method, parameters }, { method: views[index].method, parameters: views[index].parameters }),
+    );
   return { views, maps, isLess };
 }
 
 /** A pane's view as far as it works without a server. */
 function offlineView({ view: { method, parameters, pins } }, facts) {
-  const offlineMethod = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention", hasToken = (query) => tokenOf(query, facts, null) !== null;
+  const offlineMethod = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention",
+    hasToken = (query) => tokenOf(query, facts, null) !== null;
   const isAvailable = ([name, value]) => METHODS[offlineMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
-  return { method: offlineMethod, parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)), pins: pins.filter(hasToken) };
+  return {
+    method: offlineMethod,
+    parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)),
+    pins: pins.filter(hasToken),
+  };
 }
 
 function toBase64(buffer) {
@@ -115,7 +139,8 @@ async function pictureOf() {
 /** The caption of the sheet. */
 function sentenceOfSheet() {
   const { token, direction, fusion, shared } = page.sheet.request, name = longNameOf(queryOf(token, page.sheet.attention.facts));
-  return `${attentionOf(name, direction)}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${shared ? "all on one scale" : "each on its own scale"}.`;
+  const scales = shared ? "all on one scale" : "each on its own scale";
+  return `${attentionOf(name, direction)}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${scales}.`;
 }
 
 /** A picture with captions and the legends of panes below it. */
@@ -139,7 +164,9 @@ function withCaption(picture, captions, legends = []) {
   Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
   legends.forEach((pane, index) => {
     const canvas = picture.width / legends.length, left = index * canvas + size, middle = picture.height + 1.2 * size;
-    const [low, high, quantity] = pane.legendTexts(), end = `${high}  ${quantity}`, [lowWidth, endWidth] = [low, end].map((text) => measure.measureText(text).width + 0.5 * size);
+    const [low, high, quantity] = pane.legendTexts(),
+      end = `${high}  ${quantity}`,
+      [lowWidth, endWidth] = [low, end].map((text) => measure.measureText(text).width + 0.5 * size);
     // The bar gets what the texts leave, but at least some pixels; fillText then condenses the last text.
     const start = left + lowWidth, width = clamped(canvas - 2 * size - lowWidth - endWidth, 3 * size, Math.min(256, canvas / 3));
     for (let step = 0; step < width; step++) {
@@ -172,7 +199,11 @@ const pictureName = () => stemOf(activePane().facts);
 
 function fileName(suffix) {
   const { facts, view } = activePane(), name = pictureName();
-  const token = hasParameter(view.method, "query") ? `-${nameOf(chosenQuery() ?? queryOf(activePane().token ?? 0, facts)).replace(/\W+/g, "-").replace(/-$/, "")}` : "";
+  const token = hasParameter(view.method, "query")
+    ? `-${nameOf(chosenQuery() ?? queryOf(activePane().token ?? 0, facts))
+        .replace(/\W+/g, "-")
+        .replace(/-$/, "")}`
+    : "";
   return `${name}-${view.method}${token}.${suffix}`;
 }
 
@@ -193,7 +224,8 @@ async function runAction(name) {
     await ACTIONS[name]();
   } catch (error) {
     if (error.expired) renew(activePane());
-    find("said").textContent = `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
+    find("said").textContent =
+      `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
   }
 }
 

@@ -99,7 +99,8 @@ class FittedScale {
     const name = record.caption.replace("{low}", this.percentiles[0]).replace("{high}", this.percentiles[1]);
     const [first, side] = above ? [above, "above"] : [below, "below"];
     if (!first) return `${name}.`;
-    return `${name}; ${first} of ${values.length} patches ${first === 1 ? "lies" : "lie"} ${side} it${above && below ? ` and ${below} below` : ""}.`;
+    const others = above && below ? ` and ${below} below` : "";
+    return `${name}; ${first} of ${values.length} patches ${first === 1 ? "lies" : "lie"} ${side} it${others}.`;
   }
 }
 

@@ -29,7 +29,9 @@ export class Sheet {
 
   /** Compute and draw a request in slices; it replaces the previous one. */
   show(request) {
-    const stale = !this.request || ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.request[key] !== request[key]);
+    const stale =
+      !this.request ||
+      ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.request[key] !== request[key]);
     this.request = request;
     clearTimeout(this.timer);
     // First the values of every layer, then their colours.
@@ -81,7 +83,15 @@ export class Sheet {
     if (!this.loadedCells[layer * this.columnsOfCells]) return;
     for (let column = 0; column < this.columnsOfCells; column++) {
       const values = this.valuesOf(layer * this.columnsOfCells + column), scale = this.sharedScale ?? fittedScale([values]);
-      paint(scale.places(values), rows, columns, colours, this.pixels, this.raster.width, layer * rows * this.raster.width + column * columns);
+      paint(
+        scale.places(values),
+        rows,
+        columns,
+        colours,
+        this.pixels,
+        this.raster.width,
+        layer * rows * this.raster.width + column * columns,
+      );
     }
   }
 

@@ -8,7 +8,8 @@ import { share } from "./numbers.js";
 import { page, store } from "./page.js";
 import { backend, OFFLINE, SETTINGS } from "./settings.js";
 
-const UNLIKE_TEXT = "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
+const UNLIKE_TEXT =
+  "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
   "It has to call every picture one of its classes. Of the pictures that it was tested with, one in ten gets this hint, too.";
 const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
 // The fit that keeps the whole picture and its shape.
@@ -46,7 +47,10 @@ export class Source {
   }
 
   takeDrops() {
-    const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? transfer?.files?.[0];
+    const pictureIn = (transfer) =>
+      [...(transfer?.files ?? [])].find(
+        ({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name),
+      ) ?? transfer?.files?.[0];
     element.addEventListener("dragover", (event) => event.preventDefault());
     element.addEventListener("drop", (event) => {
       event.preventDefault();
@@ -107,7 +111,10 @@ export class Source {
   filterModels(text) {
     for (const group of find("menu").children) {
       const buttons = [...group.querySelectorAll("button")];
-      const matches = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
+      const matches = (button) =>
+        `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`
+          .toLowerCase()
+          .includes(text);
       for (const button of buttons) button.hidden = !matches(button);
       group.hidden = buttons.every((button) => button.hidden);
     }
@@ -138,7 +145,8 @@ export class Source {
     const trained = facts.resolution === model.trained_resolution ? "" : ` (trained at ${model.trained_resolution})`;
     const isReduced = model.detail && model.detail ** 2 < rows * high * columns * wide;
     const sharpness = isReduced ? `, no sharper than ${model.detail}×${model.detail}` : "";
-    find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels${trained}${sharpness}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
+    find("seen-as").textContent =
+      `${fitted}, ${rows * high}×${columns * wide} pixels${trained}${sharpness}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
     find("steps").hidden = !model.steps;
     if (model.steps) {
       const step = view.step ?? model.steps.at(-1);
@@ -166,9 +174,13 @@ export class Source {
 
   /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
   showCropped({ fit, box: [left, top, right, bottom], width, height }) {
-    const seen = Math.max(0, Math.min(right, width) - Math.max(left, 0)) * Math.max(0, Math.min(bottom, height) - Math.max(top, 0)) / (width * height);
+    const seen =
+      (Math.max(0, Math.min(right, width) - Math.max(left, 0)) *
+        Math.max(0, Math.min(bottom, height) - Math.max(top, 0))) /
+      (width * height);
     find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
-    find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
+    find("cropped").querySelector("span").textContent =
+      `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
 
   sayStep(step) {
@@ -180,17 +192,26 @@ export class Source {
     const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
     find("resolution").replaceChildren(new Option("another", ""), ...options);
     find("predictions-part").hidden = !model.labels.length;
-    const { labels } = model, isLong = labels.length > MAX_LISTED_CLASSES, count = labels.length.toLocaleString("en"), all = find("all-classes");
+    const { labels } = model,
+      isLong = labels.length > MAX_LISTED_CLASSES,
+      count = labels.length.toLocaleString("en"),
+      all = find("all-classes");
     // Some labels list synonyms.
     const names = labels.map((label) => label.split(",")[0]);
     find("classes").textContent = isLong
-      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … “About this model” lists them all.` : `This model knows only: ${labels.join(", ")}.`;
+      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … “About this model” lists them all.`
+      : `This model knows only: ${labels.join(", ")}.`;
     all.hidden = !isLong;
     all.querySelector("summary").textContent = `All ${count} classes`;
     all.querySelector("p").textContent = isLong ? `${names.sort(BY_NAME.compare).join(", ")}.` : "";
     find("assumptions").hidden = !model.assumptions;
     find("assumptions").textContent = model.assumptions;
-    find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
+    find("card").replaceChildren(
+      ...model.card.flatMap(([name, value]) => [
+        create("dt", { textContent: name }),
+        create("dd", { textContent: value }),
+      ]),
+    );
   }
 
   /** Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus. */

@@ -29,7 +29,8 @@ export function withChanges(state, before, after) {
     else if (next === undefined) delete merged[name];
     else merged[name] = next;
   }
-  for (const [name, settings] of DEPENDENT_FIELDS) if (name in state && !isEqual(before[name], after[name])) merged[settings] = after[settings];
+  for (const [name, settings] of DEPENDENT_FIELDS)
+    if (name in state && !isEqual(before[name], after[name])) merged[settings] = after[settings];
   return merged;
 }
 

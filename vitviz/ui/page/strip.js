@@ -14,7 +14,9 @@ export function showStrip(details, pane, token, table, look, fittedScale, choose
   stripTimer = setTimeout(() => {
     const { facts, view, attention, painter } = pane, frames = details.querySelector(".vx-frames");
     if (!painter) return;
-    setChildCount(frames, facts.layers, (layer) => createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`));
+    setChildCount(frames, facts.layers, (layer) =>
+      createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`),
+    );
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
     [...frames.children].forEach((frame, layer) => {
       const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);

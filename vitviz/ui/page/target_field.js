@@ -40,19 +40,32 @@ export class TargetField {
   }
 
   makeLikeness() {
-    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff,.heic,.heif", className: "vx-like-file", "aria-label": "Upload a picture to compare with" });
+    const file = create("input", {
+      type: "file",
+      accept: "image/*,.tif,.tiff,.heic,.heif",
+      className: "vx-like-file",
+      "aria-label": "Upload a picture to compare with",
+    });
     file.onchange = () => {
       if (file.files.length) likePicture(file.files[0]);
       file.value = "";
     };
-    const label = create("label", { className: "vx-button" }, "Another picture …", file), summary = create("summary", { textContent: "Like a picture" });
+    const label = create("label", { className: "vx-button" }, "Another picture …", file),
+      summary = create("summary", { textContent: "Like a picture" });
     this.pictures = create("div", { className: "vx-examples vx-like", role: "group", "aria-label": "Pictures to compare with" });
     this.patch = this.textInput("vx-like-patch", "row, column");
     this.patch.title = "What is like this patch, of the picture chosen above, or of this one where none is chosen";
     this.patch.onchange = () => this.choosePatch();
     // Without other kinds of targets, it is open from the start.
     const open = !this.model.labels.length && !this.model.reads_text;
-    this.likeness = create("details", { className: "vx-likeness", open }, summary, this.pictures, label, labelled("Only its patch", this.patch));
+    this.likeness = create(
+      "details",
+      { className: "vx-likeness", open },
+      summary,
+      this.pictures,
+      label,
+      labelled("Only its patch", this.patch),
+    );
     return this.likeness;
   }
 
@@ -73,7 +86,8 @@ export class TargetField {
     const classIndex = this.indexOf(this.target), againstIndex = isBest ? undefined : this.indexOf(this.against);
     const unknownClass = [[classIndex, this.target], [againstIndex, this.against]].find(([match]) => match === null);
     if (unknownClass) return this.refuse(`${unknownClass[1].value}: this model has no class of this name, or several.`);
-    if (classIndex !== undefined && classIndex === againstIndex) return this.refuse(`${this.against.value}: choose another class than the one that the map is about.`);
+    if (classIndex !== undefined && classIndex === againstIndex)
+      return this.refuse(`${this.against.value}: choose another class than the one that the map is about.`);
     const classField = classIndex === undefined ? {} : { class: classIndex };
     if (isBest) this.choose({ ...classField, margin: true });
     else if (againstIndex !== undefined) this.choose({ ...classField, against: againstIndex });
