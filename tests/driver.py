@@ -123,7 +123,7 @@ SETTLED = f"""() => {{
     const explorer = {EXPLORER};
     if (!explorer?.settled()) {{
         const describe = () => explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
-        if (explorer && !explorer.asking && !explorer.runs.running) explorer.asking = describe();
+        if (explorer && !explorer.asking && !explorer.requests.running) explorer.asking = describe();
         return false;
     }}
     const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
@@ -136,11 +136,11 @@ SETTLED = f"""() => {{
 UNSETTLED = f"""() => {{
     const explorer = {EXPLORER};
     if (!explorer) return "no explorer";
-    const {{ panes, runs, store, latest }} = explorer, {{ running }} = runs;
+    const {{ panes, requests, store, latest }} = explorer, {{ running }} = requests;
     return JSON.stringify({{
         busy: document.querySelector("#vv-explorer .vx").getAttribute("aria-busy"),
         running: running && [running.slot, running.number, !!running.replaced],
-        wanted: [...runs.queue.keys()], versions: [latest.version, store.version], state: store.state,
+        wanted: [...requests.queue.keys()], versions: [latest.version, store.version], state: store.state,
         panes: panes.map(({{ key, pendingKey, facts, painter, packs }}) => ({{
             key, pendingKey, uid: facts?.uid, picture: facts?.picture, painter: Boolean(painter),
             loading: [...packs?.loading ?? []], held: [...packs?.loaded.keys() ?? []],

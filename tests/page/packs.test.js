@@ -40,7 +40,7 @@ test("files of any size never take more than the room, and none is fetched again
   const names = Array.from({ length: 10 }, (_, layer) => `layer ${layer}`), room = 60 * 4;
   const sizes = Object.fromEntries(names.map((name) => [name, 1 + random(39)]));
   let fetched = [], isChanged = () => {};
-  const fetchFile = async (name) => {
+  const fetchFile = async ({ name }) => {
     fetched.push(name);
     await null;
     return safetensors({ values: { dtype: "F32", shape: [sizes[name]], bytes: new Float32Array(sizes[name]) } });
@@ -49,7 +49,7 @@ test("files of any size never take more than the room, and none is fetched again
   for (let times = 0; times < 30; times++) {
     const wanted = [...names].sort(() => random(2) - 0.5);
     fetched = [];
-    packs.request(wanted);
+    packs.request(wanted.map((name) => ({ name })));
     while (packs.loading.size && fetched.length <= 100) await new Promise((done) => { isChanged = () => setImmediate(done); });
     assert.equal(new Set(fetched).size, fetched.length);
     const held = [...packs.loaded.keys()], sum = (some) => some.reduce((bytes, name) => bytes + 4 * sizes[name], 0);

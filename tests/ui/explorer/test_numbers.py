@@ -40,5 +40,5 @@ def test_the_page_writes_the_same() -> None:
     found = in_node("numbers.js", "digits", "(values) => values.map(digits)", values)
     assert found == [digits(value) for value in values]
     shares = [value for value in values if value >= 0]
-    found = in_node("numbers.js", "share", "(values) => values.map(share)", shares)
+    found = in_node("numbers.js", "percent", "(values) => values.map(percent)", shares)
     assert found == [percent(value) for value in shares]

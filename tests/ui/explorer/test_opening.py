@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -20,33 +21,35 @@ from vitviz.ui.explorer.page import whole_page
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
     opened = opening(coarse_example, "", None, None)
-    assert (opened.state.views[0].method, opened.maps) == ("rollout", {})
+    assert (opened.state.views[0].method, opened.maps) == ("rollout", [])
 
 
 @pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])
 def test_what_the_page_computes_is_not_saved(coarse_example: Analysis, link: str) -> None:
-    assert opening(coarse_example, link, None, None).maps == {}
+    assert opening(coarse_example, link, None, None).maps == []
 
 
 @pytest.mark.parametrize(
-    ("link", "name", "arguments"),
+    ("link", "method", "arguments"),
     [
-        ("?method=relevance&p.target=dog", 'map ["relevance",{"target":DOG}]', {"target": "dog"}),
-        ("method=grad_cam", 'map ["grad_cam",{}]', {}),
-        ("?method=rollout&p.head_fusion=max", 'map ["rollout",{"head_fusion":"max"}]', {"head_fusion": "max"}),
-        ("?method=rollout&p.residual_weight=1", 'map ["rollout",{"residual_weight":1}]', {"residual_weight": 1.0}),
-        ("?method=attention&p.query=patches", 'map ["attention",{"query":"patches"}]', {"query": "patches"}),
+        ("?method=relevance&p.target=dog", "relevance", {"target": "dog"}),
+        ("method=grad_cam", "grad_cam", {}),
+        ("?method=rollout&p.head_fusion=max", "rollout", {"head_fusion": "max"}),
+        ("?method=rollout&p.residual_weight=1", "rollout", {"residual_weight": 1.0}),
+        ("?method=attention&p.query=patches", "attention", {"query": "patches"}),
     ],
 )
 def test_a_map_that_needs_the_model_is_saved(
-    coarse_example: Analysis, link: str, name: str, arguments: dict[str, object]
+    coarse_example: Analysis, link: str, method: str, arguments: dict[str, object]
 ) -> None:
     opened = opening(coarse_example, link, None, None)
-    method = opened.state.views[0].method
-    name = name.replace("DOG", str(coarse_example.model.labels.index("dog")))
-    assert name in opened.maps and f'map ["{method}",{{}}]' in opened.maps
+    assert {saved.method for saved in opened.maps} == {method}
+    labels = coarse_example.model.labels
+    parameters = {name: labels.index(value) if value in labels else value for name, value in arguments.items()}
+    contents = {json.dumps(saved.parameters): saved.content for saved in opened.maps}
+    assert list(contents) == ([json.dumps(parameters), "{}"] if parameters else ["{}"])
     token_map = coarse_example.map(method, **arguments).token_map
-    values = load_pack(opened.maps[name])["values"][len(coarse_example.trace.layout.prefix) :]
+    values = load_pack(contents[json.dumps(parameters)])["values"][len(coarse_example.trace.layout.prefix) :]
     np.testing.assert_allclose(values, token_map.values.flatten(), rtol=1e-6)
 
 

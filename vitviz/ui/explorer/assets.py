@@ -68,6 +68,17 @@ def document(start: Any, **values: str) -> str:
         start: JSON with which the page begins.
         values: of the other placeholders of ``page.html``, which are not escaped.
     """
-    # A JSON block ends at the first closing tag.
-    block = json.dumps(start).replace("<", "\\u003c")
-    return fill_template(template("page.html"), {"start": block, "template": template("explorer.html"), **values})
+    before, after = document_around(**values)
+    return f"{before}{json_block(start)}{after}"
+
+
+def json_block(value: Any) -> str:
+    """JSON inside of a script's element, which would end at the first closing tag."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def document_around(**values: str) -> tuple[str, str]:
+    """The page's HTML before and after the JSON with which it begins."""
+    before, _, after = template("page.html").partition("@start@")
+    filled = {"template": template("explorer.html"), **values}
+    return fill_template(before, filled), fill_template(after, filled)

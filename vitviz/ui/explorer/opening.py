@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
@@ -20,17 +19,30 @@ from vitviz.ui.packs import computed_by, has_rollouts, map_file
 from vitviz.ui.state import PageState, View, plain_json
 
 
+class SavedMap(NamedTuple):
+    """A map that the page cannot compute.
+
+    Args:
+        method, parameters: of the map, as the page's state has them.
+        content: its file.
+    """
+
+    method: MethodName
+    parameters: dict[str, Any]
+    content: bytes
+
+
 @dataclass(frozen=True)
 class Opening:
     """A state, and the maps in it that the page cannot compute.
 
     Args:
         state: legal for the analysis.
-        maps: files of maps, by their names in the page.
+        maps: each once.
     """
 
     state: PageState
-    maps: dict[str, bytes]
+    maps: list[SavedMap]
 
 
 def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | None) -> Opening:
@@ -59,13 +71,14 @@ def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | No
     notes = [*parsed.notes, *changes]
     if notes:
         raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join(notes)}")
-    maps: dict[str, bytes] = {}
+    maps: list[SavedMap] = []
     records = [(METHODS[view.method], view.parameters) for view in state.views]
     methods = {method.name for method, given in records if computed_by(method, given, analysis.trace) != "page"}
     for view in state.views:
         if view.method in methods:
-            for parameters in _all_parameters(view):
-                maps[_file_name(view.method, parameters)] = _map(analysis, view.method, parameters)
+            for parameters in map(plain_json, _all_parameters(view)):
+                if not any(saved[:2] == (view.method, parameters) for saved in maps):
+                    maps.append(SavedMap(view.method, parameters, _map(analysis, view.method, parameters)))
     return Opening(state, maps)
 
 
@@ -76,28 +89,10 @@ def _all_parameters(view: View) -> list[dict[str, Any]]:
     return [dict(view.parameters), *pinned, {}]
 
 
-def _file_name(method: MethodName, parameters: dict[str, Any]) -> str:
-    """The name of a map's file, as ``mapName`` of the page writes it."""
-    ordered = {name: _as_in_javascript(value) for name, value in sorted(parameters.items())}
-    return "map " + json.dumps([method, ordered], ensure_ascii=False, separators=(",", ":"))
-
-
-def _as_in_javascript(value: Any) -> Any:
-    """JSON whose whole numbers are integers: JavaScript has one kind of number, and writes 1.0 as 1."""
-    value = plain_json(value)
-    if isinstance(value, list):
-        return [_as_in_javascript(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _as_in_javascript(item) for name, item in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _map(analysis: Analysis, method: MethodName, parameters: dict[str, Any]) -> bytes:
     record = METHODS[method]
-    arguments = parameters_of(record, plain_json(parameters), analysis.model, analysis.trace.layout)
+    arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
     target = arguments.get("target")
     if target is not None and not isinstance(target, int | str | ClassDifference):
-        raise MethodError(
-            f"target = {quote(plain_json(parameters['target']))}: expected a class; a file holds no other"
-        )
+        raise MethodError(f"target = {quote(parameters['target'])}: expected a class; a file holds no other")
     return map_file(analysis, record, arguments, analysis.map(method, **arguments).token_map)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from typing import Literal
+from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
 from vitviz.errors.messages import utf8
 from vitviz.images.preprocessing import Fit
-from vitviz.ui.explorer.assets import document, script, style
+from vitviz.ui.explorer.assets import document_around, json_block, script, style
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.image_bytes import as_base64, as_webp
@@ -41,6 +41,21 @@ def whole_page(
     Raises:
         MethodError: the link is not legal for the analysis.
     """
+    parts = page_parts(analysis, title, source=source, name=name, fit=fit, resolution=resolution, link=link)
+    return f"{parts['before']}{json_block(parts['start'])}{parts['after']}"
+
+
+def page_parts(
+    analysis: Analysis,
+    title: str,
+    *,
+    source: str,
+    name: str,
+    fit: Fit | Literal[""],
+    resolution: int | None,
+    link: str = "",
+) -> dict[str, Any]:
+    """The page of :func:`whole_page` in parts: ``start``, the JSON with which it begins, and the HTML around it."""
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     # A page is UTF-8, and names of files need not be.
     title, source, name = utf8(title), utf8(source), utf8(name)
@@ -53,18 +68,18 @@ def whole_page(
         "views": [analysis_facts("page", analysis, picture, view=opened.state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
         "files": {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)},
-        "maps": {name: as_base64(content) for name, content in opened.maps.items()},
+        "maps": [{**saved._asdict(), "content": as_base64(saved.content)} for saved in opened.maps],
     }
     layout = analysis.trace.layout
     about = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "
         f"{layout.grid_height}×{layout.grid_width} patches. Made by vitviz."
     )
-    return document(
-        start,
+    before, after = document_around(
         title=html.escape(title),
         head=f"<style>\n{style()}</style>",
         body="saved",
         heading=f'<h1>{html.escape(title)}</h1>\n<p class="about">{html.escape(about)}</p>',
         script=f'<script type="module">\n{script()}</script>',
     )
+    return {"before": before, "start": start, "after": after}

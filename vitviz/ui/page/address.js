@@ -1,10 +1,10 @@
 // The state as the address of the page, and back.
 
-import { remember } from "./analyses.js";
+import { rememberAnalysis } from "./analyses.js";
 import { root } from "./dom.js";
 import { notify } from "./messages.js";
-import { latest, models, page, panes, runs, shownPanes, store } from "./page.js";
-import { backend, METHODS, OFFLINE, PROBES } from "./settings.js";
+import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
+import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
 import { panels } from "./widgets.js";
 
@@ -14,7 +14,7 @@ let describeTimer = 0;
 
 export function describeSoon() {
   clearTimeout(describeTimer);
-  if (!OFFLINE) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
+  if (backend.computes) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
 }
 
 export const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === analysisKey(store.state.views[pane.index] ?? {}));
@@ -63,7 +63,7 @@ export function addressOf(link) {
 
 /** Add a history entry if the page shows something else; its address follows later. */
 export function showEntry() {
-  if (page.isOpening || OFFLINE) return;
+  if (page.isOpening || !backend.computes) return;
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
   const id = isNew || !entry ? crypto.randomUUID() : entry.vitviz;
@@ -99,9 +99,9 @@ export function openLink(link) {
     store.refresh();
     for (const pane of panes) pane.requestFiles();
   };
-  runs.request("open", link, { kind: "open", link }).then((reply) => {
+  requests.request("open", link, { kind: "open", link }).then((reply) => {
     Object.assign(models, reply.models);
-    reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
+    reply.views.forEach((facts, index) => rememberAnalysis(analysisKey(reply.state.views[index]), facts));
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state);
     store.replace({ ...merged, views: merged.views.map(withOwnSettings) });

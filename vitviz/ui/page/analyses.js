@@ -1,10 +1,10 @@
 // Requests for analyses and their files, as the state needs them.
 
-import { notify, reason, setState } from "./messages.js";
+import { computedBy } from "./map_sources.js";
+import { notify, reasonOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
-import { activePane, analyses, models, panes, runs, shownPanes, store, uploads } from "./page.js";
-import { computedBy } from "./pane.js";
-import { backend, OFFLINE, SETTINGS } from "./settings.js";
+import { activePane, analyses, models, panes, requests, shownPanes, store, uploads } from "./page.js";
+import { backend, SETTINGS } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
 
 // An analysis that expires this often in this many milliseconds is not requested again.
@@ -13,8 +13,8 @@ const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
 export function requestAnalysis(pane, view) {
   const key = analysisKey(view), otherPane = panes[1 - pane.index];
   pane.element.classList.add("vx-stale");
-  if (analyses.has(key)) return install(pane, view, analyses.get(key));
-  if (otherPane.key === key) return install(pane, view, otherPane.facts);
+  if (analyses.has(key)) return showKnownAnalysis(pane, view, analyses.get(key));
+  if (otherPane.key === key) return showKnownAnalysis(pane, view, otherPane.facts);
   if (pane.pendingKey === key) return;
   pane.pendingKey = key;
   const sentState = copyOf(store.state), { index } = pane;
@@ -25,7 +25,7 @@ export function requestAnalysis(pane, view) {
     upload: uploads.get(view.picture) ?? null,
     own: uploads.get(view.model) ?? null,
   };
-  runs.request(`analysis ${index}`, key, body).then(
+  requests.request(`analysis ${index}`, key, body).then(
     (reply) => applyReply(pane, key, sentState, reply),
     (error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
   );
@@ -53,8 +53,8 @@ function applyReply(pane, key, sentState, reply) {
   const fresh = reply.state.views[pane.index], input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
   // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
   const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
-  remember(analysisKey(next), reply.facts);
-  load(pane, reply.facts, next);
+  rememberAnalysis(analysisKey(next), reply.facts);
+  loadAnalysis(pane, reply.facts, next);
   store.patchView(pane.index, next);
   if (reply.notes?.length) notify(reply.notes.join(" "));
 }
@@ -65,7 +65,7 @@ function restoreView(pane, key, error) {
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return store.refresh();
-  if (!pane.facts) return pane.setStatus(reason(error));
+  if (!pane.facts) return pane.setStatus(reasonOf(error));
   const previous = Object.fromEntries(
     [...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [
       name,
@@ -76,29 +76,29 @@ function restoreView(pane, key, error) {
   notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
 }
 
-export function remember(key, facts) {
+export function rememberAnalysis(key, facts) {
   analyses.delete(key);
   analyses.set(key, facts);
   while (analyses.size > MAX_ANALYSES) analyses.delete(analyses.keys().next().value);
 }
 
-function install(pane, view, facts) {
+function showKnownAnalysis(pane, view, facts) {
   clearPending(pane, pane.pendingKey);
-  runs.drop(`analysis ${pane.index}`);
-  load(pane, facts, view);
+  requests.drop(`analysis ${pane.index}`);
+  loadAnalysis(pane, facts, view);
 }
 
-function load(pane, facts, view) {
+function loadAnalysis(pane, facts, view) {
   setState("loading");
   pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
 }
 
 /** Request a pane's expired analysis again. */
-export function renew(pane) {
+export function renewAnalysis(pane) {
   const now = performance.now();
   pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWAL_MS);
-  if (pane.renewals.length >= MAX_RENEWALS || OFFLINE) {
+  if (pane.renewals.length >= MAX_RENEWALS || !backend.computes) {
     // Without a painter, nothing else shows the error.
     if (!pane.painter) {
       pane.setStatus("The picture cannot be fetched.");
@@ -117,23 +117,21 @@ function forgetAnalysis(pane) {
   for (const shownPane of panes) if (shownPane.facts && shownPane.facts.uid === pane.facts?.uid) shownPane.key = "";
 }
 
-export async function fetchFile(pane, facts, name) {
-  return name.startsWith("map ") && !OFFLINE ? fetchMap(pane, facts, name) : backend.file(facts.uid, name);
-}
-
-async function fetchMap(pane, facts, name) {
-  const [method, parameters] = JSON.parse(name.slice(4)), body = { uid: facts.uid, method, parameters };
-  if (computedBy(method, Object.keys(parameters), facts) !== "run") return backend.map(body);
-  const { content } = await runs.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body });
+/** A file of an analysis; of a map that takes long, in the order of all that does. */
+export async function fetchFile(pane, facts, { name, map }) {
+  if (!map) return backend.file(facts.uid, name);
+  const body = { uid: facts.uid, ...map };
+  if (!backend.computes || computedBy(map.method, Object.keys(map.parameters), facts) !== "run") return backend.map(body);
+  const { content } = await requests.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body });
   return fromBase64(content).buffer;
 }
 
 /** Drop the requests for maps that a pane no longer needs. */
 export function dropMaps(pane, names) {
-  runs.keepOnly(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
+  requests.keepOnly(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
 }
 
-export function retry() {
+export function retryFailed() {
   setState("loading");
   for (const pane of shownPanes()) {
     pane.renewals = [];
@@ -145,10 +143,10 @@ export function retry() {
 
 export async function runInPanel(slot, key, body, done, say) {
   try {
-    done(await runs.request(slot, key, body));
+    done(await requests.request(slot, key, body));
   } catch (error) {
     if (error.replaced) return;
-    if (error.expired) return renew(activePane());
-    say(error.stopped ? "Stopped." : reason(error));
+    if (error.expired) return renewAnalysis(activePane());
+    say(error.stopped ? "Stopped." : reasonOf(error));
   }
 }

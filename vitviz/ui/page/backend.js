@@ -1,6 +1,6 @@
 // Where the page's answers come from: the routes of the app, or the data of a saved file.
 
-import { fromBase64 } from "./packs.js";
+import { fromBase64, mapName } from "./packs.js";
 
 // The pauses before a request that was lost on its way is sent again, in milliseconds. The server keeps a run for five
 // seconds; after that it begins anew.
@@ -13,11 +13,20 @@ const errorOf = ({ failed, detail, final, expired }, status) =>
   Object.assign(Error(failed ?? detail ?? (expired ? "expired" : `The server answers ${status}`)), { expired, final });
 
 export class ServerBackend {
+  // Whether it computes what it is asked: maps, findings, other pictures.
+  computes = true;
+
   constructor() {
     // The page's address may lack the slash at its end, below a proxy's path.
     this.base = location.pathname.endsWith("/") ? "" : `${location.pathname.split("/").at(-1)}/`;
   }
 
+  /** Whether it has maps of a method. */
+  offers() {
+    return true;
+  }
+
+  /** The address of a picture. */
   address(path) {
     return /^(data|blob):/.test(path) ? path : this.base + path;
   }
@@ -95,9 +104,19 @@ export class ServerBackend {
   }
 }
 
+/** The data of a saved file: the files of one analysis, and the maps that were shown. */
 export class SavedBackend {
+  computes = false;
+
+  /** @param start `files` by their names, and `maps` with method, parameters and content */
   constructor({ files, maps }) {
-    Object.assign(this, { contents: { ...maps, ...files } });
+    this.files = files;
+    this.maps = new Map(maps.map(({ method, parameters, content }) => [mapName(method, parameters), content]));
+    this.methods = new Set(maps.map(({ method }) => method));
+  }
+
+  offers(method) {
+    return this.methods.has(method);
   }
 
   address(path) {
@@ -105,8 +124,15 @@ export class SavedBackend {
   }
 
   async file(uid, name) {
-    const content = this.contents[name];
-    if (!content) throw Error(`${name.startsWith("map ") ? "A map that only the app computes" : name} is not in this file`);
-    return fromBase64(content).buffer;
+    return bytesOrThrow(this.files[name], name);
   }
+
+  async map({ method, parameters }) {
+    return bytesOrThrow(this.maps.get(mapName(method, parameters)), "A map that only the app computes");
+  }
+}
+
+function bytesOrThrow(content, name) {
+  if (!content) throw Error(`${name} is not in this file`);
+  return fromBase64(content).buffer;
 }

@@ -1,6 +1,6 @@
 // The picture with a map over it.
 
-import { faded, interpolated, paint } from "./colours.js";
+import { faded, interpolated, paintPixels } from "./colours.js";
 import { create } from "./dom.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
@@ -80,7 +80,7 @@ export class Painter {
     if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
     const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
     const filled = smooth ? interpolated(positions, this.facts.rows, this.facts.columns, times) : positions;
-    paint(filled, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
+    paintPixels(filled, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
     context.putImageData(image, 0, 0);
   }
 

@@ -3,7 +3,7 @@
 import { hasClasses, withoutPlaces } from "./class_names.js";
 import { find } from "./dom.js";
 import { STEPS } from "./guide_steps.js";
-import { notify, reason } from "./messages.js";
+import { notify, reasonOf } from "./messages.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, PROBES, SETTINGS } from "./settings.js";
 import { copyOf, isEqual, isPaired, MAX_PINS } from "./store.js";
@@ -74,7 +74,7 @@ async function uploadedPicture(file) {
 /** Upload a picture and make likeness to it the target. */
 export async function likePicture(file) {
   const uploaded = await uploadedPicture(file),
-    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reason(error))));
+    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
   if (!answer) return;
   if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
   if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
@@ -207,7 +207,7 @@ function switchPatch(cell) {
   store.patchView(page.active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
 }
 
-export function pin(pane, token) {
+export function pinToken(pane, token) {
   activate(pane);
   if (!pane.hasToken) return;
   const query = queryOf(token, pane.facts), { pins } = store.state.views[pane.index];
@@ -215,7 +215,7 @@ export function pin(pane, token) {
   store.patchView(pane.index, { pins: remaining.length < pins.length ? remaining : [...remaining, query].slice(-MAX_PINS) });
 }
 
-export function unpin(pinIndex) {
+export function unpinToken(pinIndex) {
   store.patchView(page.active, { pins: activeView().pins.filter((_, index) => index !== pinIndex) });
 }
 

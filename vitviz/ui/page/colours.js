@@ -24,7 +24,7 @@ export const rgbOf = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pix
 export const gradient = (colours) => `linear-gradient(to right, ${range(16).map((stop) => rgbOf(colours[17 * stop])).join(", ")})`;
 
 /** Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent. */
-export function paint(positions, rows, columns, colours, pixels, stride, start) {
+export function paintPixels(positions, rows, columns, colours, pixels, stride, start) {
   for (let row = 0, index = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, index++) {
       // 256 equal steps, as on the server and in matplotlib.

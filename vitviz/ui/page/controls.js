@@ -4,10 +4,10 @@ import { FUSIONS } from "./attention.js";
 import { chooseMethod, play, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
 import { create, createButton, find, labelled, newId, setText } from "./dom.js";
+import { computedBy } from "./map_sources.js";
 import { notify } from "./messages.js";
 import { digits, range } from "./numbers.js";
-import { computedBy } from "./pane.js";
-import { METHODS, OFFLINE, SAVED_METHODS, SCALES, SETTINGS } from "./settings.js";
+import { backend, METHODS, SCALES, SETTINGS } from "./settings.js";
 import { isPaired } from "./store.js";
 import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
@@ -90,7 +90,9 @@ export class Controls {
   }
 
   make(view, facts, model) {
-    const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
+    const offered = Object.values(METHODS).filter(
+      ({ name }) => !model.refusals[name] && (backend.offers(name) || computedBy(name, [], facts) === "page"),
+    );
     find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered
         .filter((method) => method.group === group)
@@ -168,11 +170,8 @@ export class Controls {
   }
 }
 
-/** Whether a saved page has a method's maps: it computes them, has the default rollouts, or they were saved with it. */
-export const worksOffline = (method, facts) => computedBy(method, [], facts) === "page" || SAVED_METHODS.has(method);
-
 const shownParameters = (method) =>
   METHODS[method].parameters.filter(
     ({ name, kind, on_page = true }) =>
-      on_page && (!OFFLINE || METHODS[method].page_parameters.includes(name) || kind === "token"),
+      on_page && (backend.computes || METHODS[method].page_parameters.includes(name) || kind === "token"),
   );

@@ -1,11 +1,11 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
-import { showLayer, unpin } from "./choices.js";
+import { showLayer, unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
-import { reason, setState } from "./messages.js";
+import { reasonOf, setState } from "./messages.js";
 import { clamped, digits, sum } from "./numbers.js";
 import { activePane, isDouble, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
@@ -57,7 +57,7 @@ export function draw() {
   page.moveTime = 0;
   const map = maps.find(({ pane }) => pane.index === page.active) ?? maps[0];
   controls.showScale(store.state, map.scale);
-  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
+  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpinToken);
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
   showStrip(
@@ -87,7 +87,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
   pane.setStatus(
     !values && pane.packs.failure
-      ? reason(pane.packs.failure)
+      ? reasonOf(pane.packs.failure)
       : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "),
   );
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);

@@ -1,10 +1,10 @@
 // Pointer and keys.
 
-import { retry } from "./analyses.js";
-import { chooseToken, pin, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
+import { retryFailed } from "./analyses.js";
+import { chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
 import { element, find } from "./dom.js";
 import { notify } from "./messages.js";
-import { activePane, activeView, films, page, panes, requestDraw, runs, store } from "./page.js";
+import { activePane, activeView, films, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
 import { queryOf, valueOf } from "./tokens.js";
 
@@ -12,7 +12,7 @@ import { queryOf, valueOf } from "./tokens.js";
 const DIGITS_MS = 700;
 let typedDigits = { text: "", when: 0 };
 
-export function hover(pane, token, event) {
+export function hoverToken(pane, token, event) {
   if (!pane.painter) return;
   const query = token === null ? null : queryOf(token, pane.facts);
   if (token === null ? page.hovered === null : page.hovered?.pane === pane && isEqual(page.hovered.query, query)) return;
@@ -21,7 +21,7 @@ export function hover(pane, token, event) {
   requestDraw();
 }
 
-function move(down, across) {
+function moveToken(down, across) {
   const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
   const clampTo = (place, count) => Math.min(Math.max(place, 0), count - 1);
@@ -35,19 +35,19 @@ function nextPrefix(start) {
   if (names.length) chooseToken(pane, names[(time + 1) % names.length]);
 }
 
-function digit(pressed) {
+function typeDigit(pressed) {
   const time = performance.now(), digits = time - typedDigits.when < DIGITS_MS ? typedDigits.text : "";
   typedDigits = { text: Number(digits + pressed) >= activePane().facts.heads ? pressed : digits + pressed, when: time };
   showHead(Number(typedDigits.text));
 }
 
-const pinChosen = () => activePane().token !== null && pin(activePane(), activePane().token);
+const pinChosen = () => activePane().token !== null && pinToken(activePane(), activePane().token);
 const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
 const KEYS = {
-  ArrowLeft: () => move(0, -1),
-  ArrowRight: () => move(0, 1),
-  ArrowUp: () => move(-1, 0),
-  ArrowDown: () => move(1, 0),
+  ArrowLeft: () => moveToken(0, -1),
+  ArrowRight: () => moveToken(0, 1),
+  ArrowUp: () => moveToken(-1, 0),
+  ArrowDown: () => moveToken(1, 0),
   Enter: pinChosen,
   " ": pinChosen,
   Escape: () => store.patchView(page.active, { pins: [] }),
@@ -84,7 +84,7 @@ export function listen() {
     if (event.target.closest(FIELDS) || (isForControls && event.target.closest(CONTROLS))) return;
     // Without focus on the picture, the arrows scroll the page.
     if (name.startsWith("Arrow") && !event.target.closest(".vx-canvas")) return;
-    const action = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
+    const action = /^\d$/.test(name) ? () => typeDigit(name) : KEYS[name];
     if (!action) return;
     event.preventDefault();
     page.moveTime = event.timeStamp;
@@ -98,8 +98,8 @@ export function listen() {
     if (under) showHeadOfLayer(under.layer, under.head);
   };
   find("skip").onclick = () => panes[0].find("canvas").focus();
-  find("retry").onclick = retry;
-  find("stop").onclick = () => (runs.running ? runs : films).stop();
+  find("retry").onclick = retryFailed;
+  find("stop").onclick = () => (requests.running ? requests : films).stop();
   find("strip").ontoggle = requestDraw;
   find("notice").querySelector("button").onclick = () => notify("");
   find("theme").onclick = () => {

@@ -1,19 +1,19 @@
 // The consequences of a change of the state.
 
 import { describeSoon, showEntry } from "./address.js";
-import { dropMaps, fetchFile, renew, requestAnalysis } from "./analyses.js";
-import { chooseToken, isPlaying, pin } from "./choices.js";
+import { dropMaps, fetchFile, renewAnalysis, requestAnalysis } from "./analyses.js";
+import { chooseToken, isPlaying, pinToken } from "./choices.js";
 import { element, root } from "./dom.js";
-import { hover } from "./events.js";
+import { hoverToken } from "./events.js";
 import { notify } from "./messages.js";
-import { activePane, isDouble, page, panes, requestDraw, runs, store, timings } from "./page.js";
+import { activePane, isDouble, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
 import { controls, panels, probes, source } from "./widgets.js";
 
 const hooks = {
-  hover,
-  pin,
+  hover: hoverToken,
+  pin: pinToken,
   fetchFile,
   choose: chooseToken,
   onRequest: dropMaps,
@@ -34,11 +34,11 @@ export function sync(previous) {
   for (const pane of panes) {
     const view = pane.index === 0 || isDouble() ? views[pane.index] : null;
     if (!view) {
-      runs.drop(`analysis ${pane.index}`);
-      runs.keepOnly(`map ${pane.index} `, []);
+      requests.drop(`analysis ${pane.index}`);
+      requests.keepOnly(`map ${pane.index} `, []);
     } else if (pane.key !== analysisKey(view)) requestAnalysis(pane, view);
     else {
-      runs.drop(`analysis ${pane.index}`);
+      requests.drop(`analysis ${pane.index}`);
       pane.element.classList.remove("vx-stale");
       if (!isEqual(pane.view, view)) pane.setView(view);
     }
@@ -77,7 +77,7 @@ function clearFindings(pane) {
 
 /** A file or the picture of a pane is loaded, or has failed with an error. */
 function paneChanged(pane, error) {
-  if (error?.expired) return renew(pane);
+  if (error?.expired) return renewAnalysis(pane);
   if (error?.stopped) notify("Stopped. To see a map, choose another method or other parameters.");
   update();
 }

@@ -5,7 +5,7 @@ import { Mosaic } from "./mosaic.js";
 import { range } from "./numbers.js";
 
 /** The values at one place along the first axis or axes. */
-export function slice(values, ...places) {
+export function valuesAt(values, ...places) {
   const size = values.shape.slice(places.length).reduce((product, side) => product * side, 1);
   const start = places.reduce((sum, place, axis) => sum * values.shape[axis] + place, 0) * size;
   const subvalues = values.subarray(start, start + size);

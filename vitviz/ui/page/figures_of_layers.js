@@ -1,7 +1,7 @@
 // Figures of a probe over the layers: curves, and maps of every layer.
 
 import { showHeadOfLayer } from "./choices.js";
-import { chartFigure, highestOf, isKnown, slice } from "./figures.js";
+import { chartFigure, highestOf, isKnown, valuesAt } from "./figures.js";
 import { afterStep, mapsFigure, patchesOf } from "./figures_on_picture.js";
 import { digits, formOf, range, sum } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
@@ -13,11 +13,11 @@ export function layersFigures(measurement, context) {
   const means = range(layers).map((layer) =>
     Float32Array.from(
       { length: tokens },
-      (_, token) => sum(range(heads).map((head) => slice(values, layer, head)[token])) / heads,
+      (_, token) => sum(range(heads).map((head) => valuesAt(values, layer, head)[token])) / heads,
     ),
   );
   const strongest = range(layers).map((layer) => range(heads).map((head) => {
-    const patches = patchesOf(context, slice(values, layer, head)), patch = patches.indexOf(Math.max(...patches));
+    const patches = patchesOf(context, valuesAt(values, layer, head)), patch = patches.indexOf(Math.max(...patches));
     return { value: patches[patch], text: ` at ${nameOf(queryOf(patch + context.pane.attention.prefix, context.pane.facts))}` };
   }));
   return [
@@ -49,7 +49,7 @@ function curves(title, quantity, heads, context, mayBeLog = false) {
 
 export function headsFigure({ values, quantity, names }, context) {
   const heads = range(values.shape[0]).map((layer) => range(values.shape[1]).map((head) => {
-    const tokenValues = Array.from(slice(values, layer, head));
+    const tokenValues = Array.from(valuesAt(values, layer, head));
     // The sum of several prefix tokens.
     const prefixText =
       tokenValues.length > 1

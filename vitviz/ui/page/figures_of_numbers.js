@@ -1,13 +1,15 @@
 // Figures of a probe that are tables of numbers: similar heads, filters, position embeddings.
 
 import { showHeadOfLayer } from "./choices.js";
-import { mosaicFigure, slice } from "./figures.js";
+import { mosaicFigure, valuesAt } from "./figures.js";
 import { lookOfPanels } from "./look.js";
 import { drawRaster, rasterOf, rasterOfValues } from "./mosaic.js";
-import { digits, range, share, sum } from "./numbers.js";
+import { digits, percent, range, sum } from "./numbers.js";
 
 export function matricesFigure({ values, quantity }) {
-  const [layers, heads] = values.shape, all = range(layers).map((layer) => slice(values, layer)), scale = lookOfPanels().fittedScale(all);
+  const [layers, heads] = values.shape,
+    all = range(layers).map((layer) => valuesAt(values, layer)),
+    scale = lookOfPanels().fittedScale(all);
   const headsAt = (across, down) => [Math.floor(down * heads), Math.floor(across * heads)];
   const cells = all.map((layerValues, layer) => ({
     title: `layer ${layer}`,
@@ -18,7 +20,7 @@ export function matricesFigure({ values, quantity }) {
     ratio: 1, maxWidth: 160,
     say: (layer, across, down) => {
       const [a, b] = headsAt(across, down);
-      return `layer ${layer}, heads ${a} and ${b}: ${digits(slice(values, layer, a)[b])}`;
+      return `layer ${layer}, heads ${a} and ${b}: ${digits(valuesAt(values, layer, a)[b])}`;
     },
     act: (layer, across, down) => showHeadOfLayer(layer, headsAt(across, down)[0]),
   }, { wide: true, scale });
@@ -28,7 +30,7 @@ export function matricesFigure({ values, quantity }) {
 export function filtersFigure({ values }, { measurements }) {
   const [count, channels, rows, columns] = values.shape, variance = measurements.find(({ axes }) => axes.join() === "component");
   const cells = range(count).map((component) => {
-    const filter = slice(values, component),
+    const filter = valuesAt(values, component),
       highest = Math.max(...filter.map(Math.abs)) || 1,
       level = (channel, pixel) => 127.5 * (filter[channel * rows * columns + pixel] / highest + 1);
     const grey = (pixel) => sum(range(channels).map((channel) => level(channel, pixel))) / channels;
@@ -39,7 +41,7 @@ export function filtersFigure({ values }, { measurements }) {
   });
   const label = (component) =>
     variance
-      ? `component ${component}: ${share(variance.values[component])} of the variance`
+      ? `component ${component}: ${percent(variance.values[component])} of the variance`
       : `component ${component}`;
   return mosaicFigure("filters", cells, { ratio: rows / columns, maxWidth: 110, say: label }, { wide: true });
 }
@@ -55,13 +57,13 @@ export function positionsFigure({ values, quantity }) {
       ),
     ];
   const across = spaced(columns), positions = spaced(rows).flatMap((row) => across.map((column) => [row, column]));
-  const scale = lookOfPanels().fittedScale(positions.map((position) => slice(values, ...position)));
+  const scale = lookOfPanels().fittedScale(positions.map((position) => valuesAt(values, ...position)));
   const cells = positions.map((position) => ({
     title: "",
     paint: (context, ...box) =>
       drawRaster(
         context,
-        rasterOfValues(slice(values, ...position), rows, columns, scale, lookOfPanels().table),
+        rasterOfValues(valuesAt(values, ...position), rows, columns, scale, lookOfPanels().table),
         ...box,
       ),
   }));
@@ -69,7 +71,7 @@ export function positionsFigure({ values, quantity }) {
     ratio: rows / columns, columns: across.length, maxWidth: 90,
     say: (index, x, y) => {
       const otherPosition = [Math.floor(y * rows), Math.floor(x * columns)];
-      const [value] = slice(values, ...positions[index], ...otherPosition);
+      const [value] = valuesAt(values, ...positions[index], ...otherPosition);
       return `positions (${positions[index].join(", ")}) and (${otherPosition.join(", ")}): ${digits(value)}`;
     },
   }, { wide: true, scale });

@@ -4,7 +4,7 @@ import { products } from "./attention.js";
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { setProbeParameter } from "./choices.js";
 import { createCanvas } from "./dom.js";
-import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, slice } from "./figures.js";
+import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, valuesAt } from "./figures.js";
 import { lookOfPanels } from "./look.js";
 import { drawRaster, Mosaic, rasterOf } from "./mosaic.js";
 import { digits, formOf, range } from "./numbers.js";
@@ -114,14 +114,14 @@ function comparedFigure(measurement, vectors, context) {
 export function stepsFigure(measurement, context) {
   const { values, quantity, indexes } = measurement, prefix = context.pane.attention.prefix;
   // A model that classifies its CLS token has no patches after the last layer.
-  const steps = range(values.shape[0]).filter((step) => slice(values, step).subarray(prefix).some(isKnown));
+  const steps = range(values.shape[0]).filter((step) => valuesAt(values, step).subarray(prefix).some(isKnown));
   if (indexes) return classesFigure(measurement, steps, context);
   // Beside the classes of the tokens, the other measurement is about these.
   const named = context.measurements.find((other) => other.indexes && isEqual(other.axes, measurement.axes));
   return mapsFigure(
     `${quantity}${named ? ` of each patch’s ${named.indexes}` : ""}, after every layer`,
     steps.map(stepName),
-    steps.map((step) => slice(values, step)),
+    steps.map((step) => valuesAt(values, step)),
     context,
     { quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}` },
   );
@@ -132,7 +132,7 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const { pane } = context, { prefix } = pane.attention, { rows, columns } = pane.facts;
   const labels = names[indexes] ?? context.measurements.map((entry) => entry.names[indexes]).find(Boolean) ?? [];
   const nameOfClass = (index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
-  for (const step of steps) for (const index of slice(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
+  for (const step of steps) for (const index of valuesAt(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
   const commonest = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_LINES).map(([index]) => index);
   // A class has the colour of its line, if there is one.
   const lineMeasurement = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`),
@@ -141,7 +141,7 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const colours = new Map(commonest.map((index) => [index, PIN_COLOURS[lineClasses.indexOf(index)] ?? moreColours.shift()]));
   const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
   const cells = steps.map((step) => {
-    const patches = slice(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
+    const patches = valuesAt(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
     return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, lookOfPanels().look.opacity)) };
   });
   const others = counts.size > commonest.length ? [{ name: `${counts.size - commonest.length} others`, colour: OTHER_CLASS }] : [];
@@ -151,7 +151,7 @@ function classesFigure({ values, names, indexes }, steps, context) {
       const cell = cellOf(context, across, down);
       return (
         cell &&
-        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(slice(values, steps[index])[pane.attention.token(...cell)])}`
+        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(valuesAt(values, steps[index])[pane.attention.token(...cell)])}`
       );
     },
   }, { wide: true, key: [...commonest.map((index) => ({ name: nameOfClass(index), colour: colourOf(index) })), ...others] });
@@ -179,7 +179,7 @@ export function coloursFigure({ values }, context) {
       return (
         cell &&
         `${nameOf(cell)}: ${range(3)
-          .map((channel) => digits(slice(values, ...cell)[channel]))
+          .map((channel) => digits(valuesAt(values, ...cell)[channel]))
           .join(", ")}`
       );
     },

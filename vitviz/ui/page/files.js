@@ -6,7 +6,7 @@ import { SHEET_GAP, SHEET_MARGIN } from "./sheet.js";
 import { tokenOf, valueOf } from "./tokens.js";
 
 /** Offer bytes or text as a file. */
-export function save(content, name, type) {
+export function saveFile(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);

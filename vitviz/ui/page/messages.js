@@ -3,7 +3,7 @@
 import { find, root } from "./dom.js";
 import { METHODS } from "./settings.js";
 
-export function reason(error) {
+export function reasonOf(error) {
   if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
   if (error.stopped) return "Stopped.";
   return `${error.message.replace(/\.$/, "")}.`;

@@ -1,6 +1,6 @@
 // Many small pictures on one canvas, each below its title.
 
-import { paint } from "./colours.js";
+import { paintPixels } from "./colours.js";
 import { create, createCanvas } from "./dom.js";
 
 const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
@@ -114,7 +114,7 @@ export const rasterOf = (rows, columns, colourOf) => filledRaster(rows, columns,
 
 /** Values "row column" as a small canvas. */
 export const rasterOfValues = (values, rows, columns, scale, table) => filledRaster(rows, columns, (bytes) => {
-  paint(scale.places(values), rows, columns, table, new Uint32Array(bytes.buffer), columns, 0);
+  paintPixels(scale.places(values), rows, columns, table, new Uint32Array(bytes.buffer), columns, 0);
 });
 
 export function drawRaster(context, raster, left, top, width, height) {

@@ -1,7 +1,7 @@
 // Numbers, and how the page writes them.
 
 /** A share in percent, as `percent` of vitviz/errors/number_text.py writes it. */
-export function share(value) {
+export function percent(value) {
   if (Number.isNaN(value)) return "–";
   const percent = 100 * value;
   return percent === 0 ? "0%" : percent >= 0.1 ? `${percent.toFixed(1)}%` : `${percent.toPrecision(1)}%`;
@@ -16,7 +16,7 @@ export function digits(value) {
 }
 
 /** The function that writes values of a quantity. */
-export const formOf = (quantity) => (quantity === "probability" ? share : digits);
+export const formOf = (quantity) => (quantity === "probability" ? percent : digits);
 
 /** The numbers from 0 to `count` - 1. */
 export const range = (count) => [...Array(count).keys()];

@@ -48,12 +48,22 @@ export function readPack(buffer) {
 /** The files of one analysis, fetched by priority; what does not fit into memory is dropped, lowest priority first. */
 export class Packs {
   /**
-   * @param fetchFile returns a promise of an ArrayBuffer for a name
+   * @param fetchFile returns a promise of an ArrayBuffer for a file
    * @param onChange is called with a name when its file is loaded, or with a name and an error
    * @param maxBytes of all loaded tensors; a single file may be larger
    */
   constructor(fetchFile, onChange, maxBytes = MAX_LOADED_BYTES) {
-    Object.assign(this, { fetchFile, onChange, maxBytes, loaded: new Map(), loading: new Set(), priorities: [], bytes: 0, closed: false });
+    Object.assign(this, {
+      fetchFile,
+      onChange,
+      maxBytes,
+      loaded: new Map(),
+      loading: new Set(),
+      priorities: [],
+      files: new Map(),
+      bytes: 0,
+      closed: false,
+    });
     // Of every file that was ever loaded: one that does not fit is not fetched again.
     this.sizes = new Map();
     this.failed = new Map();
@@ -68,10 +78,14 @@ export class Packs {
     return this.failed.get(this.priorities.find((name) => this.failed.has(name)));
   }
 
-  /** Request files by name, highest priority first; a failed one is tried again once it was not requested in between. */
-  request(names) {
-    for (const name of this.failed.keys()) if (!names.includes(name)) this.failed.delete(name);
-    this.priorities = names;
+  /**
+   * Request files, highest priority first; a failed one is tried again once it was not requested in between.
+   * @param files each with a name, and those of maps with method and parameters
+   */
+  request(files) {
+    this.files = new Map(files.map((file) => [file.name, file]));
+    this.priorities = [...this.files.keys()];
+    for (const name of this.failed.keys()) if (!this.files.has(name)) this.failed.delete(name);
     this.fill();
   }
 
@@ -105,7 +119,7 @@ export class Packs {
     this.loading.add(name);
     this.failed.delete(name);
     try {
-      const tensors = readPack(await this.fetchFile(name));
+      const tensors = readPack(await this.fetchFile(this.files.get(name)));
       if (this.closed) return;
       const bytes = Object.values(tensors).reduce((sum, tensor) => sum + tensor.byteLength, 0);
       this.loaded.set(name, { tensors, bytes });
@@ -134,4 +148,10 @@ export class Packs {
       this.loaded.delete(name);
     }
   }
+}
+
+/** The name of the file of a map, whatever the order of its parameters. */
+export function mapName(method, parameters) {
+  const sorted = Object.fromEntries(Object.entries(parameters).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return `map ${JSON.stringify([method, sorted])}`;
 }

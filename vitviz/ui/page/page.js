@@ -17,7 +17,7 @@ export const latest = { link: "", python: "", version: -1, state: START.state };
 export const panes = [];
 export const store = new Store(START.state);
 // A video may take minutes; the rest of the page does not wait for it.
-export const [runs, films] = ["runs", "films"].map((lane) => new RequestQueue(backend, (state) => showBusy(lane, state)));
+export const [requests, films] = ["runs", "films"].map((lane) => new RequestQueue(backend, (state) => showBusy(lane, state)));
 
 export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
 

@@ -4,13 +4,14 @@ import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { gradient } from "./colours.js";
 import { create, createButton, setText } from "./dom.js";
+import { mapSource } from "./map_sources.js";
 import { digits, range } from "./numbers.js";
 import { Packs } from "./packs.js";
 import { PIN_COLOURS } from "./pins.js";
 import { withoutNaN } from "./scales.js";
-import { backend, METHODS, OFFLINE, SCALES } from "./settings.js";
+import { backend, METHODS, SCALES } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
-import { hasParameter, longNameOf, mapName, nameOf, placeOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
@@ -19,13 +20,6 @@ const MAX_CHIPS = 3;
 /** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
 export const withoutToken = (values, omitted) =>
   omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value));
-
-/** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
-export function computedBy(method, names, facts) {
-  const { computed_by: record, page_parameters: own } = METHODS[method];
-  if (record === "page" && names.every((name) => own.includes(name)) && (method !== "rollout" || facts.rolls)) return "page";
-  return record === "run" || !facts.rolls ? "run" : "quick";
-}
 
 /** A caption's words for attention from or to a token. */
 export const attentionOf = (name, direction) =>
@@ -38,7 +32,7 @@ export class Pane {
   /**
    * @param element of class vx-pane
    * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
-   *   fetchFile(pane, facts, name), onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
+   *   fetchFile(pane, facts, file), onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
     Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
@@ -84,7 +78,7 @@ export class Pane {
     this.hooks.onLoad(this);
     this.close();
     Object.assign(this, { facts, model, view, key: analysisKey(view) });
-    const fetchFile = (name) => this.hooks.fetchFile(this, facts, name);
+    const fetchFile = (file) => this.hooks.fetchFile(this, facts, file);
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
     this.requestFiles();
@@ -142,42 +136,32 @@ export class Pane {
     const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
     const distance = (number) => Math.abs(number - layer);
     const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
-    const files = [this.fileOf(this.query), ...(this.restQuery === null ? [] : [this.fileOf(this.restQuery)])];
-    files.push(...(this.hasToken ? this.view.pins.map((query) => this.fileOf(query)) : []));
-    const names = [...new Set([...files.filter(Boolean), ...nearest.map((number) => `layer ${number}`)])];
-    this.hooks.onRequest(this, names);
-    this.packs.request(names);
+    const queries = [this.query, ...(this.restQuery === null ? [] : [this.restQuery]), ...(this.hasToken ? this.view.pins : [])];
+    const maps = queries.map((query) => this.sourceOf(query).file).filter(Boolean);
+    const files = [...maps, ...nearest.map((number) => ({ name: `layer ${number}` }))];
+    this.hooks.onRequest(this, files.map(({ name }) => name));
+    this.packs.request(files);
   }
 
-  /** The file of a query's map; null if the page computes the map. */
-  fileOf(query) {
-    const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
-    if (token !== null && computedBy(method, Object.keys(parameters), this.facts) === "page")
-      return method === "rollout" ? "rollout" : null;
-    const fileParameters = { ...parameters };
-    if (this.hasToken) {
-      delete fileParameters.query;
-      const fileQuery = query ?? this.defaultQuery;
-      if (fileQuery !== undefined && fileQuery !== null) fileParameters.query = fileQuery;
-    }
-    return mapName(method, fileParameters);
+  /** Where the map of a query comes from. */
+  sourceOf(query) {
+    const token = tokenOf(query, this.facts, this.model);
+    return mapSource(this.view, this.hasToken ? query ?? this.defaultQuery : this.view.parameters.query, token, this.facts);
   }
 
   /** The map of a query: "token"; null until it is loaded. */
   values(query) {
-    const { method } = this.view, token = tokenOf(query, this.facts, this.model), file = this.fileOf(query);
-    if (file === null) {
-      const [layer, head] = [valueOf(this.view, "layer", this.facts), valueOf(this.view, "head", this.facts)];
-      return this.attention.map(layer, head, token, valueOf(this.view, "direction", this.facts));
-    }
-    if (file === "rollout") return this.attention.rollout(token);
-    return this.packs.get(file)?.values ?? null;
+    const token = tokenOf(query, this.facts, this.model), { kind, file } = this.sourceOf(query);
+    if (kind === "rollout") return this.attention.rollout(token);
+    if (kind === "map") return this.packs.get(file.name)?.values ?? null;
+    const [layer, head, direction] = ["layer", "head", "direction"].map((name) => valueOf(this.view, name, this.facts));
+    return this.attention.map(layer, head, token, direction);
   }
 
   /** The metadata of a map's file: description, quantity, signed, self. */
   metadata(query) {
-    const file = this.fileOf(query);
-    return (file && this.packs.get(file)?.metadata) || {};
+    const { file } = this.sourceOf(query);
+    return (file && this.packs.get(file.name)?.metadata) || {};
   }
 
   /** The query's patch, if its value contains an identity term; otherwise undefined. */
@@ -207,8 +191,7 @@ export class Pane {
   fetchAtRest(query) {
     clearTimeout(this.restTimer);
     if (isEqual(this.restQuery, query)) return;
-    // A saved page has no server.
-    if (query === null || OFFLINE || !this.fileOf(query) || this.values(query)) {
+    if (query === null || !backend.computes || this.sourceOf(query).kind === "live" || this.values(query)) {
       this.restQuery = query === null ? null : this.restQuery;
       return;
     }
@@ -249,9 +232,9 @@ export class Pane {
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
     const queries = [
-      ...(model.pools_by_attention && !OFFLINE ? [null] : []),
+      ...(model.pools_by_attention && backend.computes ? [null] : []),
       ...facts.prefix,
-      ...(this.hasToken && !OFFLINE ? ["patches"] : []),
+      ...(this.hasToken && backend.computes ? ["patches"] : []),
     ];
     const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
     const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;

@@ -4,9 +4,9 @@ import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
 import { create, createButton, createCanvas, element, find } from "./dom.js";
 import { lookOfPanels } from "./look.js";
-import { digits, range, share } from "./numbers.js";
+import { digits, percent, range } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
-import { activePane, activeView, page, requestDraw, runs, store } from "./page.js";
+import { activePane, activeView, page, requestDraw, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { withoutNaN } from "./scales.js";
 import { METHODS } from "./settings.js";
@@ -14,7 +14,7 @@ import { analysisKey } from "./store.js";
 import { nameOf, queryOf } from "./tokens.js";
 
 const UNIT_TEXTS = {
-  probability: { level: share, change: (value) => `${value < 0 ? "-" : ""}${share(Math.abs(value)).slice(0, -1)} points` },
+  probability: { level: percent, change: (value) => `${value < 0 ? "-" : ""}${percent(Math.abs(value)).slice(0, -1)} points` },
   score: { level: digits, change: digits },
 };
 
@@ -245,7 +245,7 @@ export class Panels {
     if (key === this.requested) return;
     this.requested = key;
     if (!key) {
-      runs.drop("switch");
+      requests.drop("switch");
       return this.showChanges(null);
     }
     const body = { kind: "switch", uid, heads, patches, target };

@@ -5,13 +5,13 @@ import { keyOf } from "./chart.js";
 import { setProbeParameter } from "./choices.js";
 import { gradient } from "./colours.js";
 import { create, createButton, find, setText } from "./dom.js";
-import { asNpy, asNpyText, asPng, asZip, metadataOf, save, stemOf } from "./files.js";
+import { asNpy, asNpyText, asPng, asZip, metadataOf, saveFile, stemOf } from "./files.js";
 import { lookOfPanels } from "./look.js";
 import { figuresOf } from "./measurements.js";
 import { formOf } from "./numbers.js";
 import { readPack } from "./packs.js";
-import { activePane, activeView, page, runs, store } from "./page.js";
-import { backend, OFFLINE, PROBES, SCALES } from "./settings.js";
+import { activePane, activeView, page, requests, store } from "./page.js";
+import { backend, PROBES, SCALES } from "./settings.js";
 import { analysisKey } from "./store.js";
 import { nameOf, probeDefaultOf, tokenOf } from "./tokens.js";
 
@@ -21,8 +21,8 @@ export class Probes {
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
     find("probe").onchange = () => store.patchView(page.active, { probe: find("probe").value, probe_parameters: {} });
     find("probe-again").onclick = () => this.requestAgain();
-    find("probe-csv").onclick = () => save(this.csv(), this.fileName("csv"), "text/csv");
-    find("probe-npz").onclick = () => save(this.numbers(), this.fileName("npz"));
+    find("probe-csv").onclick = () => saveFile(this.csv(), this.fileName("csv"), "text/csv");
+    find("probe-npz").onclick = () => saveFile(this.numbers(), this.fileName("npz"));
     new ResizeObserver(() => this.draw()).observe(find("found"));
   }
 
@@ -107,11 +107,11 @@ export class Probes {
     const { panel } = store.state, view = activeView(), pane = activePane();
     if (pane.facts && pane.key !== analysisKey(view)) return;
     const { probe, probe_parameters: parameters } = view;
-    const isAsked = panel === "probes" && !OFFLINE && pane.painter && !pane.model.probe_refusals[probe];
+    const isAsked = panel === "probes" && backend.computes && pane.painter && !pane.model.probe_refusals[probe];
     const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([pane.index, uid, probe, parameters]) : "";
     if (key === this.requested) return;
     this.requested = key;
-    if (!key) return runs.drop("probe");
+    if (!key) return requests.drop("probe");
     // The findings are those from before the panel was closed.
     if (this.result?.key === key) return;
     this.waiting();
@@ -242,8 +242,8 @@ export class Probes {
 
   async save(figure) {
     const name = figure.title.replace(/\W+/g, "-").replace(/^-|-$/g, "").toLowerCase();
-    if (figure.chart) return save(figure.chart.file(), this.fileName(`${name}.svg`), "image/svg+xml");
-    save(await asPng(figure.mosaic.picture()), this.fileName(`${name}.png`));
+    if (figure.chart) return saveFile(figure.chart.file(), this.fileName(`${name}.svg`), "image/svg+xml");
+    saveFile(await asPng(figure.mosaic.picture()), this.fileName(`${name}.png`));
   }
 
   csv() {

@@ -1,19 +1,19 @@
 // Saving and sharing.
 
 import { addressOf, describe } from "./address.js";
-import { fetchFile, legalState, renew } from "./analyses.js";
+import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
 import { Painter } from "./canvas.js";
 import { hasClasses } from "./class_names.js";
 import { rgbOf } from "./colours.js";
-import { worksOffline } from "./controls.js";
 import { createCanvas, element, find } from "./dom.js";
-import { asPng, metadataOf, numbersOf, save, sheetAsSvg, stemOf } from "./files.js";
+import { asPng, metadataOf, numbersOf, saveFile, sheetAsSvg, stemOf } from "./files.js";
+import { computedBy, mapFile } from "./map_sources.js";
 import { clamped } from "./numbers.js";
 import { activePane, films, latest, page, shownPanes, store } from "./page.js";
 import { attentionOf } from "./pane.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
-import { hasParameter, longNameOf, mapName, nameOf, queryOf, tokenOf } from "./tokens.js";
+import { hasParameter, longNameOf, nameOf, queryOf, tokenOf } from "./tokens.js";
 
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
@@ -27,24 +27,24 @@ const ACTIONS = {
       views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "",
       views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : "",
     ];
-    await copy(new URL(addressOf(link), location.href).href, notes.join(""));
+    await copyText(new URL(addressOf(link), location.href).href, notes.join(""));
   },
-  python: async () => copy((await describe()).python),
+  python: async () => copyText((await describe()).python),
   picture: async () => {
     const captions = shownPanes().map((pane) => pane.find("status").textContent),
       withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
-    save(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
+    saveFile(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
   },
-  sheet: async () => save(await asPng(withCaption(page.sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
-  drawing: () => save(sheetAsSvg(page.sheet, sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
-  numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
+  sheet: async () => saveFile(await asPng(withCaption(page.sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
+  drawing: () => saveFile(sheetAsSvg(page.sheet, sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
+  numbers: () => saveFile(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   video: async () => {
     const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
     const state = legalState(store.state), key = JSON.stringify([facts.uid, state]);
     say("The server renders the video; its progress and a button to stop it are below.");
     try {
       const reply = await films.request("film", key, { kind: "film", state, index: page.active, uid: facts.uid });
-      save(await backend.made(reply.address), `${pictureName()}-${view.method}.mp4`, "video/mp4");
+      saveFile(await backend.made(reply.address), `${pictureName()}-${view.method}.mp4`, "video/mp4");
       say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
     } catch (error) {
       if (error.replaced) return say("");
@@ -52,11 +52,8 @@ const ACTIONS = {
     }
   },
   page: async () => {
-    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page"));
-    const { views, maps, isLess } = await offlineViews(),
-      { panel, guide, ...look } = store.state,
-      [before, block, after] = page.split(START_BLOCK),
-      start = JSON.parse(block);
+    const { uid } = activePane().facts, { before, start, after } = JSON.parse(new TextDecoder().decode(await backend.file(uid, "page")));
+    const { views, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
     const state = {
       ...start.state,
       ...look,
@@ -64,46 +61,39 @@ const ACTIONS = {
       layout: views.length < look.views.length ? "one" : look.layout,
     };
     // A JSON block ends at the first closing tag.
-    const written = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
-    save(`${before}${START_TAG}${written}<\/script>${after}`, `${pictureName()}.html`, "text/html");
+    const block = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
+    saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
     find("said").textContent = isLess ? NEEDS_SERVER : "";
   },
 };
 
-// What a page begins with.
-const START_TAG = `<${"script"} type="application/json" id="start">`, START_BLOCK = new RegExp(`${START_TAG}([^<]*)<\\/script>`);
-
-/** The views of a saved page, the files of their maps that need a model, and whether they are less than the page shows. */
-async function offlineViews() {
-  const { facts, key } = activePane(), maps = {};
+/** The views of a saved page, their maps that need a model, and whether they are less than the page shows. */
+async function savedViews() {
+  const { facts, key } = activePane(), maps = new Map();
   const panesOfAnalysis = shownPanes().filter((pane) => pane.key === key);
   const views = await Promise.all(panesOfAnalysis.map(async (pane) => {
     const { view: { method, parameters, pins } } = pane, target = parameters.target ?? null;
-    const names = [pane.query, ...(pane.hasToken ? pins : [])]
-      .map((query) => pane.fileOf(query))
-      .filter((name) => name?.startsWith("map "));
     // A file can have no maps for a text or another picture.
-    if (target !== null && !hasClasses(target)) return offlineView(pane, facts);
+    if (target !== null && !hasClasses(target)) return savedView(pane, facts);
+    const sources = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.sourceOf(query));
+    const files = sources.filter(({ kind }) => kind === "map").map(({ file }) => file);
     // Also the map without parameters, for a method that is chosen in the menu.
-    for (const name of names.length ? [...names, mapName(method, {})] : []) maps[name] = toBase64(await fetchFile(pane, facts, name));
+    if (files.length) files.push(mapFile(method, {}));
+    for (const file of files) maps.set(file.name, { ...file.map, content: toBase64(await fetchFile(pane, facts, file)) });
     return { method, parameters, pins };
   }));
-  const isLess =
-    views.length < store.state.views.length ||
-    panesOfAnalysis.some(
-      ({ view: { method, parameters } }, index) =>
-        !isEqual({ method, parameters }, { method: views[index].method, parameters: views[index].parameters }),
-    );
-  return { views, maps, isLess };
+  const isChanged = ({ view }, index) => ["method", "parameters"].some((name) => !isEqual(view[name], views[index][name]));
+  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
+  return { views, maps: [...maps.values()], isLess };
 }
 
 /** A pane's view as far as it works without a server. */
-function offlineView({ view: { method, parameters, pins } }, facts) {
-  const offlineMethod = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention",
+function savedView({ view: { method, parameters, pins } }, facts) {
+  const savedMethod = computedBy(method, [], facts) === "page" ? method : facts.rolls ? "rollout" : "attention",
     hasToken = (query) => tokenOf(query, facts, null) !== null;
-  const isAvailable = ([name, value]) => METHODS[offlineMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
+  const isAvailable = ([name, value]) => METHODS[savedMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
   return {
-    method: offlineMethod,
+    method: savedMethod,
     parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)),
     pins: pins.filter(hasToken),
   };
@@ -190,7 +180,7 @@ async function wholePicture(pane) {
 
 /** A painter on the original picture. */
 async function largePainter(pane) {
-  const { facts } = pane, image = await createImageBitmap(new Blob([await fetchFile(pane, facts, "picture")]));
+  const { facts } = pane, image = await createImageBitmap(new Blob([await backend.file(facts.uid, "picture")]));
   const { width, height } = image, times = [width / facts.width, height / facts.height];
   return new Painter({ ...facts, width, height, box: facts.box.map((edge, index) => edge * times[index % 2]) }, image);
 }
@@ -207,7 +197,7 @@ function fileName(suffix) {
   return `${name}-${view.method}${token}.${suffix}`;
 }
 
-async function copy(text, note = "") {
+async function copyText(text, note = "") {
   Object.assign(find("code"), { textContent: text, hidden: false });
   try {
     await navigator.clipboard.writeText(text);
@@ -223,7 +213,7 @@ async function runAction(name) {
   try {
     await ACTIONS[name]();
   } catch (error) {
-    if (error.expired) renew(activePane());
+    if (error.expired) renewAnalysis(activePane());
     find("said").textContent =
       `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
   }

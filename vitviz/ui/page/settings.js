@@ -3,12 +3,9 @@
 import { SavedBackend, ServerBackend } from "./backend.js";
 
 export const START = JSON.parse(document.getElementById("start").textContent);
-// A page that was saved as one file has no server.
-export const OFFLINE = Boolean(START.files);
-export const backend = OFFLINE ? new SavedBackend(START) : new ServerBackend();
+// A page that was saved as one file has its own answers.
+export const backend = START.files ? new SavedBackend(START) : new ServerBackend();
 export const SETTINGS = START.settings;
-// The methods of the maps that a saved file has.
-export const SAVED_METHODS = new Set(Object.keys(START.maps ?? {}).map((name) => JSON.parse(name.slice("map ".length))[0]));
 export const METHODS = Object.fromEntries(SETTINGS.methods.map((method) => [method.name, method]));
 export const PROBES = Object.fromEntries(SETTINGS.probes.map((probe) => [probe.name, probe]));
 // By name; the name of the automatic scale is empty.

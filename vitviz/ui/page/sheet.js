@@ -1,7 +1,7 @@
 // The map of one token in every layer (rows) and head (columns); the first column fuses all heads.
 
 import { FUSIONS } from "./attention.js";
-import { paint } from "./colours.js";
+import { paintPixels } from "./colours.js";
 import { createCanvas } from "./dom.js";
 
 export const SHEET_MARGIN = { left: 26, top: 18 };
@@ -83,7 +83,7 @@ export class Sheet {
     if (!this.loadedCells[layer * this.columnsOfCells]) return;
     for (let column = 0; column < this.columnsOfCells; column++) {
       const values = this.valuesOf(layer * this.columnsOfCells + column), scale = this.sharedScale ?? fittedScale([values]);
-      paint(
+      paintPixels(
         scale.places(values),
         rows,
         columns,

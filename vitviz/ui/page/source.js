@@ -4,9 +4,9 @@ import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, open
 import { labelOf } from "./class_names.js";
 import { create, createButton, createCanvas, element, find } from "./dom.js";
 import { notify } from "./messages.js";
-import { share } from "./numbers.js";
+import { percent } from "./numbers.js";
 import { page, store } from "./page.js";
-import { backend, OFFLINE, SETTINGS } from "./settings.js";
+import { backend, SETTINGS } from "./settings.js";
 
 const UNLIKE_TEXT =
   "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
@@ -164,7 +164,7 @@ export class Source {
   /** Which frame of a clip is wanted; while another frame is on its way, the clip is the one before. */
   showFrame({ frame, picture }, facts) {
     if (facts) this.clip = facts.clip && { ...facts.clip, picture };
-    const { clip } = this, isClip = !OFFLINE && !!clip && clip.picture === picture && frame !== null;
+    const { clip } = this, isClip = backend.computes && !!clip && clip.picture === picture && frame !== null;
     find("clip").hidden = !isClip;
     element.querySelector("[data-act=video]").hidden = !isClip;
     if (!isClip) return;
@@ -178,7 +178,7 @@ export class Source {
       (Math.max(0, Math.min(right, width) - Math.max(left, 0)) *
         Math.max(0, Math.min(bottom, height) - Math.max(top, 0))) /
       (width * height);
-    find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
+    find("cropped").hidden = !backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen;
     find("cropped").querySelector("span").textContent =
       `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
@@ -220,7 +220,7 @@ export class Source {
     if (this.predictedFacts !== facts) {
       this.predictedFacts = facts;
       holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
-        const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: share(probability) });
+        const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: percent(probability) });
         const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index } };
         return createButton(properties, bar, labelOf(model, index), output);
       }));

@@ -1,6 +1,6 @@
 // Tokens and maps by their names.
 
-import { METHODS, OFFLINE } from "./settings.js";
+import { backend, METHODS } from "./settings.js";
 
 /** The parameter records of a method by name. */
 export function parametersOf(method) {
@@ -28,7 +28,7 @@ export function probeDefaultOf(record, facts) {
 /** The index of a query's token; null if the query is no single token, or the picture lacks it. */
 export function tokenOf(query, facts, model) {
   // Some models start from the mean patch or from a learned query, which a page without a server has no maps of.
-  const startsFromNone = !OFFLINE && (model?.pools_by_attention || model?.default_query === "patches");
+  const startsFromNone = backend.computes && (model?.pools_by_attention || model?.default_query === "patches");
   if (query === undefined || query === null) return startsFromNone ? null : facts.start;
   if (Array.isArray(query)) {
     const [row, column] = query;
@@ -60,12 +60,6 @@ export function longNameOf(query) {
 
 /** An index as a caption names it, with the range, which shows that indexes begin at 0. */
 const numbered = (kind, index, count) => (count > 1 ? `${kind} ${index} of 0–${count - 1}` : `${kind} ${index}`);
-
-/** The name of the file of a map that the server computes. */
-export function mapName(method, parameters) {
-  const sorted = Object.fromEntries(Object.entries(parameters).sort(([a], [b]) => (a < b ? -1 : 1)));
-  return `map ${JSON.stringify([method, sorted])}`;
-}
 
 /** Layer and head of a map in words; empty for a map without them. */
 export function placeOf(view, facts) {

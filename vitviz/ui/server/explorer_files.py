@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.page import page_parts
 from vitviz.ui.files import keep
 from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
@@ -17,7 +18,7 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import layer_bytes, page_bytes
 from vitviz.ui.server.fair_lock import FairLock
 
-# The names of the explorer as one file, and of the original picture.
+# The names of the explorer as one file, in the parts of `page_parts`, and of the original picture.
 PAGE, PICTURE = "page", "picture"
 
 
@@ -43,7 +44,7 @@ class ExplorerFiles:
             analysis: of the file.
             name: of the file.
             upload: the picture.
-            source: ``source``, ``name``, ``fit`` and ``resolution`` of :func:`vitviz.ui.explorer.whole_page`.
+            source: ``source``, ``name``, ``fit`` and ``resolution`` of :func:`vitviz.ui.explorer.page.page_parts`.
 
         Raises:
             QueryError: there is no such file.
@@ -66,6 +67,6 @@ class ExplorerFiles:
                 return picture.png()
         if name == PAGE:
             with self._budget.share(page_bytes(analysis), "this page"):
-                return whole_page(analysis, source["name"], **source).encode()
+                return json.dumps(page_parts(analysis, source["name"], **source)).encode()
         with self._budget.share(layer_bytes(analysis), "this layer"):
             return pack(analysis.trace, name)

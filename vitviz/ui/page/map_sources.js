@@ -1,0 +1,30 @@
+// Where the values of a map come from.
+
+import { mapName } from "./packs.js";
+import { METHODS } from "./settings.js";
+
+/** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
+export function computedBy(method, names, facts) {
+  const { computed_by: record, page_parameters: own } = METHODS[method];
+  const isOfPage = record === "page" && names.every((name) => own.includes(name));
+  if (isOfPage && (method !== "rollout" || facts.rolls)) return "page";
+  return record === "run" || !facts.rolls ? "run" : "quick";
+}
+
+/** The file of a map that the page does not compute. */
+export const mapFile = (method, parameters) => ({ name: mapName(method, parameters), map: { method, parameters } });
+
+/**
+ * Where a map comes from. Its kind is "live" (the page computes it from queries and keys), "rollout" (a row of the file
+ * with the rollouts of all tokens) or "map" (a file of its own).
+ * @param view its method and parameters
+ * @param query of the map; undefined or null for the model's own
+ * @param token the query's; null if it is no single one
+ */
+export function mapSource({ method, parameters }, query, token, facts) {
+  if (token !== null && computedBy(method, Object.keys(parameters), facts) === "page") {
+    return method === "rollout" ? { kind: "rollout", file: { name: "rollout" } } : { kind: "live", file: null };
+  }
+  const { query: own, ...others } = parameters;
+  return { kind: "map", file: mapFile(method, query === undefined || query === null ? others : { ...others, query }) };
+}
