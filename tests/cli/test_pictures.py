@@ -133,12 +133,12 @@ def test_the_numbers_of_a_map_are_those_of_the_library(
     assert not list(Path().iterdir()), "JSON alone writes no picture"
 
 
-def test_several_records_are_a_list_with_those_that_failed(
+def test_every_record_is_a_line_also_of_those_that_failed(
     photos: Path, checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     (broken := tmp_path / "broken.png").write_bytes(b"")
     assert main(["predict", str(photos), str(broken), "--count", "2", "--json", "--checkpoint", str(checkpoint)]) == 1
-    records = json.loads(capsys.readouterr().out)
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["image"] for record in records] == [*map(str, sorted(photos.rglob("*.png"))), str(broken)]
     expected = analyze(photos / "cat.png", load(checkpoint)).predictions(2)
     assert records[0]["predictions"] == [vars(each) for each in expected]

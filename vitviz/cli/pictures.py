@@ -146,7 +146,7 @@ def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | No
     Args:
         paths: as :func:`find_pictures` takes them.
         work: returns the picture's record.
-        json: whether to print the records: one alone for a picture by name, otherwise a list.
+        json: whether to print the records, each as a line of JSON.
 
     Returns:
         The exit status.
@@ -154,7 +154,7 @@ def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | No
     Raises:
         VitvizError, OSError: the only picture fails.
     """
-    records, failed = [], 0
+    failed = 0
     for picture in find_pictures(paths):
         record: dict[str, Any] = {"image": picture.path}
         try:
@@ -169,7 +169,6 @@ def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | No
             text = spelled(str(error)).removeprefix(f"{picture.name}: ")
             record["error"] = text
             print_error(f"{legible(picture.path)}: {text}")
-        records.append(record)
-    if json:
-        print_json(records[0] if is_one(paths) else records)
+        if json:
+            print_json(record)
     return SOME_FAILED if failed else 0
