@@ -44,13 +44,13 @@ def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: 
 
 
 @pytest.mark.slow
-def test_evaluate_tells_strangers_and_measures_classes_together(
+def test_evaluate_tells_other_things_and_measures_classes_together(
     checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
     folder = write_images(tmp_path / "images", colours, val=3)
-    strangers = write_images(tmp_path / "others", {"x": (255, 0, 255), "y": (0, 0, 0)}, test=4) / "test"
-    command = ["evaluate", str(folder), "--checkpoint", str(checkpoint), "--strangers", str(strangers)]
+    others = write_images(tmp_path / "others", {"x": (255, 0, 255), "y": (0, 0, 0)}, test=4) / "test"
+    command = ["evaluate", str(folder), "--checkpoint", str(checkpoint), "--ood", str(others)]
     assert main([*command, "--class", "class 1", "--class", "class 4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"class 1, class 4 together: top-1 accuracy [\d.]+% \(.*\) of 6 images", lines[5])
@@ -59,16 +59,16 @@ def test_evaluate_tells_strangers_and_measures_classes_together(
     def energies(paths: list[Path]) -> list[float]:
         return [analyze(path, model).energy_score for path in paths]
 
-    known, unknown = energies(sorted((folder / "val").rglob("*.*"))), energies(sorted(strangers.rglob("*.*")))
+    known, unknown = energies(sorted((folder / "val").rglob("*.*"))), energies(sorted(others.rglob("*.*")))
     above = sum((one > other) + (one == other) / 2 for one in known for other in unknown) / (len(known) * len(unknown))
-    assert lines[7] == f"energy: area under the curve {above:.3f}, test images against 8 strangers"
+    assert lines[7] == f"energy: area under the curve {above:.3f}, test images against 8 others"
     assert [line.partition(":")[0] for line in lines[8:]] == ["highest logit", "highest probability"]
 
     # With a detector there is one more score, and what the app would say.
     size = model.network.config.heads * model.network.config.head_width
     detector = OODDetector(torch.zeros(size), torch.eye(size), 1.0, 2.0, 0.0)
     scores = {}
-    for name, folder_of in (("known", folder / "val"), ("unknown", strangers)):
+    for name, folder_of in (("known", folder / "val"), ("unknown", others)):
         paths = sorted(folder_of.rglob("*.*"))
         scores[name] = [analyze(path, replace(model, ood_detector=detector)).ood_score for path in paths]
     threshold = float(np.mean(sorted(scores["unknown"])[3:5]))
@@ -78,9 +78,9 @@ def test_evaluate_tells_strangers_and_measures_classes_together(
     assert main([*command[:3], str(tmp_path / "detects.safetensors"), *command[4:]]) == 0
     lines = capsys.readouterr().out.splitlines()
     area = np.mean([(one > other) + (one == other) / 2 for one in scores["known"] for other in scores["unknown"]])
-    assert lines[-2] == f"OOD detector: area under the curve {area:.3f}, test images against 8 strangers"
+    assert lines[-2] == f"OOD detector: area under the curve {area:.3f}, test images against 8 others"
     below = [np.mean([score < threshold for score in each]) for each in scores.values()]
-    found = re.fullmatch(r"out of distribution: ([\d.]+)% of the test images, ([\d.]+)% of the strangers", lines[-1])
+    found = re.fullmatch(r"called out of distribution: ([\d.]+)% of the test .*, ([\d.]+)% of the others", lines[-1])
     assert found and [float(each) for each in found.groups()] == pytest.approx([100 * each for each in below], abs=0.06)
 
     (tmp_path / "nothing").mkdir()

@@ -1,4 +1,4 @@
-"""The command ``vitviz evaluate``: the accuracy of a checkpoint, and how well it detects images of other things."""
+"""The command ``vitviz evaluate``: the accuracy of a checkpoint, and how well it detects out-of-distribution images."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def add_evaluate(command: Command) -> None:
     add_checkpoint(command)
     together = "classes to measure together as well; may be repeated"
     command.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
-    strangers = "folder of images of other things, to measure how well scores tell them from the test images"
-    command.add_argument("--strangers", type=Path, default=None, metavar="FOLDER", help=strangers)
+    ood = "folder of out-of-distribution images, to measure how well scores tell them from the test images"
+    command.add_argument("--ood", type=Path, default=None, metavar="FOLDER", help=ood)
     add_color_profile(command)
 
 
 def run(
     images: Path,
     labels: list[str] | None,
-    strangers: Path | None,
+    ood: Path | None,
     color_profile: ColorProfile | None,
     **load_options: Any,
 ) -> None:
-    """Print the accuracy of every class and of all, and how well scores separate the images of other things.
+    """Print the accuracy of every class and of all, and how well scores separate out-of-distribution images.
 
     Args:
         images: folder with ``test/CLASS/IMAGE``.
         labels: of classes whose joint accuracy is printed, too.
-        strangers: a folder of images of other things.
+        ood: a folder of out-of-distribution images, which show other things than the model's classes.
         color_profile: as :func:`vitviz.open_image` takes it.
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
@@ -63,9 +63,9 @@ def run(
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
     data = data.with_labels(model.labels)
     labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
-    stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch, color_profile)
+    ood_data = None if ood is None else read_pictures(ood, preprocessing, *patch, color_profile)
 
-    detector = None if stranger_data is None else model.ood_detector
+    detector = None if ood_data is None else model.ood_detector
     logits, scores = logits_and_scores(network, preprocessing, data.images, detector)
     accuracy = accuracy_of(logits, data)
     joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
@@ -79,14 +79,14 @@ def run(
         f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, {top5}"
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
-    if stranger_data is not None:
-        _, stranger_scores = logits_and_scores(network, preprocessing, stranger_data, detector)
+    if ood_data is not None:
+        _, ood_scores = logits_and_scores(network, preprocessing, ood_data, detector)
         for name, score in scores.items():
-            area = area_under_curve(score, stranger_scores[name])
-            print(f"{name}: area under the curve {area:.3f}, test images against {len(stranger_data):,} strangers")
+            area = area_under_curve(score, ood_scores[name])
+            print(f"{name}: area under the curve {area:.3f}, test images against {len(ood_data):,} others")
         if detector is not None:
-            below = [float((each[DETECTOR] < detector.threshold).float().mean()) for each in (scores, stranger_scores)]
-            print("out of distribution: {:.1%} of the test images, {:.1%} of the strangers".format(*below))
+            below = [float((each[DETECTOR] < detector.threshold).float().mean()) for each in (scores, ood_scores)]
+            print("called out of distribution: {:.1%} of the test images, {:.1%} of the others".format(*below))
 
 
 def _interval(bounds: tuple[float, float]) -> str:

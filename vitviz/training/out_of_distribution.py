@@ -118,19 +118,19 @@ def detector_of(
     return fit_detector(training, *encode(network, preprocessing, test.images, device))
 
 
-def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
-    """The area under the ROC curve, in [0, 1]: how often a known picture scores above a stranger; a tie counts half.
+def area_under_curve(known: torch.Tensor, unknown: torch.Tensor) -> float:
+    """The area under the ROC curve, in [0, 1]: how often a known picture scores above another one; a tie counts half.
 
     Mann & Whitney 1947, from the ranks of all scores.
 
     Args:
-        known, strangers: scores of both kinds of pictures, each ``"image"``.
+        known, unknown: scores of both kinds of pictures, each ``"image"``.
     """
     from scipy.stats import rankdata
 
-    ranks = rankdata(torch.cat([known, strangers]).double().numpy())
+    ranks = rankdata(torch.cat([known, unknown]).double().numpy())
     above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
-    return float(above / (len(known) * len(strangers)))
+    return float(above / (len(known) * len(unknown)))
 
 
 def read_pictures(
