@@ -1,4 +1,4 @@
-"""Maps of one's own, differences of maps, colormaps of matplotlib's own, own axes and vectors."""
+"""Maps of one's own, arithmetic of maps, colormaps of matplotlib's own, own axes and vectors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,7 +83,35 @@ def test_values_are_had_by_row_and_column() -> None:
     assert heatmap[1, 2] == 5 and heatmap[-1].tolist() == [3, 4, 5] and heatmap[:, 0].tolist() == [0, 3]
 
 
-# Differences.
+# Arithmetic.
+
+
+def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
+    unsigned = TokenMap(torch.arange(6.0).reshape(2, 3), {"cls": 0.5}, "share", "One", (0.0, 8.0))
+    one, two = Heatmap.of(unsigned, PICTURE), Heatmap.of(VALUES[::-1].copy(), PICTURE)
+    mean = sum([one, two]) / 2
+    assert np.array_equal(mean, (VALUES + VALUES[::-1]) / 2)
+    assert mean.description.startswith("0.5 × (One; plus: Values of an array)")
+    for found, values, prefix, domain, signed in (
+        (one * 2, 2 * VALUES, 1.0, (0.0, 16.0), False),
+        (2 * one, 2 * VALUES, 1.0, (0.0, 16.0), False),
+        (-one, -VALUES, -0.5, (-8.0, 0.0), True),
+        (abs(-one / 4), VALUES / 4, 0.125, (0.0, 2.0), False),
+        (abs(one - 2 * one), VALUES, 0.5, (0.0, 16.0), False),
+    ):
+        assert np.array_equal(found, values) and found.token_map.prefix == {"cls": prefix}
+        assert (found.token_map.domain, found.token_map.signed) == (domain, signed)
+    assert abs(one - (one - 2 * one)).description == "absolute value of (One; minus: (One; minus: 2 × (One)))"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 - a, lambda a: 1 / a, lambda a: a**2,
+     lambda a: a > 0.5, lambda a: 1 + a],
+)  # fmt: skip
+def test_other_arithmetic_says_where_the_numbers_are(wrong: Callable[[Heatmap], Any]) -> None:
+    with pytest.raises(MethodError, match=r"heatmap.values are its numbers"):
+        wrong(Heatmap.of(VALUES, PICTURE))
 
 
 def test_a_difference_is_a_signed_map_with_zero_in_the_middle() -> None:

@@ -21,6 +21,7 @@ from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.system.atomic import atomic_write
+from vitviz.visualization.arithmetic import Arithmetic
 from vitviz.visualization.captioned import captioned, png, save_vectors, show_png
 from vitviz.visualization.colormaps import (
     DEFAULT_COLORMAP,
@@ -30,7 +31,7 @@ from vitviz.visualization.colormaps import (
     colour_table,
     is_object,
 )
-from vitviz.visualization.maps import difference, map_of, whole_picture
+from vitviz.visualization.maps import map_of, whole_picture
 from vitviz.visualization.overlays import overlay, pixels
 from vitviz.visualization.regions import share_inside
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
@@ -143,7 +144,7 @@ def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Heatmap(AttributeAdvice):
+class Heatmap(Arithmetic, AttributeAdvice):
     """A token map and the image it belongs to.
 
     Args:
@@ -204,14 +205,6 @@ class Heatmap(AttributeAdvice):
     def __getitem__(self, place: Any) -> Any:
         """Values by row and column, as of :meth:`numpy`."""
         return self.numpy()[place]
-
-    def __sub__(self, other: object) -> Heatmap:
-        """The difference of two maps on one picture, as a signed map: zero has the middle of the colours.
-
-        Raises:
-            MethodError: the other is no heatmap, or is one of another picture, place or grid.
-        """
-        return Heatmap(difference(self, other), self.image, self.geometry)
 
     @property
     def description(self) -> str:

@@ -1,4 +1,4 @@
-"""Maps that no method computes: an array of the user's own, and the difference of two maps."""
+"""Maps of the user's own, on a whole picture."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from vitviz.images.sources import ImageSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from vitviz.visualization.heatmaps import Heatmap
 
 
 def map_of(array: Any) -> TokenMap:
@@ -59,41 +57,3 @@ def whole_picture(image: ImageSource, shape: Sequence[int]) -> tuple[Image.Image
     rows, columns = shape
     box = (0.0, 0.0, float(picture.width), float(picture.height))
     return picture, Geometry(picture.width, picture.height, box, rows, columns)
-
-
-def difference(first: Heatmap, other: object) -> TokenMap:
-    """The values of one map minus those of another on the same picture.
-
-    Raises:
-        MethodError: the other is no heatmap, or is one of another picture, place or grid.
-    """
-    if not isinstance(other, type(first)):
-        expected = "expected another heatmap; heatmap.values are its numbers"
-        raise MethodError(f"a heatmap minus {describe(other)}: {expected}")
-    for name, one, two in (
-        ("grids", _size(first.shape, "patches"), _size(other.shape, "patches")),
-        ("pictures", _size(first.image.size, "pixels"), _size(other.image.size, "pixels")),
-        ("parts of the picture", str(first.geometry.box), str(other.geometry.box)),
-    ):
-        if one != two:
-            raise MethodError(f"difference of maps on two {name}, {one} and {two}: expected one")
-    if first.image is not other.image and first.image.tobytes() != other.image.tobytes():
-        raise MethodError("difference of maps on two pictures of one size: expected maps on one picture")
-    minuend, subtrahend = first.token_map, other.token_map
-    # Two maps of one model need no name.
-    named = first.model and other.model and first.model != other.model
-    one, two = (f"{first.model}: ", f" {other.model}: ") if named else ("", ": ")
-    quantities = " and ".join(dict.fromkeys((minuend.quantity, subtrahend.quantity)))
-    shared = [name for name in minuend.prefix if name in subtrahend.prefix]
-    return TokenMap(
-        minuend.values - subtrahend.values,
-        {name: minuend.prefix[name] - subtrahend.prefix[name] for name in shared},
-        f"difference of the {quantities}",
-        f"{one}{minuend.description}; minus{two}{subtrahend.description}",
-        (minuend.domain[0] - subtrahend.domain[1], minuend.domain[1] - subtrahend.domain[0]),
-        signed=True,
-    )
-
-
-def _size(sides: Sequence[int], unit: str) -> str:
-    return f"{sides[0]}×{sides[1]} {unit}"

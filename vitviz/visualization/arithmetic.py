@@ -1,0 +1,164 @@
+"""Sums, differences, multiples and absolute values of maps on one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from PIL import Image
+
+from vitviz.attention.token_map import TokenMap
+from vitviz.errors.arguments import number_or_none
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import describe
+from vitviz.images.geometry import Geometry
+
+Own = TypeVar("Own", bound="Arithmetic")
+
+NUMBERS = "heatmap.values are its numbers, and vitviz.Heatmap.of(values, image) is a map of others"
+# The signs of operators that a map has not, by the names of their methods.
+REFUSED = {
+    "rsub": "-", "rtruediv": "/", "pow": "**", "floordiv": "//", "mod": "%", "matmul": "@",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+
+
+class Arithmetic:
+    """The operators of a heatmap, each of which gives another one."""
+
+    token_map: TokenMap
+    image: Image.Image
+    geometry: Geometry
+    model: str
+
+    def __add__(self: Own, other: object) -> Own:
+        """The sum of two maps on one picture.
+
+        Raises:
+            MethodError: the other is no heatmap, or is one of another picture, place or grid.
+        """
+        return _combined(self, other, "plus")
+
+    def __radd__(self: Own, other: object) -> Own:
+        # What sum() begins with.
+        return self if isinstance(other, int) and other == 0 else _combined(self, other, "plus")
+
+    def __sub__(self: Own, other: object) -> Own:
+        """The difference of two maps on one picture, as a signed map: zero has the middle of the colours.
+
+        Raises:
+            MethodError: the other is no heatmap, or is one of another picture, place or grid.
+        """
+        return _combined(self, other, "minus")
+
+    def __mul__(self: Own, factor: object) -> Own:
+        """The map times a number; of a negative one, it is a signed map.
+
+        Raises:
+            MethodError: the factor is no number, or is zero.
+        """
+        return _scaled(self, _factor(factor, "times"))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self: Own, divisor: object) -> Own:
+        """The map divided by a number, as :meth:`__mul__` multiplies it.
+
+        Raises:
+            MethodError: the divisor is no number, or is zero.
+        """
+        return _scaled(self, 1 / _factor(divisor, "divided by"))
+
+    def __neg__(self: Own) -> Own:
+        """The map with the other sign, as a signed map."""
+        return _scaled(self, -1)
+
+    def __abs__(self: Own) -> Own:
+        """The absolute values, as a map without signs."""
+        low, high = self.token_map.domain
+        domain = max(low, -high, 0.0), max(-low, high)
+        return _changed(self, abs, f"absolute {self.token_map.quantity}", "absolute value of ({})", domain, False)
+
+
+def _refusing(sign: str) -> Callable[[Any, object], Any]:
+    def refuse(self: Any, other: object) -> Any:
+        legal = "expected +, - or abs() of heatmaps, or * or / by a number"
+        raise MethodError(f"{sign} of a heatmap and {describe(other)}: {legal}; {NUMBERS}")
+
+    return refuse
+
+
+for _name, _sign in REFUSED.items():
+    setattr(Arithmetic, f"__{_name}__", _refusing(_sign))
+
+
+def _factor(value: object, words: str) -> float:
+    factor = number_or_none(value)
+    if not factor:
+        raise MethodError(f"a heatmap {words} {describe(value)}: expected a number other than 0; {NUMBERS}")
+    return factor
+
+
+def _scaled(heatmap: Own, factor: float) -> Own:
+    token_map = heatmap.token_map
+    ends = sorted(end * factor for end in token_map.domain)
+    words = "−({})" if factor == -1 else f"{factor:.4g} × ({{}})"
+    signed = token_map.signed or factor < 0
+    return _changed(heatmap, lambda value: value * factor, token_map.quantity, words, (ends[0], ends[1]), signed)
+
+
+def _changed(
+    heatmap: Own,
+    change: Callable[[Any], Any],
+    quantity: str,
+    words: str,
+    domain: tuple[float, float],
+    signed: bool,
+) -> Own:
+    """A map with every value changed; ``words`` is its description, with the place of that of the map itself."""
+    old = heatmap.token_map
+    prefix = {name: change(value) for name, value in old.prefix.items()}
+    token_map = TokenMap(change(old.values), prefix, quantity, words.format(old.description), domain, signed)
+    return cast(Own, replace(cast(Any, heatmap), token_map=token_map))
+
+
+def _combined(first: Own, other: object, word: str) -> Own:
+    """The values of one map plus or minus those of another on the same picture.
+
+    Raises:
+        MethodError: the other is no heatmap, or is one of another picture, place or grid.
+    """
+    if not isinstance(other, type(first)):
+        raise MethodError(f"a heatmap {word} {describe(other)}: expected another heatmap; {NUMBERS}")
+    name, sign = ("sum", 1) if word == "plus" else ("difference", -1)
+    for kind, found, found_other in (
+        ("grids", _size(first.token_map.values.shape, "patches"), _size(other.token_map.values.shape, "patches")),
+        ("pictures", _size(first.image.size, "pixels"), _size(other.image.size, "pixels")),
+        ("parts of the picture", str(first.geometry.box), str(other.geometry.box)),
+    ):
+        if found != found_other:
+            raise MethodError(f"{name} of maps on two {kind}, {found} and {found_other}: expected one")
+    if first.image is not other.image and first.image.tobytes() != other.image.tobytes():
+        raise MethodError(f"{name} of maps on two pictures of one size: expected maps on one picture")
+    one, two = first.token_map, other.token_map
+    # Two maps of one model need no name.
+    named = first.model and other.model and first.model != other.model
+    before, between = (f"{first.model}: ", f" {other.model}: ") if named else ("", ": ")
+    is_compound = sign < 0 and any(f"; {each}" in two.description for each in ("plus", "minus"))
+    quantities = " and ".join(dict.fromkeys((one.quantity, two.quantity)))
+    ends = sorted(sign * end for end in two.domain)
+    token_map = TokenMap(
+        one.values + sign * two.values,
+        {key: one.prefix[key] + sign * two.prefix[key] for key in one.prefix if key in two.prefix},
+        f"{name} of the {quantities}",
+        f"{before}{one.description}; {word}{between}{f'({two.description})' if is_compound else two.description}",
+        (one.domain[0] + ends[0], one.domain[1] + ends[1]),
+        signed=sign < 0 or one.signed or two.signed,
+    )
+    model = first.model if first.model == other.model else ""
+    return cast(Own, replace(cast(Any, first), token_map=token_map, model=model))
+
+
+def _size(sides: Sequence[int], unit: str) -> str:
+    return f"{sides[0]}×{sides[1]} {unit}"
