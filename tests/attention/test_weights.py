@@ -154,6 +154,7 @@ def test_prefix_and_grid_give_the_layout() -> None:
     layout = AttentionTrace.from_weights(oblong, prefix=2, grid=(3, 4)).layout
     assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 3, 4)
     assert AttentionTrace.from_weights(torch.full((1, 2, 9, 9), 1 / 9), prefix=0).layout.default_query == "patches"
+    assert AttentionTrace.from_weights(oblong, prefix=["cls", "distilled"], grid=(3, 4)).layout.prefix[1] == "distilled"
 
 
 EVEN = torch.full((2, 3, 10, 10), 0.1)
@@ -163,7 +164,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (EVEN, {"grid": (2, 4)}, r"grid = \(2, 4\): 10 tokens, 1 of them .*, leave 9 patches; .*such as grid=\(3, 3\)"),
     (EVEN, {"grid": 3}, r"grid = 3: expected \(rows, columns\)"),
     (EVEN, {"prefix": 10}, "10 tokens, 10 of them prefix tokens: 0 patches form no square; expected prefix=1"),
-    (EVEN, {"prefix": -1}, "prefix = -1: expected a whole number of at least 0"),
+    (EVEN, {"prefix": -1}, "prefix = -1: expected a list of names, .*, or their number"),
     (EVEN[..., :9], {}, r"attentions\[0\] of shape \(3, 10, 9\): .* as many queries as keys"),
     (EVEN[0], {}, r"attentions of shape \(3, 10, 10\): expected 'layer head query key'"),
     (EVEN[:, None].expand(2, 4, 3, 10, 10), {}, r"attentions\[0\] of shape .*: 4 images; .* \[layer\[index\] for"),

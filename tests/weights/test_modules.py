@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "device": ({"device": "nowhere"}, "device 'nowhere': this machine has none of this name; .*"),
     "part of a patch": ({"image_size": (16, 25)}, "image of 16×25 pixels .*: both sides must be a multiple of .* 4×4"),
     "no size": ({"image_size": 0}, "image_size = 0: expected one or two whole numbers above 0 .*"),
-    "a text for tokens": ({"prefix": "cls"}, "prefix = 'cls': expected a list of names, .*"),
+    "a text for tokens": ({"prefix": "cls"}, "prefix = 'cls': expected a list of names, .*, or their number"),
     "a token twice": ({"prefix": ["cls", "cls"]}, "prefix = cls, cls: names must differ"),
     "no preprocessing": ({"preprocessing": 3}, "preprocessing = 3: expected a vitviz.Preprocessing, .*"),
     "no normalisation": ({"normalisation": "clp"}, "normalisation 'clp': expected .*; did you mean 'clip'.*"),
@@ -156,8 +156,9 @@ def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> 
 
     with pytest.raises(VitvizError, match=r"^Registers: the module does not say its prefix; expected prefix = .*$"):
         load_own(Registers(), prefix=None)
-    layout = load_own(Registers(), prefix=["cls", "register 1", "register 2"]).network.config.layout(*SIZE)
-    assert layout.prefix == ("cls", "register 1", "register 2")
+    for prefix in (["cls", "register 1", "register 2"], 3):
+        layout = load_own(Registers(), prefix=prefix).network.config.layout(*SIZE)
+        assert layout.prefix == ("cls", "register 1", "register 2")
     # A single kind is found by the name of its parameter, and counted in the tokens.
     assert load_own(OwnViT(), prefix=None).network.config.prefix == ("cls",)
 

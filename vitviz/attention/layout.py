@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from vitviz.errors.arguments import integer_or_none, pair_or_none
 from vitviz.errors.kinds import ConfigError, QueryError
-from vitviz.errors.messages import describe, did_you_mean
+from vitviz.errors.messages import describe, did_you_mean, several
 
 Query = str | int | tuple[int, int]
 """A prefix token's name, a patch's ``(row, column)``, ``"patches"`` for the mean of all, or a token index."""
+
+Prefix = int | Sequence[str]
+"""The tokens before the patches: their names, or their number, where they are the CLS token and registers."""
 
 PATCHES = "patches"
 
@@ -84,6 +88,23 @@ def patch_grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tupl
             f"of the patch, {patch_height}×{patch_width}"
         )
     return height // patch_height, width // patch_width
+
+
+def prefix_names(prefix: Prefix) -> tuple[str, ...]:
+    """The names of the tokens before the patches; of a number of them, the CLS token and registers.
+
+    Raises:
+        ConfigError: ``prefix`` is neither a number nor a list of different names.
+    """
+    count = integer_or_none(prefix)
+    if count is not None and count >= 0:
+        return ("cls", *(f"register {number}" for number in range(1, count)))[:count]
+    if isinstance(prefix, list | tuple) and all(isinstance(name, str) for name in prefix):
+        if len(set(prefix)) != len(prefix):
+            raise ConfigError(f"prefix = {several(list(prefix))}: names must differ")
+        return tuple(prefix)
+    expected = "a list of names, such as ['cls', 'register 1'], or their number"
+    raise ConfigError(f"prefix = {describe(prefix)}: expected {expected}")
 
 
 @dataclass(frozen=True)

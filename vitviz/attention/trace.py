@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from einops import einsum
 
-from vitviz.attention.layout import Query, TokenLayout, index_from_end
+from vitviz.attention.layout import Prefix, Query, TokenLayout, index_from_end
 from vitviz.attention.memory import empty, to_device, without_neighbours
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.softmax import (
@@ -113,7 +113,7 @@ class AttentionTrace(AttributeAdvice):
 
     @classmethod
     @named_arguments(ConfigError)
-    def from_weights(cls, attentions: Attentions, prefix: int = 1, grid: Grid | None = None) -> AttentionTrace:
+    def from_weights(cls, attentions: Attentions, prefix: Prefix = 1, grid: Grid | None = None) -> AttentionTrace:
         """A trace of attention weights that exist already, such as ``outputs.attentions`` of transformers.
 
         Every method that needs attention alone takes it, and :meth:`vitviz.Analysis.of` lays it on a picture. The
@@ -124,7 +124,7 @@ class AttentionTrace(AttributeAdvice):
             attentions: ``"layer head query key"`` of one image, or with its batch of one, ``"layer batch head query
                 key"``: a tensor, an array, or a list or tuple of the layers, nearest to the image first; of any
                 floating type.
-            prefix: number of tokens before the patches: the CLS token, then registers.
+            prefix: the tokens before the patches: their names, or their number, for the CLS token and then registers.
             grid: rows and columns of patches; by default those of a square.
 
         Raises:

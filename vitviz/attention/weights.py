@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitviz.attention.layout import TokenLayout
-from vitviz.errors.arguments import integer, pair_or_none
+from vitviz.attention.layout import Prefix, TokenLayout, prefix_names
+from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
 
@@ -52,7 +52,7 @@ def checked_weights(attentions: Attentions) -> tuple[torch.Tensor, ...]:
     return tuple(layers)
 
 
-def layout_of(tokens: int, prefix: int, grid: Grid | None) -> TokenLayout:
+def layout_of(tokens: int, prefix: Prefix, grid: Grid | None) -> TokenLayout:
     """The order of so many tokens.
 
     Args:
@@ -62,22 +62,21 @@ def layout_of(tokens: int, prefix: int, grid: Grid | None) -> TokenLayout:
     Raises:
         ConfigError: as there.
     """
-    prefix = integer("prefix", prefix, 0)
-    patches = tokens - prefix
+    names = prefix_names(prefix)
+    patches = tokens - len(names)
     if grid is None:
         side = math.isqrt(max(patches, 0))
         sides = side, side
-        problem = f"{tokens} tokens, {prefix} of them prefix tokens: {patches} patches form no square"
+        problem = f"{tokens} tokens, {len(names)} of them prefix tokens: {patches} patches form no square"
     else:
         pair = pair_or_none(grid)
         if pair is None or min(pair) < 1:
             raise ConfigError(f"grid = {describe(grid)}: expected (rows, columns) of patches")
         sides = pair
-        problem = f"grid = {sides}: {tokens} tokens, {prefix} of them prefix tokens, leave {patches} patches"
+        problem = f"grid = {sides}: {tokens} tokens, {len(names)} of them prefix tokens, leave {patches} patches"
     if patches < 1 or math.prod(sides) != patches:
-        raise ConfigError(f"{problem}; expected {_legal_layouts(tokens, prefix)}")
-    names = ("cls", *(f"register {number}" for number in range(1, prefix)))
-    return TokenLayout(names[:prefix], *sides)
+        raise ConfigError(f"{problem}; expected {_legal_layouts(tokens, len(names))}")
+    return TokenLayout(names, *sides)
 
 
 def without_keys(weights: torch.Tensor, excluded: torch.Tensor, layer: int, layout: TokenLayout) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitviz.attention.layout import Prefix
 from vitviz.attention.precision import Precision, type_of, without_autocast
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
@@ -70,7 +71,7 @@ def load(
     verify: bool = False,
     preprocessing: Any = None,
     labels: Labels | None = None,
-    prefix: Sequence[str] | None = None,
+    prefix: Prefix | None = None,
     forward: Forward | None = None,
     engine: EngineName | None = None,
     base: str | os.PathLike[str] | None = None,
@@ -125,7 +126,8 @@ def load(
             function is run on test pictures: if vitviz's own preprocessing gives the same pixels, the model has that;
             otherwise the function itself makes every input, at its own resolution and fit.
         labels: of a module's classes, from 0 on; ``()`` if its outputs are features.
-        prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``.
+        prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``; or their
+            number, for the CLS token and then registers.
         forward: calls a module: takes it and pixels ``"batch channel height width"``, and returns logits
             ``"batch class"``, or features ``"batch feature"``.
         engine: for a module: ``"own"`` copies its weights into vitviz's own network, which is faster, if both agree

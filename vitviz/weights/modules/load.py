@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from vitviz.attention.layout import Prefix, prefix_names
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
@@ -36,7 +37,6 @@ from vitviz.weights.modules.own_engine import ENGINES, with_engine
 from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, recognise
 from vitviz.weights.modules.sizes import (
     Size,
-    check_prefix,
     check_size,
     describe_overlap,
     find_channels,
@@ -63,7 +63,7 @@ def load_module(
     labels: Labels | None = None,
     image_size: int | Size | None = None,
     patch_size: int | Size | None = None,
-    prefix: Sequence[str] | None = None,
+    prefix: Prefix | None = None,
     forward: Forward | None = None,
     engine: str | None = None,
     probability: str | None = None,
@@ -94,7 +94,7 @@ def load_module(
         check_device(module, usable_device(device))
     size = check_size("image_size", image_size) or find_image_size(module)
     stated_patch = check_size("patch_size", patch_size)
-    tokens = find_prefix(module) if prefix is None else check_prefix(prefix)
+    tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
     stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward, "engine": engine}
     questions = Questions(name, stated)

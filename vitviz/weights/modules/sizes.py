@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import several
 from vitviz.weights.modules.calling import clip_strip
 from vitviz.weights.modules.unwrap import package_of
 
@@ -128,19 +127,6 @@ def check_size(name: str, value: int | tuple[int, int] | None) -> Size | None:
     if size is None:
         raise ConfigError(f"{name} = {value!r}: expected one or two whole numbers above 0 (height, width)")
     return size
-
-
-def check_prefix(prefix: Any) -> tuple[str, ...]:
-    """Check names of tokens.
-
-    Raises:
-        ConfigError: they are no list of different names.
-    """
-    if isinstance(prefix, str) or not isinstance(prefix, list | tuple) or not all(isinstance(e, str) for e in prefix):
-        raise ConfigError(f"prefix = {prefix!r}: expected a list of names, such as ['cls', 'register 1']")
-    if len(set(prefix)) != len(prefix):
-        raise ConfigError(f"prefix = {several(list(prefix))}: names must differ")
-    return tuple(prefix)
 
 
 def _tokens(module: nn.Module, names: tuple[str, ...]) -> Iterator[int]:
