@@ -145,7 +145,7 @@ def test_evaluate_computes_where_the_model_is(
     assert devices == [(torch.device("cpu"), torch.device("cpu"))]
 
 
-@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if method.pooling is None])
+@pytest.mark.parametrize("method", ["attention", "integrated_gradients"])
 def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_in_the_working_folder(
     photo: Path, bundled: Model, method: str, working_folder: Path
 ) -> None:

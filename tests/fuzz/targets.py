@@ -189,7 +189,7 @@ TARGETS: dict[str, Target] = {
 }
 
 
-QUICK = {"corpus": len(CORPUS), "pictures": 14, "checkpoints": 14, "values": 24}
+QUICK = {"corpus": len(CORPUS), "pictures": 14, "checkpoints": 14}
 """How many cases of each target one process runs, one target after the other, where a minute has to do."""
 
 

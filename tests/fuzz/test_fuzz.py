@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,12 +19,13 @@ from tests.fuzz import parent
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.formats import json_value
 from tests.fuzz.parent import findings
-from tests.fuzz.targets import QUICK, TARGETS, draw_case, quick_case
+from tests.fuzz.targets import ENDS, QUICK, TARGETS, draw_case, quick_case
 from tests.support.long_runs import SEED, SHARE
+from vitviz import VitvizError
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 
-CHANGED = [target for target in QUICK if target != "corpus"]
+CHANGED = ("pictures", "checkpoints", "values")
 HOUR = 3600
 
 
@@ -52,9 +54,17 @@ def test_files_that_once_caused_harm_are_handled_in_every_size() -> None:
     assert [(names[number], why) for number, why in findings("corpus", SEED, 0, len(CORPUS))] == []
 
 
-@pytest.mark.parametrize("target", CHANGED)
+@pytest.mark.parametrize("target", ["pictures", "checkpoints"])
 def test_random_changes_cost_little(target: str, found: dict[str, list[tuple[int, str]]]) -> None:
     assert sentences(target, found[target]) == []
+
+
+def test_random_values_get_a_legal_answer() -> None:
+    """In this process, which has imported the app; what they cost is measured in the long run."""
+    for number in range(24):
+        case = draw_case("values", SEED, number, ENDS)
+        with suppress(VitvizError):
+            TARGETS["values"].run(case.name, case.inputs[-1])
 
 
 def test_every_number_of_a_quick_run_is_one_case() -> None:

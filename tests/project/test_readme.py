@@ -78,8 +78,14 @@ def test_the_documents_with_code_are_those_that_are_known() -> None:
     assert {"docs/api.md", "docs/families.md", "docs/models.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
 
+# These analyse many pictures or large ones.
+LONG = {f"docs/{page}.md" for page in ("figures", "methods", "scale", "shortcut", "video", "watch")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("document", RUNNABLE)
+@pytest.mark.parametrize(
+    "document", [pytest.param(page, marks=pytest.mark.long) if page in LONG else page for page in RUNNABLE]
+)
 def test_the_python_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Some use transformers, which needs torchvision's names.
     importlib.import_module("tests.torchvision_names")

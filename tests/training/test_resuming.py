@@ -52,7 +52,12 @@ def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interrupt", "whole_epochs"), [(interrupt_step, 4), (interrupt_evaluation, 1), (interrupt_writing, 2)]
+    ("interrupt", "whole_epochs"),
+    [
+        pytest.param(interrupt_step, 4, marks=pytest.mark.long),
+        pytest.param(interrupt_evaluation, 1, marks=pytest.mark.long),
+        (interrupt_writing, 2),
+    ],
 )
 def test_an_interrupted_run_resumes_as_if_it_had_not_been(
     finished: TrainedRun,

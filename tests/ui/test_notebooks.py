@@ -208,27 +208,31 @@ def run_cell(shell: InteractiveShell, source: str, found: Shown) -> None:
     found.errors.extend([errors.getvalue()] if errors.getvalue() else [])
 
 
-@pytest.fixture(scope="module", params=[run_here, pytest.param(run_in_kernel, marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[(run_here, NOTEBOOKS[-1:]), pytest.param((run_in_kernel, NOTEBOOKS), marks=pytest.mark.long)],
+    ids=["the last", "all, in a kernel"],
+)
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Shown]:
     root = tmp_path_factory.mktemp("notebooks")
     (root / "docs" / "notebooks").mkdir(parents=True)
     (root / "assets").symlink_to(ROOT / "assets")
-    contents = {path: nbformat.read(path, 4) for path in NOTEBOOKS}  # type: ignore[no-untyped-call]
+    run, paths = request.param
+    contents = {path: nbformat.read(path, 4) for path in paths}  # type: ignore[no-untyped-call]
     for content in contents.values():
         assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
-    found: dict[Path, Shown] = request.param(contents, root)
+    found: dict[Path, Shown] = run(contents, root)
     return found
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
-    browser: Browser, notebook: Path, executed: dict[Path, Shown]
+    browser: Browser, executed: dict[Path, Shown]
 ) -> None:
-    html, pictures, errors = executed[notebook]
-    assert errors == []
-    assert html and all(picture.startswith(b"\x89PNG") for picture in pictures)
-    with notebook_page(browser, html) as page:
-        frames = page.frames[1:]
-        assert len(frames) == sum("<iframe" in cell for cell in html) > 0
-        for frame in frames:
-            assert np.isfinite(shown(frame)[-1])
+    for html, pictures, errors in executed.values():
+        assert errors == []
+        assert html and all(picture.startswith(b"\x89PNG") for picture in pictures)
+        with notebook_page(browser, html) as page:
+            frames = page.frames[1:]
+            assert len(frames) == sum("<iframe" in cell for cell in html) > 0
+            for frame in frames:
+                assert np.isfinite(shown(frame)[-1])

@@ -13,6 +13,7 @@ from einops import rearrange
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
+from tests.support.pairs import every_pair
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
@@ -83,12 +84,15 @@ def test_every_vision_transformer_of_timm_is_prepared_as_by_timm(tmp_path: Path)
             same_as_timm(tmp_path, config, [(451, 300)])
 
 
-@pytest.mark.parametrize("crop_mode", ["center", "squash"])
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize(("height", "width", "crop_pct"), [(224, 224, 0.9), (225, 225, 0.95), (64, 96, 0.875)])
+@every_pair(
+    crop_mode=["center", "squash"],
+    interpolation=["nearest", "bilinear", "bicubic", "lanczos"],
+    crop=[(224, 224, 0.9), (225, 225, 0.95), (64, 96, 0.875)],
+)
 def test_timms_crops_to_squares_and_oblongs(
-    crop_mode: str, interpolation: str, height: int, width: int, crop_pct: float, tmp_path: Path
+    crop_mode: str, interpolation: str, crop: tuple[int, int, float], tmp_path: Path
 ) -> None:
+    height, width, crop_pct = crop
     config = {"input_size": [3, height, width], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4], "crop_pct": crop_pct}
     same_as_timm(tmp_path, {**config, "crop_mode": crop_mode, "interpolation": interpolation}, SIZES)
 
