@@ -49,6 +49,7 @@ test: $(VENV)/.test
 	wait $$types; checked=$$?; cat build/types.txt; exit $$((tests | checked))
 
 # Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
+# Nothing here waits, so that a third worker would only import once more.
 SLOW := browser|process|parity|hostile|slow
 quick: $(VENV)/.test
 	$(BIN)/ruff check
@@ -56,8 +57,8 @@ quick: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/node --test tests/page/*.test.js
-	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile and not slow' \
-	  -p no:logging --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) --numprocesses 2 \
+	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test

@@ -16,6 +16,8 @@ from vitviz.images import measuring
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.measuring import noise
 
+pytestmark = pytest.mark.slow
+
 SIDE = 32
 PHOTOS = [(640, 480), (333, 500), (1000, 90)]
 

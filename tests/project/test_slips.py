@@ -26,6 +26,8 @@ from vitviz import (
     VitvizError,
 )
 
+pytestmark = pytest.mark.slow
+
 # Unambiguous variants, and the same in correct form.
 ACCEPTED = [
     ('analysis.map("relevance", target=np.int64(3))', 'analysis.map("relevance", target=3)'),

@@ -22,6 +22,8 @@ from vitviz import ConfigError, ImageError, VisionTransformer, callbacks
 from vitviz.attribution import attention, rollout
 from vitviz.callbacks import SIDE_PX, AttentionWatch
 
+pytestmark = pytest.mark.slow
+
 PICTURES = [np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), dtype=np.uint8) for seed in range(3)]
 OWN: dict[str, Any] = {"image_size": SIZE, "normalisation": "half", "labels": LABELS, "prefix": ["cls"]}
 

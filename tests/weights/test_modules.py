@@ -15,6 +15,8 @@ from tests.support.modules import LABELS, SIZE, OwnViT, load_own
 from vitviz import Preprocessing, VitvizError
 from vitviz.weights.modules.sizes import find_patch_size
 
+pytestmark = pytest.mark.slow
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no image size": ({"image_size": None}, "OwnViT: the module does not say its image_size; expected image_size = .*"),
     "no preparation": (

@@ -30,6 +30,8 @@ from vitviz import ConfigError, Model, QueryError, VitvizError
 from vitviz.models.capture.interception import Interception
 from vitviz.ui.packs import pack
 
+pytestmark = pytest.mark.slow
+
 close = closeness(tolerance=1e-5, any_type=True)
 VARIANTS: dict[str, dict[str, Any]] = {
     **{way: {"way": way} for way in WAYS},
@@ -70,7 +72,6 @@ def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -
             close(trace.column(layer, (3, 5)), expected[..., trace.layout.index((3, 5))])
 
 
-@pytest.mark.slow
 @every_variant
 def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
     module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
@@ -172,7 +173,6 @@ def test_progress_is_reported_and_an_exception_ends_the_forward_pass() -> None:
 # The module itself.
 
 
-@pytest.mark.slow
 @every_variant
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None:
@@ -219,7 +219,6 @@ def test_two_threads_do_not_see_each_other() -> None:
     assert not token_counts
 
 
-@pytest.mark.slow
 def test_an_analysis_can_be_pickled() -> None:
     model = Model("own", load_own(OwnViT()).network, vitviz.load().preprocessing.at(16, 4, 4), LABELS)
     assert len(pickle.dumps(model)) > 1000
@@ -242,7 +241,6 @@ def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
         analysis.switched_off(patches=[(0, 1)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_heads_and_patches_that_are_off_are_as_in_the_plain_formula(way: str) -> None:
     module, hidden = OwnViT(way, registers=1), [(0, 1), (2, 3)]

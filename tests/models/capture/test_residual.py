@@ -20,6 +20,8 @@ from vitviz.evaluation.probes.table import probe as run_probe
 from vitviz.models.capture import CapturedNetwork, ModuleConfig
 from vitviz.models.targets import class_target
 
+pytestmark = pytest.mark.slow
+
 close = closeness(tolerance=1e-5, any_type=True)
 TARGET = 2
 

@@ -19,6 +19,8 @@ from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
 from vitviz.ui.packs import pack
 
+pytestmark = pytest.mark.slow
+
 close = closeness(tolerance=1e-5, any_type=True)
 GRID = (SIZE[0] // PATCH, SIZE[1] // PATCH)
 DIM = WIDTH // HEADS
@@ -112,7 +114,6 @@ def on_the_picture(layer: WindowLayer, values: torch.Tensor | None = None) -> to
     return matrix
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
 def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
@@ -134,7 +135,6 @@ def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
         assert float((expected == 0).float().mean()) >= 0.75
 
 
-@pytest.mark.slow
 def test_the_grid_of_most_layers_is_shown_and_any_other_can_be() -> None:
     module = Hierarchical(coarse_layers=3)
     model = load_own(module, prefix=None)
@@ -177,7 +177,6 @@ def trace_index(model: vitviz.Model, patch: tuple[int, int]) -> int:
     return model.network.config.layout(*SIZE).index(patch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
 def test_heads_of_windows_are_switched_off_and_patches_are_not(way: str) -> None:
     module, pixels = Hierarchical(way), torch.randn(1, 3, *SIZE)
@@ -353,7 +352,6 @@ def test_the_padding_of_windows_is_one_token_with_its_total_attention(window: tu
     close(found.flatten(), relevance[1 + 1 * GRID[1] + 2, 1:])
 
 
-@pytest.mark.slow
 def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> None:
     module, wide = Padded(), (SIZE[0] * 3 // 2, SIZE[1] * 2 // 3)
     model = load_own(module, prefix=None, patch_size=PATCH)
@@ -396,7 +394,6 @@ REFUSALS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "message"), REFUSALS.items(), ids=[kind.__name__ for kind in REFUSALS])
 def test_other_windows_are_refused_as_what_they_are(kind: type[Hierarchical], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):

@@ -30,6 +30,8 @@ from vitviz.weights.hub import client, names
 from vitviz.weights.hub.download import DownloadProgress, download
 from vitviz.weights.hub.names import is_cached
 
+pytestmark = pytest.mark.slow
+
 # What arrives.
 
 
@@ -144,7 +146,6 @@ CHOICES: dict[str, tuple[dict[str, bytes], set[str]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("there", "chosen"), CHOICES.values(), ids=CHOICES)
 def test_one_set_of_weights_is_chosen(server: HubServer, there: dict[str, bytes], chosen: set[str]) -> None:
     server.add(NAME, there)
@@ -168,7 +169,6 @@ NO_CHOICE: dict[str, tuple[dict[str, bytes], list[str]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("there", "found"), NO_CHOICE.values(), ids=NO_CHOICE)
 def test_no_set_or_several_are_refused_with_what_there_is(
     server: HubServer, there: dict[str, bytes], found: list[str]
@@ -200,7 +200,6 @@ INDEXES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("index", "found"), INDEXES.values(), ids=INDEXES)
 def test_an_index_names_files_of_the_repository_or_is_refused(
     server: HubServer, home: Path, index: bytes, found: str
@@ -317,7 +316,6 @@ assert "hf_xet" not in sys.modules
 """
 
 
-@pytest.mark.slow
 def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubServer, tmp_path: Path) -> None:
     commit = server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT}, xet=(WEIGHTS,))
     server.add("someone/lost", {"lost.pth": CONTENT}, lfs=("lost.pth",))
