@@ -7,6 +7,7 @@ import logging
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack
+from errno import EMFILE
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ RULES = HostRules((), proxies=Proxies(("10.0.0.1",)))
 
 
 def test_a_lecture_hall_is_served_and_one_visitor_does_not_take_all(caplog: pytest.LogCaptureFixture) -> None:
-    found = Connections(RULES, 1000)
+    found = Connections(RULES, 1200)
     assert [found.open("192.0.2.7") for _ in range(60 * 6)] == ["192.0.2.7"] * 360
     for _ in range(1000):
         found.open("192.0.2.7")
@@ -34,10 +35,16 @@ def test_a_lecture_hall_is_served_and_one_visitor_does_not_take_all(caplog: pyte
     assert found.open("192.0.2.7") == "192.0.2.7"
 
 
+def test_where_there_are_few_connections_a_visitor_gets_a_third() -> None:
+    found = Connections(RULES, 9)
+    for visitor in ("192.0.2.7", "192.0.2.8", "192.0.2.9"):
+        assert [found.open(visitor) for _ in range(5)].count(visitor) == 3
+
+
 def test_addresses_of_one_network_are_one_visitor_and_a_proxy_is_many() -> None:
-    found = Connections(RULES, 1000)
+    found = Connections(RULES, 1200)
     assert [found.open(f"2001:db8::{number:x}") for number in range(401)].count(None) == 401 - MAX_PER_VISITOR
-    assert [found.open("10.0.0.1") for _ in range(600)].count(None) == 0
+    assert [found.open("10.0.0.1") for _ in range(800)].count(None) == 0
     # All places are taken.
     assert found.open("10.0.0.1") is None and found.open("192.0.2.8") is None
 
@@ -70,7 +77,9 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def test_one_connection_too_many_is_refused_and_an_idle_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(connections, "MAX_PER_VISITOR", 2)
     monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 0.5)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -78,12 +87,14 @@ def test_one_connection_too_many_is_refused_and_an_idle_one_ends(monkeypatch: py
     async def visit() -> None:
         config = Config(answer, port=0, http="h11", ws="none", lifespan="off", log_config=None)
         server: Any = Server(config)
-        config.load()
-        guard_connections(server, answer, RULES)
         serving = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.01)
+        guard_connections(server, answer, RULES)
         port = server.servers[0].sockets[0].getsockname()[1]
+        for _ in range(3):
+            asyncio.get_running_loop().call_exception_handler({"message": "no", "exception": OSError(EMFILE, "no")})
+        assert len(caplog.records) == 1
         with Guests(port) as guests:
             first, second = await guests.come(), await guests.come()
             refused = await guests.come()

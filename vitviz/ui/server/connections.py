@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import sys
 import time
 from collections import Counter
@@ -20,6 +22,7 @@ KEEP_ALIVE_SECONDS = 150
 MAX_PER_VISITOR = 400
 # More than anybody needs; some systems state a hard limit of billions.
 MAX_DESCRIPTORS = 2**16
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 # A refusal is logged once in this time.
 LOG_SECONDS = 60.0
 REASON = b'{"detail": "too many connections are open: close some first"}'
@@ -39,19 +42,25 @@ class Connections:
 
     def __init__(self, rules: HostRules, most: int) -> None:
         self._rules, self._most = rules, most
+        # Where there are few, no visitor gets most of them.
+        self._share = min(MAX_PER_VISITOR, most // 3)
         self._open: Counter[str] = Counter()
         self._logged_at = -LOG_SECONDS
 
     def open(self, address: str) -> str | None:
         """Count a connection; returns its visitor, for :meth:`close`, or None if there are too many."""
         visitor = "" if address in self._rules.proxies else visitor_key(address)
-        if self._open.total() < self._most and (not visitor or self._open[visitor] < MAX_PER_VISITOR):
+        if self._open.total() < self._most and (not visitor or self._open[visitor] < self._share):
             self._open[visitor] += 1
             return visitor
+        self.log_refusal()
+        return None
+
+    def log_refusal(self) -> None:
+        """Log that connections are refused, unless the log has just said it."""
         if time.monotonic() >= self._logged_at + LOG_SECONDS:
             self._logged_at = time.monotonic()
             LOGGER.warning("connections are refused: %d are open", self._open.total())
-        return None
 
     def close(self, visitor: str) -> None:
         """Count a connection of a visitor no longer."""
@@ -105,6 +114,16 @@ def guard_connections(server: Server, app: Any, rules: HostRules) -> None:
     config.http_protocol_class = type("CountedProtocol", (CountedConnection, base), {"by_visitor": connections})
     config.ws_protocol_class = None
     config.loaded_app = app
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # asyncio accepts two thousand waiting connections before the first is counted, and prints an error for each
+        # that has no descriptor.
+        if getattr(context.get("exception"), "errno", None) in NO_DESCRIPTOR:
+            connections.log_refusal()
+        else:
+            loop.default_exception_handler(context)
+
+    server.servers[0].get_loop().set_exception_handler(handle)
 
 
 def raised_descriptors() -> int:
