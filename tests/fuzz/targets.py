@@ -139,7 +139,7 @@ def check_value(name: str, value: object) -> object:
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
     from vitviz.attribution import json_values, requests
-    from vitviz.ui import arguments, links, pictures, state
+    from vitviz.ui import arguments, fields, links, pictures, state
     from vitviz.weights import parse_overrides
 
     return {
@@ -152,7 +152,7 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
         "method": arguments.method_of,
         "token": lambda value: requests.token_of("x", value, None),
         "class": lambda value: requests.target_of("x", value, requests.Bounds()),
-        "model": state.is_model,
+        "model": fields.is_model,
         "state": state.PageState.from_json,
         "view": lambda value: state.PageState.from_json({"views": [{"model": value, "picture": value}]}),
         "link": lambda value: links.read_link(value) if isinstance(value, str) else None,

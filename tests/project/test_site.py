@@ -21,12 +21,12 @@ from vitviz import Analysis
 from vitviz.cli.parsing import parse
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.links import (
-    DEFAULT_WORDS,
     PAGE_FIELDS,
     PARAMETER,
     PROBE_PARAMETER,
     SECOND,
     TARGET_KEYS,
+    VIEW_FIELDS,
     print_link,
     read_link,
 )
@@ -169,8 +169,8 @@ def test_the_page_of_links_has_every_word() -> None:
     rows = re.findall(r"^\| (`.+?`) \|(.+?)\|", text, re.MULTILINE)
     words = {word for cell, _ in rows for word in re.findall(r"`([^`]+)`", cell)}
     expected = {*PAGE_FIELDS, *TARGET_KEYS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
-    expected |= {"model", "own", "example", "picture", *DEFAULT_WORDS, "method", "probe"}
-    assert words == expected | {"pins", "heads-off", "patches-off", "p.target"}
+    expected |= {*VIEW_FIELDS, "own", "example", "p.target"}
+    assert words == expected
     values = {cell.strip("`"): set(re.findall(r"`([^`]+)`", value)) for cell, value in rows}
     assert values["layout"] == set(LAYOUTS) and values["panel"] == set(PANELS) - {""}
 

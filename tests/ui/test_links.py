@@ -126,10 +126,9 @@ def test_a_link_gives_the_state_back_that_it_was_written_from(seen: ShownView, d
 
 VIEW_WORDS = ["model", "own", "step", "example", "picture", "fit", "resolution", "method", "words", "pins", "heads-off"]
 PAGE_WORDS = ["patches-off", "layout", "divider", "opacity", "grid", "shared", "guide", "panel", "outliers"]
-OLD_WORDS = ["tab", "map", "token", "view", "layer", "head"]
 PARAMETER_WORDS = ["p.layer", "p.head", "p.query", "p.target", "p.direction", "p.mass", "p.start_layer", "p.x"]
 PROBE_WORDS = ["probe", "probe.layer", "probe.query", "probe.features"]
-WORDS = st.sampled_from([*VIEW_WORDS, *PAGE_WORDS, *OLD_WORDS, *PARAMETER_WORDS, *PROBE_WORDS])
+WORDS = st.sampled_from([*VIEW_WORDS, *PAGE_WORDS, *PARAMETER_WORDS, *PROBE_WORDS])
 VALUES = st.one_of(
     st.sampled_from(
         [
@@ -219,8 +218,8 @@ def test_a_link_says_what_differs_and_nothing_else() -> None:
     second = View("", None, "example:rocket.jpg", None, None, "rollout", {"discard_ratio": 0.1})
     link = print_link(PageState((first, second), "difference", grid=True, opacity=0.25, shared_scale=True, **LOOK), {})
     assert link == (
-        "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96&method=relevance&p.target=3&p.query=3,5"
-        "&pins=3,5;cls&heads-off=0.1;2.3&patches-off=3.5&second.method=rollout&second.model=start&second.fit=own"
+        "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96&method=relevance&pins=3,5;cls"
+        "&heads-off=0.1;2.3&patches-off=3.5&p.target=3&p.query=3,5&second.method=rollout&second.model=start&second.fit=own"
         "&second.resolution=trained&second.p.discard_ratio=0.1&layout=difference&opacity=0.25&grid=true"
         "&scale=robust&percentiles=5,97.5&shared=true"
     )
@@ -234,57 +233,57 @@ def test_a_link_of_a_private_checkpoint_says_so() -> None:
     assert read.state == PageState() and read.notes == (PRIVATE_CHECKPOINT.format("mine & yours.safetensors"),)
 
 
-OLD_LINKS = {
+# Links of 0.3 and later; a line is never changed or removed.
+STABLE_LINKS = {
     "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96": View(
         "dino_vits16", None, "example:rocket.jpg", "crop", 96, "rollout"
     ),
-    "?resolution=the+picture%27s+own&step=20": View(step=20, resolution="native", method="rollout"),
-    "?resolution=as+trained": View(method="rollout"),
-    "?tab=maps&method=relevance&p.target=cat&p.query=3%2C5#layer=2&head=0&map=row&token=cls": View(
-        method="relevance", parameters={"target": "cat", "query": (3, 5)}
+    "?model=hf:facebook/dino-vits8&resolution=native&step=20": View(
+        "hf:facebook/dino-vits8", 20, resolution="native", method="rollout"
     ),
-    "?tab=maps&method=relevance&p.target=crane+%28134%29": View(
-        method="relevance", parameters={"target": "crane (134)"}
+    "?frame=7&white=4095&color_profile=ignore": View(frame=7, white=4095, color_profile="ignore", method="rollout"),
+    "?method=attention&p.layer=4&p.head=2&p.query=4,5": View(parameters={"layer": 4, "head": 2, "query": (4, 5)}),
+    "?method=attention&p.direction=column&p.head=max&p.query=register+1": View(
+        parameters={"direction": "column", "head": "max", "query": "register 1"}
     ),
-    "?tab=maps&method=relevance&words=a+photo+of+a+cat": View(
+    "?method=rollout&p.discard_ratio=0.9&p.exclude=sinks": View(
+        method="rollout", parameters={"discard_ratio": 0.9, "exclude": "sinks"}
+    ),
+    "?method=relevance&p.target=crane+(134)": View(method="relevance", parameters={"target": "crane (134)"}),
+    "?method=legrad&p.target=3&against=dog": View(
+        method="legrad", parameters={"target": {"class": "3", "against": "dog"}}
+    ),
+    "?method=legrad&margin=true": View(method="legrad", parameters={"target": {"margin": True}}),
+    "?method=relevance&words=a+photo+of+a+cat": View(
         method="relevance", parameters={"target": {"text": "a photo of a cat"}}
     ),
-    "?tab=maps&p.direction=is+looked+at+by&p.head=max&p.layer=0": View(
-        parameters={"direction": "column", "head": "max", "layer": 0}
+    "?method=grad_cam&like=example:rocket.jpg&like-patch=3,4": View(
+        method="grad_cam", parameters={"target": {"like": "example:rocket.jpg", "patch": (3, 4)}}
     ),
-    "?tab=maps&method=rollout&p.reference=rows+%28the+paper%29&p.query=pooling+query": View(method="rollout"),
-    "?example=coffee.jpg#layer=2&head=0&map=column&token=register+1": View(
-        picture="example:coffee.jpg",
-        parameters={"direction": "column", "layer": 2, "head": 0, "query": "register 1"},
+    "?pins=3,4;cls&heads-off=0.1;2.3&patches-off=3.5": View(
+        method="rollout", pins=((3, 4), "cls"), heads_off=((0, 1), (2, 3)), patches_off=((3, 5),)
     ),
-    "#layer=2&head=mean&map=rollout&token=3,5": View(method="rollout", parameters={"query": (3, 5)}),
-    "#layer=2&head=mean&map=map+legrad&token=3,5": View(method="legrad"),
+    "?probe=patch_similarity&probe.query=3,4": View(
+        method="rollout", probe="patch_similarity", probe_parameters={"query": (3, 4)}
+    ),
 }
+STABLE_LOOKS: dict[str, dict[str, Any]] = {
+    "?layout=slide&divider=0.25": {"layout": "slide", "divider": 0.25},
+    "?colormap=viridis&opacity=0.3&fade=false&smooth=true&grid=true&outliers=true": {
+        "colormap": "viridis", "opacity": 0.3, "fade": False, "smooth": True, "grid": True, "outliers": True,
+    },
+    "?scale=robust&percentiles=5,97.5&shared=true": {
+        "scale": "robust", "percentiles": (5, 97.5), "shared_scale": True,
+    },
+    "?panel=guide&guide=2": {"panel": "guide", "guide": 2},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("link", OLD_LINKS)
-def test_links_of_before_are_read(link: str) -> None:
+@pytest.mark.parametrize("link", [*STABLE_LINKS, *STABLE_LOOKS])
+def test_links_stay_as_they_are(link: str) -> None:
     read = read_link(link)
-    assert read.notes == () and read.state == PageState((OLD_LINKS[link],))
-
-
-def test_the_look_and_the_second_map_of_links_of_before_are_read() -> None:
-    old = (
-        "#layer=1&head=0&map=row&token=3,5&second.layer=2&second.head=max&second.map=rollout&view=two&colormap=viridis"
-    )
-    state = read_link(f"?second.model=start&second.example=rocket.jpg{old}&opacity=0.3&grid=false&shared=true").state
-    assert (state.layout, state.colormap, state.opacity, state.grid, state.shared_scale) == (
-        "two",
-        "viridis",
-        0.3,
-        False,
-        True,
-    )
-    assert state.views == (
-        View(parameters={"layer": 1, "head": 0, "query": (3, 5)}),
-        View(picture="example:rocket.jpg", method="rollout", parameters={"query": (3, 5)}),
-    )
-    assert read_link("?layout=slide&divider=0.25").state == PageState(layout="slide", divider=0.25)
+    expected = PageState((STABLE_LINKS[link],)) if link in STABLE_LINKS else PageState(**STABLE_LOOKS[link])
+    assert read.notes == () and read.state == expected
 
 
 def test_what_a_link_says_wrongly_is_left_out_and_said() -> None:

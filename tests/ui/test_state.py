@@ -17,10 +17,11 @@ from vitviz.attention.layout import PATCHES
 from vitviz.attribution.parameters import Choice, Number
 from vitviz.errors.kinds import MethodError
 from vitviz.ui.facts import method_facts, model_facts
+from vitviz.ui.fields import is_model
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
-from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.state import MAX_PINS, PageState, View, is_model, is_picture
+from vitviz.ui.pictures import EXAMPLES, is_picture
+from vitviz.ui.state import MAX_PINS, PageState, View
 
 # ---- any JSON ----
 

@@ -26,7 +26,35 @@ DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 
 
-class Parameter(ABC):
+class Kind(ABC):
+    """What is legal in one place, and how it is written."""
+
+    @abstractmethod
+    def read(self, value: object, bounds: Bounds, field: str) -> Any:
+        """The argument of the library for JSON of any kind but null; ``field`` names the value in messages.
+
+        Raises:
+            MethodError: it is not legal.
+        """
+
+    def kept(self, value: object, bounds: Bounds, field: str) -> Any:
+        """The value, checked as by :meth:`read`, as the state of a page keeps it."""
+        return self.read(value, bounds, field)
+
+    def parse(self, text: str) -> Any:
+        """The value that a link has as text, not checked yet.
+
+        Raises:
+            MethodError: it is none.
+        """
+        return text
+
+    def text(self, value: Any) -> str:
+        """The text of a value in a link, as :meth:`parse` reads it."""
+        return text_of(value)
+
+
+class Parameter(Kind):
     """A parameter of a method or a probe.
 
     Attributes:
@@ -50,18 +78,6 @@ class Parameter(ABC):
     def legal(self) -> str:
         """The legal values in words, for any model."""
 
-    @abstractmethod
-    def read(self, value: object, bounds: Bounds, field: str) -> Any:
-        """The argument of the library for JSON of any kind but null; ``field`` names the value in messages.
-
-        Raises:
-            MethodError: it is not legal.
-        """
-
-    def kept(self, value: object, bounds: Bounds, field: str) -> Any:
-        """The value, checked as by :meth:`read`, as the state of a page keeps it."""
-        return self.read(value, bounds, field)
-
     def canonical(self, value: object, bounds: Bounds) -> Any:
         """The value as every page keeps it that means the same, such as a layer counted from 0.
 
@@ -73,14 +89,6 @@ class Parameter(ABC):
     def default_for(self, bounds: Bounds, target: object = None) -> Any:
         """The default as :meth:`canonical` gives values, of a map about a target."""
         return self.default
-
-    def parse(self, text: str) -> Any:
-        """The value that a link has as text.
-
-        Raises:
-            MethodError: it is none.
-        """
-        return text
 
     def python(self, value: Any, labels: Sequence[str]) -> str:
         """A canonical value in Python; the labels are those of the model's classes."""
@@ -345,6 +353,16 @@ def pair_of(text: str) -> tuple[int, int]:
     if match is None:
         raise MethodError("expected two whole numbers")
     return int(match[1]), int(match[2])
+
+
+def text_of(value: Any) -> str:
+    """A value in a link."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return ",".join(map(text_of, value))
+    # str of a float is the shortest text that reads back as the same number.
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def python_of(value: Any) -> str:

@@ -27,6 +27,7 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import method_of, parameters_of, scale_of
+from vitviz.ui.fields import MAX_RESOLUTION
 from vitviz.ui.files import keep
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
@@ -50,7 +51,6 @@ from vitviz.ui.records import (
 )
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.state import MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair

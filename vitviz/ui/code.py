@@ -12,10 +12,11 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import bounds_of
+from vitviz.ui.fields import NATIVE
 from vitviz.ui.inputs import Origin
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Upload, example_of
-from vitviz.ui.state import NATIVE, PageState, View
+from vitviz.ui.state import PageState, View
 from vitviz.visualization.scales import PERCENTILES
 
 

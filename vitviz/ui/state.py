@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields as object_fields
-from vitviz.attribution.json_values import number, switch, word
 from vitviz.attribution.methods import MethodName
-from vitviz.attribution.requests import MAX_INDEX, Bounds, token_of
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.preprocessing import FITS, Fit
-from vitviz.ui.arguments import kept_picture, scale_of, values_of
-from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
+from vitviz.ui.arguments import values_of
+from vitviz.ui.fields import (
+    ANYTHING,
+    MAX_RESOLUTION,
+    Between,
+    ModelName,
+    OneOf,
+    Percentiles,
+    PictureName,
+    Place,
+    Resolution,
+    Several,
+    Switch,
+    Token,
+    check_fields,
+    of_kind,
+)
+from vitviz.ui.pictures import EXAMPLES
 from vitviz.visualization.colormaps import COLORMAPS, ColormapName
 from vitviz.visualization.heatmaps import Style
-from vitviz.visualization.scales import PERCENTILES, ScaleName, percentile_pair
-from vitviz.weights import BUNDLED, ZOO
+from vitviz.visualization.scales import PERCENTILES, SCALES, ScaleName
 
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
-MAX_STEP, MAX_RESOLUTION, MAX_FRAME, MAX_WHITE = 10**12 - 1, 99_999, 10**6 - 1, 2**31 - 1
-NATIVE = "native"
-"""The resolution that stands for the picture's own."""
 TOKEN_METHOD: MethodName = "attention"
 FIRST_PROBE = next(iter(PROBES))
-HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
-OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
-
-ANYTHING = Bounds(other_picture=kept_picture)
 # The fields of a view that its analysis depends on; the others are about the map.
 INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution")
 
@@ -54,7 +58,7 @@ class View:
         step: training step of a model with snapshots; None for the last.
         picture: ``example:NAME`` or ``picture:ID``.
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
-        resolution: the shorter side in pixels, :data:`NATIVE`, or None for the trained one.
+        resolution: the shorter side in pixels, :data:`vitviz.ui.fields.NATIVE`, or None for the trained one.
         method: a name in :data:`vitviz.METHODS`.
         parameters: the method's parameters by name, as JSON; a missing one has its default.
         pins: tokens whose maps stand below the canvas.
@@ -70,49 +74,28 @@ class View:
         MethodError: a field is not legal for any model.
     """
 
-    model: str = ""
-    step: int | None = None
-    picture: str = f"example:{EXAMPLES[0]}"
-    fit: Fit | None = None
-    resolution: int | str | None = None
-    method: MethodName = TOKEN_METHOD
+    model: str = of_kind(ModelName(), "")
+    step: int | None = of_kind(Between(0, 10**12 - 1), None, none="last")
+    picture: str = of_kind(PictureName(), f"example:{EXAMPLES[0]}")
+    fit: Fit | None = of_kind(OneOf(FITS), None, none="own")
+    resolution: int | str | None = of_kind(Resolution(1, MAX_RESOLUTION), None, none="trained")
+    method: MethodName = of_kind(OneOf(METHODS), TOKEN_METHOD)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    pins: tuple[Query, ...] = ()
-    heads_off: tuple[tuple[int, int], ...] = ()
-    patches_off: tuple[tuple[int, int], ...] = ()
-    probe: str = FIRST_PROBE
+    pins: tuple[Query, ...] = of_kind(Several(Token(), MAX_PINS), ())
+    heads_off: tuple[tuple[int, int], ...] = of_kind(Several(Place(), MAX_OFF, is_sorted=True), (), key="heads-off")
+    patches_off: tuple[tuple[int, int], ...] = of_kind(Several(Place(), MAX_OFF, is_sorted=True), (), key="patches-off")
+    probe: str = of_kind(OneOf(PROBES), FIRST_PROBE)
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
-    frame: int | None = None
-    white: int | None = None
-    color_profile: ColorProfile | None = None
+    frame: int | None = of_kind(Between(0, 10**6 - 1), None, none="none")
+    white: int | None = of_kind(Between(1, 2**31 - 1), None, none="format")
+    color_profile: ColorProfile | None = of_kind(OneOf(COLOR_PROFILES), None, none="own")
 
     def __post_init__(self) -> None:
-        if not is_model(self.model):
-            expected = "expected a name of the menu, hf:OWNER/NAME, or nothing"
-            raise MethodError(f"model = {quote(self.model)}: {expected}")
-        if self.step is not None:
-            number("step", self.step, 0, MAX_STEP, whole=True)
-        if not is_picture(self.picture):
-            raise MethodError(f"picture = {quote(self.picture)}: {PICTURE}")
-        if self.frame is not None:
-            number("frame", self.frame, 0, MAX_FRAME, whole=True)
-        if self.white is not None:
-            number("white", self.white, 1, MAX_WHITE, whole=True)
-        if self.color_profile is not None:
-            word("color_profile", self.color_profile, COLOR_PROFILES)
-        if self.fit is not None:
-            word("fit", self.fit, FITS)
-        if self.resolution not in (None, NATIVE):
-            number("resolution", self.resolution, 1, MAX_RESOLUTION, whole=True)
-        word("method", self.method, METHODS)
-        word("probe", self.probe, PROBES)
+        check_fields(self)
         for name, record in (("parameters", METHODS[self.method]), ("probe_parameters", PROBES[self.probe])):
             value = getattr(self, name)
             given = dict(value) if isinstance(value, Mapping) else value
             object.__setattr__(self, name, values_of(record.parameters, given, ANYTHING, name, as_state=True))
-        object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, partial(token_of, layout=None)))
-        for name in ("heads_off", "patches_off"):
-            object.__setattr__(self, name, tuple(sorted(_unique(name, getattr(self, name), MAX_OFF, _pair))))
 
     @property
     def input(self) -> dict[str, Any]:
@@ -146,32 +129,24 @@ class PageState:
     """
 
     views: tuple[View, ...] = field(default_factory=lambda: (FIRST_VIEW,))
-    layout: str = "one"
-    divider: float = 0.5
-    colormap: ColormapName = "inferno"
-    opacity: float = 0.7
-    fade: bool = True
-    smooth: bool = False
-    grid: bool = False
-    outliers: bool = False
-    scale: ScaleName | None = None
-    percentiles: tuple[float, float] = PERCENTILES
-    shared_scale: bool = False
-    panel: str = ""
-    guide: int = 0
+    layout: str = of_kind(OneOf(LAYOUTS), "one")
+    divider: float = of_kind(Between(0, 1, whole=False), 0.5)
+    colormap: ColormapName = of_kind(OneOf(COLORMAPS), "inferno")
+    opacity: float = of_kind(Between(0, 1, whole=False), 0.7)
+    fade: bool = of_kind(Switch(), True)
+    smooth: bool = of_kind(Switch(), False)
+    grid: bool = of_kind(Switch(), False)
+    outliers: bool = of_kind(Switch(), False)
+    scale: ScaleName | None = of_kind(OneOf(SCALES), None, none="automatic")
+    percentiles: tuple[float, float] = of_kind(Percentiles(), PERCENTILES)
+    shared_scale: bool = of_kind(Switch(), False, key="shared")
+    panel: str = of_kind(OneOf(PANELS), "")
+    guide: int = of_kind(Between(0, GUIDE_STEPS - 1), 0)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.views) <= MAX_VIEWS:
             raise MethodError(f"views = {len(self.views)} views: expected 1 or {MAX_VIEWS}")
-        for name, legal in (("layout", LAYOUTS), ("colormap", COLORMAPS), ("panel", PANELS)):
-            word(name, getattr(self, name), legal)
-        for name in ("divider", "opacity"):
-            object.__setattr__(self, name, number(name, getattr(self, name), 0, 1))
-        for name in ("fade", "smooth", "grid", "outliers", "shared_scale"):
-            switch(name, getattr(self, name))
-        scale_of("scale", self.scale)
-        object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
-        object.__setattr__(self, "guide", int(number("guide", self.guide, 0, GUIDE_STEPS - 1, whole=True)))
+        check_fields(self)
 
     @classmethod
     def from_json(cls, value: object) -> PageState:
@@ -215,29 +190,6 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain_json(item) for item in value]
     return value
-
-
-def is_model(value: object) -> bool:
-    """Whether a value is the name of a model in a state."""
-    if not isinstance(value, str):
-        return False
-    named = value == "" or value in BUNDLED or value in ZOO
-    return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
-
-
-def _pair(name: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise MethodError(f"{name} = {quote(value)}: expected a list of two whole numbers")
-    first, second = (int(number(name, index, 0, MAX_INDEX - 1, whole=True)) for index in value)
-    return first, second
-
-
-def _unique(name: str, value: object, max_count: int, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
-    """The items of a list as a function reads them, each once."""
-    if not isinstance(value, list | tuple) or len(value) > max_count:
-        text = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
-        raise MethodError(f"{name} = {text}: expected a list of at most {max_count:,}")
-    return tuple(dict.fromkeys(read(name, item) for item in value))
 
 
 # The view with which the page opens.
