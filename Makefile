@@ -58,7 +58,8 @@ quick: $(VENV)/.test
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/node --test tests/page/*.test.js
 	$(BIN)/python -m pytest $(WORKERS) --numprocesses 2 \
-	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
+	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging \
+	  --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test
