@@ -289,7 +289,7 @@ def swin_windows(side: int, window: int, shift: int) -> torch.Tensor:
     [
         "swin_tiny_patch4_window7_224",
         pytest.param("swinv2_tiny_window8_256", marks=pytest.mark.long),
-        "hiera_tiny_224",
+        pytest.param("hiera_tiny_224", marks=pytest.mark.long),
     ],
 )
 def test_hierarchical_networks_of_timm_have_the_attention_that_timm_computes(name: str) -> None:

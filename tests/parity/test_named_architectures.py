@@ -23,7 +23,6 @@ pytestmark = pytest.mark.parity
 NAMES = {
     "swin_tiny_patch4_window7_224": "Swin",
     "swinv2_tiny_window8_256": "Swin V2",
-    "swinv2_cr_tiny_224": "Swin V2",
     "hiera_tiny_224": "Hiera",
     "sam2_hiera_tiny": "SAM 2's Hiera",
     "pit_ti_224": "PiT",
@@ -37,7 +36,6 @@ NAMES = {
     "crossvit_9_240": "CrossViT",
     "coat_lite_tiny": "CoaT",
     "tnt_s_patch16_224": "TNT",
-    "twins_pcpvt_small": "PVT, SegFormer or Twins",
     "twins_svt_small": "PVT, SegFormer or Twins",
     "pvt_v2_b0": "PVT, SegFormer or Twins",
     "volo_d1_224": "VOLO",

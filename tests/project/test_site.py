@@ -103,6 +103,7 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     assert "<script" not in page and "://" not in page
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     stages.write(tmp_path)
@@ -119,6 +120,7 @@ def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     assert stages.DIFFERENCES.stat().st_size < 12e6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_states_come_back_from_their_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "DIFFERENCES", tmp_path / "stages.xz")

@@ -66,6 +66,7 @@ def test_a_seen_patch_keeps_its_position() -> None:
     assert len(distance.argmin(1).unique()) == 16, "every patch is drawn at times"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupted_run_sees_the_same_patches(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -232,6 +232,7 @@ def test_the_distance_of_features_is_that_of_their_directions() -> None:
     assert (gradient[1].abs() > 0).any() and (gradient[4] == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_network_comes_closer_to_the_features_of_its_teacher(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -251,6 +252,7 @@ def test_a_network_comes_closer_to_the_features_of_its_teacher(
     assert "train/feature distance" not in curves(tmp_path / "plain").Tags()["scalars"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_with_features_resumes_as_if_it_had_not_been_interrupted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

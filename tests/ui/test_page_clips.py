@@ -89,6 +89,7 @@ def test_scrubbing_fast_ends_on_the_last_frame(cifar_page: Page, cifar: SmallApp
     check_page(page, library)
 
 
+@pytest.mark.long
 def test_the_video_of_a_clip_shows_the_map_of_every_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
     page = cifar_page
     upload(page, clip)

@@ -322,6 +322,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
         assert first_view(page)["step"] is None and "step=" not in page.url
 
 
+@pytest.mark.long
 def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
     white = tmp_path / "white.png"
     Image.new("RGB", (320, 240), "white").save(white)

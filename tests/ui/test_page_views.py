@@ -211,6 +211,7 @@ def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> No
     assert first_view(page)["resolution"] is None and "resolution" not in page.url
 
 
+@pytest.mark.long
 def test_the_value_of_white_is_a_field_and_what_was_assumed_is_said(page: Page, bundled: Model, tmp_path: Path) -> None:
     ramp = np.linspace(0, 4095, 96 * 96).reshape(96, 96).astype(np.uint16)
     Image.fromarray(ramp).save(tmp_path / "cells.tif")

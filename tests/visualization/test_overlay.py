@@ -154,6 +154,7 @@ def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth
     assert_mixed(heatmap_over(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_level_mixes_with_every_colour() -> None:
     levels = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None], (256, 256, 3))

@@ -155,6 +155,7 @@ def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> 
         assert not page.evaluate("[...document.querySelectorAll('.vx [tabindex]')].some((part) => part.tabIndex > 0)")
 
 
+@pytest.mark.long
 def test_the_tour_takes_the_focus_and_gives_it_back(browser: Browser, app: SmallApp) -> None:
     with opened_page(browser, app.address) as page:
         start, tour = page.locator(".vx-guide-open"), page.locator(".vx-guide")
