@@ -9,4 +9,4 @@ prepare(server_settings.threads)
 demo = build_demo(server_settings=server_settings)
 
 if __name__ == "__main__":
-    serve(demo, server_settings)
+    serve(demo)

@@ -9,15 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.apps import close
 from vitviz.ui import build_demo, serve
+from vitviz.ui.app import App
 from vitviz.ui.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    # Imported before vitviz, Gradio writes stubs and takes twice as long.
-    import gradio as gr
 
 SESSION = "visitor0"
 
@@ -28,13 +25,18 @@ class RunningApp:
 
     Args:
         address: its URL.
-        demo: its Gradio app.
+        app: of :func:`vitviz.ui.build_demo`.
         folder: the folder of its files.
     """
 
     address: str
-    demo: gr.Blocks
+    app: App
     folder: Path
+
+    @property
+    def demo(self) -> Any:
+        """What Gradio makes of its endpoints."""
+        return self.app.get_blocks()
 
     @property
     def port(self) -> int:
@@ -71,11 +73,10 @@ def running_here(
         server_settings: settings of the server; the defaults without it.
     """
     environment.setenv("GRADIO_TEMP_DIR", str(folder))
-    server_settings = server_settings or ServerSettings()
-    demo = build_demo(model, server_settings)
-    address = serve(demo, server_settings, block=False, quiet=True)
-    yield RunningApp(address.replace("localhost", "127.0.0.1"), demo, folder)
-    close(demo)
+    app = build_demo(model, server_settings or ServerSettings())
+    address = serve(app, block=False, quiet=True)
+    yield RunningApp(address.replace("localhost", "127.0.0.1"), app, folder)
+    close(app)
 
 
 def request_head(method: str, target: str, *headers: str, host: str = "localhost") -> bytes:

@@ -76,25 +76,23 @@ def small_app() -> Any:
 # A request of a page, whose fields are replaced one by one.
 BODIES: dict[str, dict[str, Any]] = {
     "queue/join": {"session_hash": "a", "fn_index": 0, "data": [None], "trigger_id": 1, "batched": False},
-    "cancel": {"session_hash": "a", "fn_index": 0, "event_id": "a"},
-    "reset": {"event_id": "a"},
     "call/attend": {"data": [None, "rollout"]},
     "call/v2/attend": {"image": None, "method": "rollout"},
 }
 
 
 def check_body(value: Any) -> None:
-    """Check the JSON of a request as every route that takes JSON does."""
+    """Check the JSON of a call as every route of calls does."""
     from vitviz import VitvizError
     from vitviz.ui.server.bodies import RequestError
-    from vitviz.ui.server.calls import check_json
+    from vitviz.ui.server.calls import checked_call
     from vitviz.ui.server.routes import PREFIX
 
     for path, body in BODIES.items():
         inside = [{**body, "data": [{"path": value}, value], "image": {"path": value}}] if "data" in body else []
         for candidate in (value, *({**body, name: value} for name in body), *inside):
             try:
-                check_json(small_app(), f"{PREFIX}/{path}", b"{}", candidate)
+                checked_call(small_app(), f"{PREFIX}/{path}", candidate)
             except (VitvizError, RequestError) as error:
                 check_message(error)
 
@@ -103,13 +101,12 @@ def check_headers(value: Any) -> None:
     """Check the headers of a request."""
     from vitviz.ui.server.bodies import RequestError
     from vitviz.ui.server.hosts import HostRules
-    from vitviz.ui.server.routes import find_route, is_local_file
+    from vitviz.ui.server.routes import find_route
 
     text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b"x"
     # What the server reads of a head, at most.
     text = text[: 2**16]
     find_route("GET", text.decode("latin-1"))
-    is_local_file(text.decode("latin-1"))
     for name in (b"host", b"x-forwarded-host", b"x-forwarded-for", b"x-forwarded-proto", b"origin"):
         scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), (name, text)]}
         for rules in (HostRules.of().admit, HostRules.of().check_origin):

@@ -8,7 +8,7 @@ import re
 import runpy
 import socket
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +42,7 @@ from tests.support.apps import close
 from tests.support.example import EXAMPLE
 from vitviz import Model
 from vitviz.ui import build_demo, serve
+from vitviz.ui.app import App
 from vitviz.ui.explorer import pack
 from vitviz.ui.server.settings import ServerSettings, size
 from vitviz.ui.server.settings import table as settings_table
@@ -114,14 +115,14 @@ class Served:
     Args:
         address: address at the proxy, with the sub-path.
         direct: address of the app itself.
-        demo: the app.
+        app: of :func:`vitviz.ui.build_demo`.
         others: requests outside of the sub-path.
         first: the files of the page before the first visit.
     """
 
     address: str
     direct: str
-    demo: gr.Blocks
+    app: App
     others: list[str]
     first: set[Path]
 
@@ -131,13 +132,13 @@ def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GRADIO_ROOT_PATH", SUB_PATH)
         environment.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        demo = build_demo(bundled, ServerSettings())
-        direct = serve(demo, block=False, quiet=True)
+        app = build_demo(bundled, ServerSettings())
+        direct = serve(app, block=False, quiet=True)
         first = kept_files()
         others: list[str] = []
         with proxy(direct, others) as address:
-            yield Served(address + SUB_PATH, direct, demo, others, first)
-        close(demo)
+            yield Served(address + SUB_PATH, direct, app, others, first)
+        close(app)
 
 
 def kept_files() -> set[Path]:
@@ -220,15 +221,16 @@ def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Serve
 
 def test_connections_are_kept_for_longer_than_the_page_lets_a_proxy_keep_them(served: Served) -> None:
     said = re.search(r"keeps a connection open for (\d+) seconds", PAGE)
-    assert said is not None and served.demo.server.config.timeout_keep_alive == int(said[1]) > 120
-    assert served.demo.max_file_size == ServerSettings().upload_bytes
+    assert said is not None and served.app.get_blocks().server.config.timeout_keep_alive == int(said[1]) > 120
+    assert served.app.get_blocks().max_file_size == ServerSettings().upload_bytes
 
 
-def test_code_that_is_loaded_anew_starts_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_loaded_anew_starts_no_other_server(
+    make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gr.Blocks, "_is_running_in_reload_thread", True)
-    with gr.Blocks() as demo:
-        pass
-    assert serve(demo) == "" and not demo.is_running
+    app = build_demo(make_model())
+    assert serve(app) == "" and not app.get_blocks().is_running
 
 
 # Many visitors.
@@ -332,7 +334,7 @@ def test_nothing_of_a_visitor_outlasts_the_cleaning(
     assert tally.rows_checked and kept_files() > served.first
     # Other tests of this process have files elsewhere, which other apps may be serving.
     folder = get_upload_folder()
-    own = [{path for path in kept if path.startswith(folder)} for kept in served.demo.temp_file_sets]
-    monkeypatch.setattr(served.demo, "temp_file_sets", own)
-    delete_files_created_by_app(served.demo, age=None)
+    own = [{path for path in kept if path.startswith(folder)} for kept in served.app.get_blocks().temp_file_sets]
+    monkeypatch.setattr(served.app.get_blocks(), "temp_file_sets", own)
+    delete_files_created_by_app(served.app.get_blocks(), age=None)
     assert kept_files() == served.first

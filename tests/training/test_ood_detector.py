@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -216,6 +215,5 @@ def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model)
     assert detector is not None
     for threshold, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
         kept = None if threshold is None else replace(detector, threshold=threshold)
-        demo = build_demo(replace(bundled, ood_detector=kept))
-        handlers: Any = demo.handlers
+        handlers = build_demo(replace(bundled, ood_detector=kept)).handlers
         assert handlers.start()["views"][0]["is_out_of_distribution"] is is_unlike

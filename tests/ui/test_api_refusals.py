@@ -206,7 +206,7 @@ def test_an_id_that_was_never_given_opens_nothing(
 @pytest.mark.parametrize(
     ("endpoint", "body", "status", "phrase"),
     [
-        ("call/analyze", b"", 400, "data = None; expected a list of 4: image, model, fit, resolution"),
+        ("call/analyze", b"", 400, "no JSON"),
         ("call/analyze", b"{meow}", 400, "no JSON"),
         ("call/analyze", b"[1]", 400, "data = None; expected a list of 4"),
         ("call/analyze", b'{"data": {"image": 1}}', 400, "data = {'image': 1}; expected a list of 4"),

@@ -216,4 +216,4 @@ def test_the_documented_lines_of_python_run(address: str, capsys: pytest.Capture
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_documented_lines_of_the_shell_run(address: str) -> None:
     run = subprocess.run(["bash", "-e", "-c", at(address, lines("sh"))], capture_output=True, text=True, timeout=60)
-    assert '"status": "ok"' in run.stdout and "event: complete" in run.stdout and '"label": "cat"' in run.stdout
+    assert '"status":"ok"' in run.stdout and "event: complete" in run.stdout and '"label": "cat"' in run.stdout

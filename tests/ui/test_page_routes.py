@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load
 from starlette.applications import Starlette
-from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tests.support.visits import PAGE
@@ -34,13 +32,8 @@ def handlers(service: AnalysisService) -> Handlers:
 
 @pytest.fixture
 def client(handlers: Handlers) -> Iterator[TestClient]:
-    routes = PageRoutes(handlers)
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await routes(scope, receive, send, None)
-
     # Without an event loop that stays, each request would have one of its own.
-    with TestClient(Starlette(routes=[Mount("/", app)])) as found:
+    with TestClient(Starlette(routes=PageRoutes(handlers).routes)) as found:
         yield found
 
 

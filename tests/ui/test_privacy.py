@@ -122,9 +122,9 @@ def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
 
 
 def test_uploads_leave_the_disk_as_stated(make_model: Make) -> None:
-    demo = build_demo(make_model(), ServerSettings(keep_hours=0.5))
-    assert demo.delete_cache == (1800, 1800)
-    assert build_demo(make_model(), ServerSettings()).delete_cache == (3600, 12 * 3600)
+    for hours, expected in ((0.5, (1800, 1800)), (12.0, (3600, 12 * 3600))):
+        app = build_demo(make_model(), ServerSettings(keep_hours=hours))
+        assert app.get_blocks().delete_cache == expected
 
 
 # What a checkpoint or a file is called.

@@ -17,4 +17,4 @@ def run(host: str | None, port: int | None, **load_options: Any) -> None:
 
     server_settings = ServerSettings.of()
     prepare(server_settings.threads)
-    serve(build_demo(model, server_settings), server_settings, server_name=host, server_port=port)
+    serve(build_demo(model, server_settings), server_name=host, server_port=port)

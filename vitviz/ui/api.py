@@ -1,25 +1,24 @@
-"""The public API: endpoints for programs, which share the queue, the models and the analyses of the page.
+"""The public API: endpoints for programs, which share the line, the models and the analyses of the page.
 
 An analysis has an unguessable id: only those who know it can ask for its maps.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, ParamSpec, get_args, get_type_hints
-from weakref import WeakKeyDictionary
 
 import gradio as gr
 from gradio.data_classes import FileData, GradioModel, GradioRootModel
 from gradio.events import api as publish_function
 from gradio.utils import get_function_description
 
-from vitviz import __version__
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, number, switch, word
@@ -49,6 +48,8 @@ from vitviz.ui.records import (
     model_record,
     opened_record,
 )
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.line import FairThreads
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
@@ -62,8 +63,6 @@ MAX_FLOPS = 9e12
 MAX_MAPS, MAX_VALUES = 256, 2**16
 # The ends of a colour scale: single precision holds their difference.
 MAX_END = 1e30
-# Requests of one kind at once, and analyses, which wait inside for their turn.
-CONCURRENCY, LONG_CONCURRENCY = 4, 24
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
 
@@ -301,18 +300,35 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
 
 
-def publish(demo: gr.Blocks, service: AnalysisService) -> None:
-    """Add the documented endpoints to an app; call it in the app's context."""
+def publish(blocks: gr.Blocks, service: AnalysisService, threads: FairThreads) -> None:
+    """Add the documented endpoints to an app; call it in the app's context.
+
+    Args:
+        blocks: Gradio's app.
+        service: models and analyses.
+        threads: compute the answers, as those of the page's runs.
+    """
     api = Api(service)
-    queues = {api.open: "open", api.analyze: "long", api.maps: "maps", api.overlay: "maps"}
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
-        queue = queues.get(endpoint, "api")
-        limit = LONG_CONCURRENCY if queue == "long" else CONCURRENCY
-        publish_function(endpoint, api_name=endpoint.__name__, concurrency_id=queue, concurrency_limit=limit)
-        _document(next(fn for fn in demo.fns.values() if fn.api_name == endpoint.__name__))
+        # Without Gradio's queue, a tool is called directly; its clients use the queue all the same.
+        publish_function(_in_turn(endpoint, threads), api_name=endpoint.__name__, concurrency_limit=None, queue=False)
+        _document(next(fn for fn in blocks.fns.values() if fn.api_name == endpoint.__name__))
     # No call goes past the queue.
-    demo.api_open = False
-    _SERVICES[demo] = service
+    blocks.api_open = False
+
+
+def _in_turn(endpoint: Callable[..., Any], threads: FairThreads) -> Callable[..., Any]:
+    """An endpoint that a thread answers once it is the visitor's turn."""
+
+    @wraps(endpoint)
+    async def answer(*arguments: Any) -> Any:
+        try:
+            # A thread cannot be interrupted, so that a call that is cancelled keeps its place until it ends.
+            return await asyncio.shield(threads.run(partial(endpoint, *arguments)))
+        except RequestError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return answer
 
 
 def _document(function: Any) -> None:
@@ -346,11 +362,3 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
     definition = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
     entries = {**definition, **schema}.items()
     return {name: _inlined(item, definitions) for name, item in entries if name not in ("$ref", "$defs")}
-
-
-_SERVICES: WeakKeyDictionary[gr.Blocks, AnalysisService] = WeakKeyDictionary()
-
-
-def health(demo: gr.Blocks) -> dict[str, str]:
-    """The answer of the health check: status, version, and the default model."""
-    return {"status": "ok", "version": __version__, "model": _SERVICES[demo].start.name}

@@ -13,22 +13,22 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gradio.context import LocalContext
 from gradio.utils import get_upload_folder
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Route, Router
+from starlette.routing import Route
 
+from vitviz import __version__
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.files import WRITTEN
 from vitviz.ui.handlers import SEEN, Handlers
 from vitviz.ui.runs import Runs, failure, outcome
-from vitviz.ui.server.bodies import Receive, RequestError, Scope, Send
+from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.line import FairThreads
-from vitviz.ui.server.routes import UPLOAD
+from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
 
 # Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
 THREADS, SHARE, MAX_REQUESTS = 64, 8, 300
@@ -39,6 +39,14 @@ NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all 
 # The last boundary of a form, which has at most 70 characters (RFC 2046), and what may follow it.
 MAX_END_BYTES = 100
 BYTES = "application/octet-stream"
+# Browsers show these without running anything, and save every other file.
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".gif": "image/gif",
+}
 NO_FILE = "no such file, or not kept any more"
 # The page is compressed when its first analysis is new, in some milliseconds.
 PAGE_LEVEL = 6
@@ -53,10 +61,14 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class PageRoutes:
-    """An ASGI app of the routes.
+    """The routes.
 
     Args:
         handlers: answer the requests.
+
+    Attributes:
+        routes: of Starlette.
+        run_threads: compute what takes long.
     """
 
     def __init__(self, handlers: Handlers) -> None:
@@ -64,28 +76,22 @@ class PageRoutes:
         # The page, compressed, and the id of the analysis with which it opens.
         self._html: tuple[str, bytes] | None = None
         self._runs, self._threads = Runs(handlers), FairThreads(THREADS, SHARE, MAX_REQUESTS)
-        self._router = Router(
-            [
-                Route("/", self._page, methods=READ),
-                Route("/static/{version}/{name}", self._static, methods=READ),
-                Route("/upload", self._upload, methods=["POST"]),
-                Route(UPLOAD, self._upload_form, methods=["POST"]),
-                Route("/files/{uid}/{name}", self._file),
-                Route("/made/{folder}/{name}", self._made),
-                Route("/map", self._map, methods=["POST"]),
-                Route("/describe", self._json(handlers.describe), methods=["POST"]),
-                Route("/picture", self._json(handlers.picture), methods=["POST"]),
-                Route("/run", self._run, methods=["POST"]),
-                Route("/end", self._end, methods=["POST"]),
-            ]
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, blocks: Any) -> None:
-        # The page's turns and a lent GPU's quota go by the request, which Gradio sets for its own events only.
-        LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
-        LocalContext.blocks.set(blocks)
-        app: Any = self._router
-        await app(scope, receive, send)
+        self.run_threads = self._runs.threads
+        self.routes = [
+            Route("/", self._page, methods=READ),
+            Route(HEALTH, self._health, methods=READ),
+            Route("/static/{version}/{name}", self._static, methods=READ),
+            Route("/upload", self._upload, methods=["POST"]),
+            Route(UPLOAD, self._upload_form, methods=["POST"]),
+            Route("/files/{uid}/{name}", self._file),
+            Route("/made/{folder}/{name}", self._made),
+            Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
+            Route("/map", self._map, methods=["POST"]),
+            Route("/describe", self._json(handlers.describe), methods=["POST"]),
+            Route("/picture", self._json(handlers.picture), methods=["POST"]),
+            Route("/run", self._run, methods=["POST"]),
+            Route("/end", self._end, methods=["POST"]),
+        ]
 
     # ---- the page ----
 
@@ -95,6 +101,9 @@ class PageRoutes:
         if self._html is None or self._html[0] != uid:
             self._html = uid, gzip.compress(await self._threads.run(lambda: app_page(start).encode()), PAGE_LEVEL)
         return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__, "model": self._service.start.name})
 
     async def _static(self, request: Request) -> Response:
         found = static_files().get(request.path_params["name"])
@@ -113,10 +122,11 @@ class PageRoutes:
 
     async def _made(self, request: Request) -> Response:
         """A file that a run has made."""
-        path = Path(get_upload_folder()) / request.path_params["folder"] / request.path_params["name"]
-        if str(path) not in WRITTEN or not path.is_file():
-            raise RequestError(404, NO_FILE)
-        return FileResponse(path, headers=KEPT, media_type=BYTES)
+        return _written(Path(get_upload_folder()) / request.path_params["folder"] / request.path_params["name"])
+
+    async def _kept(self, request: Request) -> Response:
+        """An upload, or a file that an endpoint has made."""
+        return _written(Path(request.path_params["path"]))
 
     async def _map(self, request: Request) -> Response:
         """The values of a map that takes little time."""
@@ -203,11 +213,6 @@ class PageRoutes:
                 spooled.close()
 
 
-def page_of(blocks: Any) -> PageRoutes:
-    """The routes of an app of :func:`vitviz.ui.build_demo`."""
-    return PageRoutes(blocks.handlers)
-
-
 @contextmanager
 def new_file(name: str) -> Iterator[tuple[Path, BinaryIO]]:
     """A file in a folder of its own, which is deleted if anything fails while it is written.
@@ -231,6 +236,17 @@ def new_file(name: str) -> Iterator[tuple[Path, BinaryIO]]:
         shutil.rmtree(path.parent, ignore_errors=True)
         WRITTEN.discard(str(path))
         raise
+
+
+def _written(path: Path) -> Response:
+    """A file that the app has written."""
+    if str(path) not in WRITTEN or not path.is_file():
+        raise RequestError(404, NO_FILE)
+    picture = PICTURES.get(path.suffix.lower())
+    disposition = "attachment" if picture is None else "inline"
+    return FileResponse(
+        path, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
+    )
 
 
 def _copied(upload: Any) -> Path:

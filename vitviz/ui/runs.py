@@ -73,12 +73,15 @@ class Runs:
 
     Args:
         handlers: answer the requests.
+
+    Attributes:
+        threads: compute the replies.
     """
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self._runs: dict[tuple[str, int], Run] = {}
-        self._threads = FairThreads(MAX_THREADS, MAX_THREADS_PER_VISITOR, MAX_RUNS_PER_VISITOR)
+        self.threads = FairThreads(MAX_THREADS, MAX_THREADS_PER_VISITOR, MAX_RUNS_PER_VISITOR)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -140,7 +143,7 @@ class Runs:
         return run
 
     async def _reply(self, run: Run, kind: str, request: Any) -> dict[str, Any]:
-        return await self._threads.run(partial(self._compute, run, kind, request))
+        return await self.threads.run(partial(self._compute, run, kind, request))
 
     def _compute(self, run: Run, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
         def report(step: ProgressReport | DownloadProgress) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,12 +16,9 @@ from tests.support.apps import close
 from tests.support.example import EXAMPLE
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
+from vitviz.ui.app import App
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
-    import gradio as gr
 
 # What the page offers to tests.
 EXPLORER = "document.querySelector('.vx').parentElement.explorer"
@@ -83,12 +79,12 @@ class SmallApp:
 
     Args:
         address: of its page.
-        demo: the page.
+        app: of :func:`vitviz.ui.build_demo`.
         model: with which it opens.
     """
 
     address: str
-    demo: gr.Blocks
+    app: App
     model: Model
 
     @cached_property
@@ -99,8 +95,7 @@ class SmallApp:
     @cached_property
     def handlers(self) -> Handlers:
         """What answers the page."""
-        found: Handlers = self.demo.handlers
-        return found
+        return self.app.handlers
 
     def forget(self) -> None:
         """Let go of every analysis."""
@@ -113,15 +108,14 @@ Apps = Callable[[str], SmallApp]
 
 @contextmanager
 def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
-    settings = server_settings or ServerSettings()
-    demo = build_demo(model, settings)
+    app = build_demo(model, server_settings or ServerSettings())
     # At its end, an app deletes all files that its process wrote, also those of the apps beside it.
-    demo.temp_file_sets.clear()
-    address = serve(demo, settings, block=False, quiet=True)
+    app.get_blocks().temp_file_sets.clear()
+    address = serve(app, block=False, quiet=True)
     try:
-        yield SmallApp(address, demo, model)
+        yield SmallApp(address, app, model)
     finally:
-        close(demo)
+        close(app)
 
 
 def drawn(page: Page) -> None:

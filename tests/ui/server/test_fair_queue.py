@@ -1,4 +1,4 @@
-"""Whose events begin: one visitor's never take all places."""
+"""The queue of programs: at rest when idle, and one visitor's calls never take all places."""
 
 from __future__ import annotations
 
@@ -7,58 +7,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.server_client import RunningApp, post, running_here, wait_until
-from vitviz.ui.api import LONG_CONCURRENCY as PLACES
-from vitviz.ui.server.fair_queue import VISITORS_AT_ONCE, share_fairly
+from vitviz.errors.kinds import VitvizError
+from vitviz.ui.api import Api, _answering
+from vitviz.ui.records import OpenedRecord
+from vitviz.ui.runs import MAX_THREADS_PER_VISITOR
 from vitviz.ui.server.routes import ANSWERS, JOIN
-
-
-def queue_of(*addresses: str, limit: int | None = 6, running: tuple[str, ...] = ()) -> Any:
-    """A queue as Gradio has it, with an event of each of these addresses."""
-
-    def event(address: str) -> Any:
-        return SimpleNamespace(
-            request=SimpleNamespace(client=SimpleNamespace(host=address)), concurrency_id="long", address=address
-        )
-
-    waiting = SimpleNamespace(
-        queue=[event(each) for each in addresses], concurrency_limit=limit, current_concurrency=len(running)
-    )
-    queue = SimpleNamespace(
-        event_queue_per_concurrency_id={"long": waiting}, active_jobs=[*([event(each)] for each in running), None]
-    )
-    share_fairly(queue)
-    return queue
-
-
-def begun(queue: Any) -> str | None:
-    found = queue.get_events()
-    return None if found is None else found[0][0].address
-
-
-def test_whoever_has_the_fewest_under_way_comes_first() -> None:
-    queue = queue_of("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.3", running=("10.0.0.1", "10.0.0.2"))
-    assert begun(queue) == "10.0.0.3"
-    # Of equally few, whoever came first.
-    assert begun(queue_of("10.0.0.1", "10.0.0.2")) == "10.0.0.1"
-
-
-def test_nobody_has_more_than_their_part_of_the_places() -> None:
-    assert begun(queue_of("10.0.0.1", running=("10.0.0.1",))) == "10.0.0.1"
-    assert begun(queue_of("10.0.0.1", running=("10.0.0.1",) * 2)) is None
-    assert begun(queue_of("10.0.0.1", limit=1)) == "10.0.0.1"
-    assert begun(queue_of("10.0.0.1", limit=None, running=("10.0.0.1",) * 50)) == "10.0.0.1"
-
-
-def test_no_more_begin_than_there_are_places() -> None:
-    assert begun(queue_of("10.0.0.9", running=tuple(f"10.0.0.{number}" for number in range(6)))) is None
-    assert begun(queue_of()) is None
 
 
 @pytest.fixture
@@ -84,31 +44,42 @@ def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any
 
 @pytest.mark.process
 @pytest.mark.hostile
-def test_who_asks_for_more_than_there_are_places_holds_up_nobody_else(served: RunningApp, monkeypatch: Any) -> None:
+def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
+    bundled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocked, inside = threading.Event(), Counter[str]()
-    [endpoint] = [fn for fn in served.demo.fns.values() if fn.api_name == "analyze"]
 
-    def answer(image: Any, model: str = "", fit: Any = None, resolution: Any = None) -> dict[str, Any]:
-        inside[model] += 1
+    def open(self: Api, model: str | None = None) -> OpenedRecord:
+        """Open.
+
+        Args:
+            model: a name
+
+        Returns:
+            facts
+        """
+        inside[str(model)] += 1
         if model == "slow":
             blocked.wait(60)
-        return {"kind": model}
+        raise VitvizError(f"called {model}")
 
-    monkeypatch.setattr(endpoint, "fn", answer)
-    picture = httpx.post(f"{served.address}/upload?name=a.png", content=b"x", timeout=60).json()
+    monkeypatch.setattr(Api, "open", _answering(open))
+    with running_here(bundled, tmp_path, monkeypatch) as served:
+        [endpoint] = [fn for fn in served.demo.fns.values() if fn.api_name == "open"]
 
-    def ask(kind: str, session: str, address: str) -> int:
-        body = {"data": [picture, kind, None, None], "fn_index": endpoint._id, "session_hash": session}
-        return post(served.port, JOIN, json.dumps(body).encode(), f"X-Forwarded-For: {address}").status
+        def ask(kind: str, session: str, address: str) -> int:
+            body = {"data": [kind], "fn_index": endpoint._id, "session_hash": session}
+            return post(served.port, JOIN, json.dumps(body).encode(), f"X-Forwarded-For: {address}").status
 
-    try:
-        assert [ask("slow", f"slow{number}", "127.1.0.1") for number in range(PLACES + 6)] == [200] * (PLACES + 6)
-        wait_until(lambda: inside["slow"] == PLACES // VISITORS_AT_ONCE)
-        assert ask("quick", "quick", "127.1.0.2") == 200
-        url = f"{served.address}{ANSWERS}?session_hash=quick"
-        with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
-            assert any('"kind":"quick"' in line for line in answers.iter_lines())
-        assert inside["slow"] == PLACES // VISITORS_AT_ONCE
-    finally:
-        blocked.set()
-    wait_until(lambda: inside["slow"] == PLACES + 6, 30)
+        many = MAX_THREADS_PER_VISITOR + 6
+        try:
+            assert [ask("slow", f"slow{number}", "127.1.0.1") for number in range(many)] == [200] * many
+            wait_until(lambda: inside["slow"] == MAX_THREADS_PER_VISITOR)
+            assert ask("quick", "quick", "127.1.0.2") == 200
+            url = f"{served.address}{ANSWERS}?session_hash=quick"
+            with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
+                assert any("called quick" in line for line in answers.iter_lines())
+            assert inside["slow"] == MAX_THREADS_PER_VISITOR
+        finally:
+            blocked.set()
+        wait_until(lambda: inside["slow"] == many, 30)

@@ -243,26 +243,14 @@ def test_what_nobody_expected_is_one_sentence_and_one_line(
     def broken(*_: object) -> None:
         raise RuntimeError("/secret/place\nforged")
 
-    monkeypatch.setattr(served.demo.handlers, "start", broken)
+    monkeypatch.setattr(served.app.handlers, "start", broken)
     answer = exchange(served.port, request_head("GET", "/?%0aforged"))
     assert (answer.status, answer.detail) == (500, INTERNAL_ERROR)
+    wait_until(lambda: [each for each in caplog.records if each.name == log.LOGGER.name])
     [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
     assert record.getMessage().startswith("/: ") and record.getMessage().endswith("broken > RuntimeError")
     assert "secret" not in caplog.text and "forged" not in caplog.text and "\n" not in record.getMessage()
     assert capfd.readouterr() == ("", "")
-
-
-def test_an_event_that_fails_is_one_line(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
-    from gradio import queueing
-
-    log.quieten_gradio()
-    try:
-        raise ValueError("/secret/place\nforged")
-    except ValueError:
-        queueing.traceback.print_exc()
-    [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
-    assert record.getMessage().startswith("an event failed: test_requests.py:")
-    assert "secret" not in caplog.text and capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -301,9 +289,9 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     body = json.dumps({"data": [], "fn_index": index, "session_hash": "queue"}).encode()
 
     def join(number: int) -> Answer:
-        # Of four visitors, none of whom has too many.
-        sender = f"X-Forwarded-For: 127.0.1.{number % 4}"
-        whose = body.replace(b'"queue"', b'"queue%d"' % (number % 4))
+        # Of eight visitors, none of whom has too many.
+        sender = f"X-Forwarded-For: 127.0.1.{number % 8}"
+        whose = body.replace(b'"queue"', b'"queue%d"' % (number % 8))
         return post(served.port, "/gradio_api/queue/join", whose, sender)
 
     with ThreadPoolExecutor(8) as pool:

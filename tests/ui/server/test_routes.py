@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -16,16 +17,16 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
-from vitviz.ui.server import fetching
-from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
+from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route
 
 pytestmark = pytest.mark.process
-# The page's own.
-OWN = {"/health", "/upload", "/(?:map|describe|picture)", "/(?:run|end)"}
-OWN |= {f"/{name}/[^/]+/[^/]+" for name in ("static", "files", "made")}
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
-# Every route of Gradio that is served; a new one is refused until it stands in the table and here.
-ALLOWED = {
+# The page's own.
+OWN = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/health", "/static/{version}/{name}")}
+OWN |= {f"POST /{name}" for name in ("upload", "map", "describe", "picture", "run", "end")}
+OWN |= {"GET /files/{uid}/{name}", "GET /made/{folder}/{name}"}
+# Every route that is served; a new one of Gradio is refused until it stands in the table and here.
+ALLOWED = OWN | {
     "GET /",
     "HEAD /",
     "GET /robots.txt",
@@ -37,6 +38,9 @@ ALLOWED = {
     "GET /gradio_api/startup-events",
     "GET /gradio_api/heartbeat/{session_hash}",
     "POST /gradio_api/upload",
+    "GET /gradio_api/file={path:path}",
+    "HEAD /gradio_api/file={path:path}",
+    # Gradio's own, which ours stands before.
     "GET /gradio_api/file={path_or_url:path}",
     "HEAD /gradio_api/file={path_or_url:path}",
     "POST /gradio_api/queue/join",
@@ -78,21 +82,20 @@ def filled(path: str) -> str:
 
 
 def test_exactly_the_listed_routes_of_gradio_are_served(served: RunningApp) -> None:
-    found = set(gradio_routes(served.demo.app.routes))
+    found = set(gradio_routes(served.app.routes))
     assert len(found) > 60
     allowed = {f"{method} {path}" for method, path in found if find_route(method, filled(path))}
     # A path of a route may have an end that the pattern of another one allows.
     assert allowed == ALLOWED
 
 
-def test_every_row_of_the_table_is_a_route_of_gradio_or_the_apps_own(served: RunningApp) -> None:
-    found = [(method, filled(path)) for method, path in gradio_routes(served.demo.app.routes)]
-    unused = [row for row in ROUTES if not any(row.matches(*each) for each in found)]
-    assert {row.pattern for row in unused} == OWN
+def test_every_row_of_the_table_is_a_route(served: RunningApp) -> None:
+    found = [(method, filled(path)) for method, path in gradio_routes(served.app.routes)]
+    assert [row for row in ROUTES if not any(row.matches(*each) for each in found)] == []
 
 
 def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
-    refused = [each for each in gradio_routes(served.demo.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
+    refused = [each for each in gradio_routes(served.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
     assert len(refused) > 25
     with httpx.Client(base_url=served.address) as client:
         for method, path in refused:
@@ -191,7 +194,7 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
     with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30) as client:
         own = f"http://127.0.0.1:{port}/cat.jpg"
         forms = [own, own.upper(), f"//127.0.0.1:{port}/cat.jpg", f" {own}", own.replace("//", "/"), f"file={own}"]
-        for method, path in gradio_routes(served.demo.app.routes):
+        for method, path in gradio_routes(served.app.routes):
             if method not in ("GET", "HEAD"):
                 continue
             for each in forms:
@@ -247,34 +250,13 @@ def _finish(served: RunningApp) -> None:
             pass
 
 
-def test_the_functions_that_fetch_raise_whoever_calls_them(served: RunningApp) -> None:
+def test_no_file_of_a_call_is_fetched_whoever_calls(served: RunningApp) -> None:
+    [component, *_] = next(fn for fn in served.demo.fns.values() if fn.api_name == "analyze").inputs
     with listening() as (port, came):
-        own = f"http://127.0.0.1:{port}/cat.jpg"
-        for owner, name, is_async in fetching.FETCHING:
-            function = getattr(owner, name)
-            with pytest.raises(PermissionError, match="fetches nothing"):
-                if is_async:
-                    function(own).send(None)
-                else:
-                    function(own, "cache")
-        assert safehttpx.get is fetching.refuse_async and came == []
-
-
-def test_a_version_of_gradio_without_one_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitviz.errors.kinds import ConfigError
-
-    monkeypatch.setattr(fetching, "FETCHING", ((fetching, "gone", False),))
-    with pytest.raises(ConfigError, match="expected a version in which"):
-        fetching.forbid_fetching()
-
-
-@pytest.mark.parametrize(
-    ("path", "is_local"),
-    [("/tmp/a.png", True), ("a:b.png", False), ("a b.png", True), ("//x", False), ("\\x", False), ("é://x", True)],
-)
-def test_an_address_is_told_from_a_path(path: str, is_local: bool) -> None:
-    assert is_local_file(f"/gradio_api/file={path}") is is_local
-    assert is_local_file(path) is is_local
+        file = {"path": f"http://127.0.0.1:{port}/cat.jpg", "meta": {"_type": "gradio.FileData"}}
+        with pytest.raises(PermissionError, match="fetches nothing"):
+            asyncio.run(processing_utils.async_move_files_to_cache(file, component))
+        assert came == []
 
 
 def test_files_of_the_app_are_served_and_others_are_not(served: RunningApp) -> None:

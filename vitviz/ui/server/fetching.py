@@ -1,53 +1,31 @@
-"""Turning off everything that Gradio fetches from addresses of visitors.
+"""Turning off the fetching of addresses of visitors.
 
-Gradio fetches addresses for the routes ``file=`` and ``proxy=``, and for files in the data of a call. The request
-filter refuses the routes; here the functions themselves raise, whatever path leads to them.
+Gradio fetches the address of every file in the data of a call, also of one by MCP, before the endpoint is called. Its
+routes that fetch are not among those of :mod:`vitviz.ui.server.routes`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
-from gradio import processing_utils, route_utils, routes
-
-from vitviz.errors.kinds import ConfigError
+from gradio.components.api_component import Api
+from gradio_client.utils import is_http_url_like
 
 REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
-# safehttpx, with which Gradio fetches.
-_processing: Any = processing_utils
-_client = _processing.sh
-# Every function of Gradio that sends a request to an address in another request.
-FETCHING: tuple[tuple[Any, str, bool], ...] = (
-    (_client, "async_validate_url", True),
-    (_client, "get", True),
-    (processing_utils, "async_ssrf_protected_get", True),
-    (processing_utils, "async_ssrf_protected_download", True),
-    (processing_utils, "ssrf_protected_download", False),
-    (processing_utils, "save_url_to_cache", False),
-    (processing_utils, "unsafe_download", False),
-    (route_utils, "secure_url_stream_response", True),
-    (routes, "secure_url_stream_response", True),
-    (routes.App, "build_proxy_request", False),
-)
+_move = Api.async_move_resource_to_block_cache
 
 
-def refuse(*_: object, **__: object) -> NoReturn:
-    """Replaces a function that fetches."""
-    raise PermissionError(REFUSED)
+async def move_local(component: Api, path: Any) -> str | None:
+    """Gradio's method that moves a file to its cache, for files of this machine alone.
 
-
-async def refuse_async(*_: object, **__: object) -> NoReturn:
-    """Replaces a coroutine function that fetches."""
-    raise PermissionError(REFUSED)
+    Raises:
+        PermissionError: the file is elsewhere.
+    """
+    if is_http_url_like(str(path)):
+        raise PermissionError(REFUSED)
+    return await _move(component, path)
 
 
 def forbid_fetching() -> None:
-    """Make every fetching function of Gradio raise.
-
-    Raises:
-        ConfigError: this version of Gradio lacks one, and may have another in its place.
-    """
-    for owner, name, is_async in FETCHING:
-        if not hasattr(owner, name):
-            raise ConfigError(f"gradio: expected a version in which {owner.__name__}.{name} exists")
-        setattr(owner, name, refuse_async if is_async else refuse)
+    """Let Gradio fetch no file of a call."""
+    Api.async_move_resource_to_block_cache = move_local  # type: ignore

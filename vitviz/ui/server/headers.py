@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from vitviz.ui.server.bodies import Message
 from vitviz.ui.server.routes import FILE
 
-# Browsers show these without running anything.
-PICTURES = (b"image/png", b"image/jpeg", b"image/webp", b"image/gif")
 # Nothing inline, nothing from elsewhere, and no text becomes code.
 PAGE_POLICY = {
     "default-src": "'none'",
@@ -42,8 +40,6 @@ class ResponseHeaders:
         # Gradio's CORS headers let pages of other sites read the response.
         headers = [pair for pair in start.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
         is_file = path.startswith((FILE, "/files/", "/made/"))
-        if is_file:
-            headers = _downloaded(headers)
         headers += [
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"same-origin"),
@@ -51,14 +47,3 @@ class ResponseHeaders:
             (b"cross-origin-resource-policy", b"same-origin"),
         ]
         return {**start, "headers": headers}
-
-
-def _downloaded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers with which browsers save a file that is no picture, instead of showing it."""
-    content_type = next((value for name, value in headers if name.lower() == b"content-type"), b"")
-    if content_type.split(b";")[0].strip().lower() in PICTURES:
-        return headers
-    disposition = next((value for name, value in headers if name.lower() == b"content-disposition"), b"")
-    _, separator, options = disposition.partition(b";")
-    others = [pair for pair in headers if pair[0].lower() != b"content-disposition"]
-    return [*others, (b"content-disposition", b"attachment" + separator + options)]

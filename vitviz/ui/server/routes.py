@@ -12,8 +12,6 @@ UPLOAD = f"{PREFIX}/upload"
 MCP = f"{PREFIX}/mcp"
 JOIN = f"{PREFIX}/queue/join"
 ANSWERS = f"{PREFIX}/queue/data"
-CANCEL = f"{PREFIX}/cancel"
-RESET = f"{PREFIX}/reset"
 FILE = f"{PREFIX}/file="
 JSON_BYTES = 2**20
 # A tool's argument may be a picture in base64.
@@ -42,7 +40,6 @@ class Route:
         reason: who needs the route.
         body: the kind of its body.
         max_bytes: the largest body; None for an upload, which has a setting.
-        is_page: whether the page itself answers, not Gradio.
     """
 
     methods: tuple[str, ...]
@@ -50,7 +47,6 @@ class Route:
     reason: str
     body: Body = Body.NONE
     max_bytes: int | None = 0
-    is_page: bool = False
 
     def __post_init__(self) -> None:
         if not self.methods or not self.reason or not self.pattern.startswith("/"):
@@ -67,32 +63,31 @@ READ = ("GET", "HEAD")
 
 ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
-    Route(READ, "/", "the page; Gradio asks for its head once it listens", is_page=True),
-    Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles", is_page=True),
-    Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_page=True),
-    Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_page=True),
-    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None, is_page=True),
+    Route(READ, "/", "the page; Gradio asks for its head once it listens"),
+    Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles"),
+    Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures"),
+    Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made"),
+    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None),
     Route(
         POST,
         "/(?:map|describe|picture)",
         "the page asks for maps, links and pictures",
         Body.JSON,
         JSON_BYTES,
-        is_page=True,
     ),
-    Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES, is_page=True),
+    Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES),
     Route(READ, r"/robots\.txt", "crawlers ask for it"),
     Route(GET, "/config/?", "Gradio's clients"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
     Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "Gradio's clients keep it open"),
-    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None, is_page=True),
+    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
     Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES),
     Route(GET, ANSWERS, "the answers to them"),
-    Route(POST, CANCEL, "a client stops waiting", Body.JSON, JSON_BYTES),
-    Route(POST, f"{RESET}/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
+    Route(POST, f"{PREFIX}/cancel", "a client stops waiting", Body.JSON, JSON_BYTES),
+    Route(POST, f"{PREFIX}/reset/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
     Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),
     Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
 )
@@ -115,9 +110,3 @@ def find_route(method: str, path: str, *, tools: bool = False) -> Route | None:
     if any(character < " " or character == "\x7f" for character in path):
         return None
     return next((route for route in (*ROUTES, *(TOOL_ROUTES if tools else ())) if route.matches(method, path)), None)
-
-
-def is_local_file(path: str) -> bool:
-    """Whether a path of :data:`FILE` is a local file, not an address of another machine."""
-    name = path.removeprefix(FILE)
-    return re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|[/\\]{2}|\\", name.strip()) is None

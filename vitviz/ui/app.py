@@ -1,0 +1,98 @@
+"""The app: a :class:`gradio.Server` with the routes of the page, and endpoints for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from vitviz.errors.arguments import instance
+from vitviz.ui.api import publish
+from vitviz.ui.files import WRITTEN
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.page_routes import PageRoutes
+from vitviz.ui.server.explanations import HANDLERS
+from vitviz.ui.server.fetching import forbid_fetching
+from vitviz.ui.server.hosts import HostRules
+from vitviz.ui.server.request_filter import RequestFilter
+from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.service import AnalysisService
+from vitviz.weights import Model, load
+
+# Events of programs that have begun; inside, they wait for a thread in the same line as the runs of the page.
+MAX_EVENTS = 400
+# Sessions of the clients of programs, which Gradio remembers.
+MAX_SESSIONS = 100
+# The intervals at which Gradio's queue looks for events, and for their progress, of which these have none. By itself it
+# looks a thousand times a second, which takes an idle server a thirtieth of a processor.
+EVENT_SECONDS, PROGRESS_SECONDS = 0.01, 0.5
+
+
+class App(gr.Server):
+    """Gradio's server with the routes of the page, behind a :class:`RequestFilter`.
+
+    Args:
+        handlers: answer the page.
+        server_settings: limits of the app.
+    """
+
+    def __init__(self, handlers: Handlers, server_settings: ServerSettings) -> None:
+        super().__init__(
+            title="vitviz", openapi_url=None, docs_url=None, redoc_url=None, exception_handlers=dict(HANDLERS)
+        )
+        self.handlers, self.server_settings = handlers, server_settings
+        page = PageRoutes(handlers)
+        # They come before Gradio's, so that those of the same path are never reached.
+        self.router.routes += page.routes
+        keep_seconds = server_settings.keep_seconds
+        with gr.Blocks(
+            title="vitviz", mode="server", delete_cache=(min(3600, keep_seconds), keep_seconds), analytics_enabled=False
+        ) as self.blocks:
+            publish(self.blocks, handlers.service, page.run_threads)
+        self.blocks.temp_file_sets.append(WRITTEN)
+        queue = self.blocks._queue
+        queue.sleep_when_free, queue.progress_update_sleep_when_free = EVENT_SECONDS, PROGRESS_SECONDS
+        forbid_fetching()
+
+    def build_middleware_stack(self) -> Any:
+        """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
+        settings = self.server_settings
+        rules = HostRules.of(settings.hosts, settings.trusted_proxies, settings.frames)
+        gradio_app: Any = super().build_middleware_stack()
+        return RequestFilter(gradio_app, self.get_blocks(), rules, settings.upload_bytes)
+
+    def launch(self, **options: Any) -> Any:  # type: ignore[override]
+        """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""
+        # Server.launch makes Blocks of its own, whose files are never deleted.
+        defaults = {
+            # With it, Gradio requests its own page and gives up after three seconds, too few for a busy machine.
+            "_frontend": False,
+            "ssr_mode": False,
+            "max_threads": MAX_EVENTS,
+            "max_file_size": self.server_settings.upload_bytes,
+            "state_session_capacity": MAX_SESSIONS,
+            "footer_links": [],
+            "enable_monitoring": False,
+            "run_history": False,
+        }
+        return self.get_blocks().launch(_app=self, **{**defaults, **options})
+
+
+def build_demo(model: Model | None = None, server_settings: ServerSettings | None = None) -> App:
+    """The app, with an example already analysed. Launch it with :func:`vitviz.ui.serve`.
+
+    Args:
+        model: with which the page opens; the bundled checkpoint by default.
+        server_settings: limits of the app; those of the environment by default.
+
+    Raises:
+        CheckpointError: the bundled checkpoint cannot be loaded.
+        ConfigError: an environment variable is not legal, or the model is no model.
+    """
+    server_settings = server_settings or ServerSettings.of()
+    if model is not None:
+        instance("model", model, Model, "vitviz.load()")
+    handlers = Handlers(AnalysisService(model or load(), server_settings))
+    # The first visitor finds it analysed.
+    handlers.start()
+    return App(handlers, server_settings)

@@ -1,0 +1,48 @@
+"""Errors as statuses with one sentence."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from vitviz.errors.kinds import VitvizError
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.log import INTERNAL_ERROR
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+INVALID = "a field of this request is missing, or of another type than expected"
+
+
+def explained(error: BaseException) -> tuple[int, str]:
+    """The status of an error and one sentence."""
+    # Starlette wraps an error that comes after the response has begun.
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, HTTPException):
+        error = error.__cause__
+    if isinstance(error, HTTPException):
+        return error.status_code, str(error.detail)
+    if isinstance(error, RequestError):
+        return error.status, str(error)
+    if isinstance(error, VitvizError):
+        return 400, str(error)
+    # Its own message quotes the request.
+    if isinstance(error, RequestValidationError):
+        return 422, INVALID
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return 507, "this server has no room for it now"
+    return 500, INTERNAL_ERROR
+
+
+async def _answer(_: Request, error: Exception) -> JSONResponse:
+    status, reason = explained(error)
+    return JSONResponse({"detail": reason}, status)
+
+
+HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
+    kind: _answer for kind in (RequestError, RequestValidationError, VitvizError, Exception)
+}
+"""Handlers of FastAPI."""
