@@ -23,6 +23,12 @@ from vitviz.ui.server.routes import JOIN, PREFIX, SESSION
 # Programs POST a call to an endpoint, by Gradio's clients or by plain HTTP.
 CALL = re.compile(rf"{JOIN}|{PREFIX}/call/(?P<by_name>v2/)?(?P<endpoint>[^/]+)/?")
 
+# The fields of the other requests of Gradio's clients.
+FIELDS: dict[str, dict[str, type]] = {
+    f"{PREFIX}/cancel": {"session_hash": str, "fn_index": int, "event_id": str},
+    f"{PREFIX}/reset": {"event_id": str},
+}
+
 
 class Call(NamedTuple):
     """A call that can be served.
@@ -53,7 +59,7 @@ def checked_call(blocks: gr.Blocks, path: str, value: Any) -> Call:
     by_client, session = match["endpoint"] is None, ""
     if by_client:
         endpoint = _by_index(blocks, body.get("fn_index"))
-        session = _session(body.get("session_hash"))
+        session = session_of(body.get("session_hash"))
     else:
         endpoint = _by_name(blocks, match["endpoint"])
     name, parameters = f"/{endpoint.api_name}", list(signature(endpoint.fn).parameters.values())
@@ -66,6 +72,29 @@ def checked_call(blocks: gr.Blocks, path: str, value: Any) -> Call:
         file.update(path=str(upload.path), orig_name=upload.name)
     own = {"fn_index": body["fn_index"], "session_hash": session} if by_client else {}
     return Call(json.dumps(arguments if match["by_name"] else {"data": arguments, **own}).encode(), session)
+
+
+def check_fields(path: str, value: Any) -> None:
+    """Check a request of a program that is no call.
+
+    Raises:
+        RequestError: a field is missing, or of another type.
+    """
+    for name, kind in FIELDS.get(path.rstrip("/"), {}).items():
+        field = value.get(name) if isinstance(value, dict) else None
+        if not isinstance(field, kind) or isinstance(field, bool):
+            raise RequestError(400, f"{name} = {quote(field)}: expected a {'text' if kind is str else 'whole number'}")
+
+
+def session_of(session: Any) -> str:
+    """The session of a client.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if not isinstance(session, str) or re.fullmatch(SESSION, session) is None:
+        raise RequestError(400, f"session_hash = {quote(session)}: expected 1 to 128 letters and digits")
+    return session
 
 
 def _by_name(blocks: gr.Blocks, name: str) -> Any:
@@ -81,12 +110,6 @@ def _by_index(blocks: gr.Blocks, index: Any) -> Any:
         names = choices([str(fn.api_name) for fn in blocks.fns.values()])
         raise RequestError(404, f"fn_index = {quote(index)}: expected an endpoint by its name, {names}")
     return blocks.fns[index]
-
-
-def _session(session: Any) -> str:
-    if not isinstance(session, str) or re.fullmatch(SESSION, session) is None:
-        raise RequestError(400, f"session_hash = {quote(session)}: expected 1 to 128 letters and digits")
-    return session
 
 
 def _check_names(endpoint: str, arguments: Any, parameters: Sequence[Parameter]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable, Mapping
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -15,7 +14,6 @@ from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.log import INTERNAL_ERROR
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-INVALID = "a field of this request is missing, or of another type than expected"
 
 
 def explained(error: BaseException) -> tuple[int, str]:
@@ -29,9 +27,6 @@ def explained(error: BaseException) -> tuple[int, str]:
         return error.status, str(error)
     if isinstance(error, VitvizError):
         return 400, str(error)
-    # Its own message quotes the request.
-    if isinstance(error, RequestValidationError):
-        return 422, INVALID
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return 507, "this server has no room for it now"
     return 500, INTERNAL_ERROR
@@ -43,6 +38,6 @@ async def _answer(_: Request, error: Exception) -> JSONResponse:
 
 
 HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
-    kind: _answer for kind in (RequestError, RequestValidationError, VitvizError, Exception)
+    kind: _answer for kind in (RequestError, VitvizError, Exception)
 }
-"""Handlers of FastAPI."""
+"""Handlers of Starlette."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from gradio.components.api_component import Api
-from gradio_client.utils import is_http_url_like
+
+from vitviz.ui.pictures import SCHEMES
 
 REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
 _move = Api.async_move_resource_to_block_cache
@@ -21,7 +22,7 @@ async def move_local(component: Api, path: Any) -> str | None:
     Raises:
         PermissionError: the file is elsewhere.
     """
-    if is_http_url_like(str(path)):
+    if str(path).startswith(SCHEMES):
         raise PermissionError(REFUSED)
     return await _move(component, path)
 

@@ -32,7 +32,7 @@ from vitviz.ui.server.bodies import (
     replayed,
     run_off_loop,
 )
-from vitviz.ui.server.calls import CALL, Call, checked_call
+from vitviz.ui.server.calls import CALL, Call, check_fields, checked_call, session_of
 from vitviz.ui.server.explanations import explained
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
@@ -137,7 +137,8 @@ class RequestFilter:
                 content = call.content
                 answer.when_accepted = lambda event: self._answers.expect(call.session or event, visitor, scope)
             elif route.body is Body.JSON:
-                await run_off_loop(len(content), partial(parse_json, content))
+                value = await run_off_loop(len(content), partial(parse_json, content))
+                check_fields(scope["path"], value)
             await self._app(scope, replayed(content, receive), answer.send)
 
     def _call(self, path: str, content: bytes) -> Call:
@@ -213,6 +214,6 @@ def _is_json(scope: Scope) -> bool:
 def _answer_key(scope: Scope) -> str:
     """The session or the event whose answers a request reads; empty for another request."""
     if scope["path"] == ANSWERS:
-        return parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+        return session_of(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [None])[0])
     event = EVENT.fullmatch(scope["path"])
     return "" if event is None else event["event"]

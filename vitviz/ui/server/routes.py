@@ -81,7 +81,6 @@ ROUTES: tuple[Route, ...] = (
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
-    Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "Gradio's clients keep it open"),
     Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
     Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES),
