@@ -15,8 +15,8 @@ from inspect import signature
 from typing import Any, ParamSpec, get_args, get_type_hints
 
 import gradio as gr
-from gradio.data_classes import FileData, GradioModel, GradioRootModel
-from gradio.events import api as publish_function
+from gradio.components.api_component import Api as Field
+from gradio.data_classes import FileData
 from gradio.utils import get_function_description
 
 from vitviz.analysis.analysis import Analysis
@@ -65,6 +65,7 @@ MAX_MAPS, MAX_VALUES = 256, 2**16
 MAX_END = 1e30
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
+SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 Parameter = ParamSpec("Parameter")
 
@@ -310,11 +311,21 @@ def publish(blocks: gr.Blocks, service: AnalysisService, threads: FairThreads) -
     """
     api = Api(service)
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
-        # Without Gradio's queue, a tool is called directly; its clients use the queue all the same.
-        publish_function(_in_turn(endpoint, threads), api_name=endpoint.__name__, concurrency_limit=None, queue=False)
-        _document(next(fn for fn in blocks.fns.values() if fn.api_name == endpoint.__name__))
+        inputs, answer = _fields(endpoint)
+        blocks.default_config.set_event_trigger(
+            [],
+            _in_turn(endpoint, threads),
+            inputs,
+            answer,
+            preprocess=False,
+            postprocess=False,
+            api_name=endpoint.__name__,
+            concurrency_limit=None,
+            # Gradio calls a tool directly; clients use the queue all the same.
+            queue=False,
+        )
     # No call goes past the queue.
-    blocks.api_open = False
+    blocks.queue(api_open=False)
 
 
 def _in_turn(endpoint: Callable[..., Any], threads: FairThreads) -> Callable[..., Any]:
@@ -331,23 +342,26 @@ def _in_turn(endpoint: Callable[..., Any], threads: FairThreads) -> Callable[...
     return answer
 
 
-def _document(function: Any) -> None:
-    """Give the fields of an endpoint the names, types and descriptions of its function, which Gradio leaves out."""
-    hints = get_type_hints(function.fn)
-    _, descriptions, returns = get_function_description(function.fn)
-    for name, field in zip(signature(function.fn).parameters, function.inputs, strict=True):
-        field.label = name
-        field._api_info = _schema(hints[name], field._api_info) | {"additional_description": descriptions[name]}
-    answer = function.outputs[0]
-    answer.label = "answer"
-    answer._api_info = _schema(hints["return"], answer._api_info) | {"description": " ".join(returns)}
+def _fields(endpoint: Callable[..., Any]) -> tuple[list[Field], Field]:
+    """The arguments of an endpoint and its answer, with names, types and descriptions, which ``gr.api`` leaves out."""
+    hints = get_type_hints(endpoint)
+    _, descriptions, returns = get_function_description(endpoint)
+    inputs = [
+        Field(
+            None if parameter.default is parameter.empty else parameter.default,
+            _schema(hints[name]) | {"additional_description": descriptions[name]},
+            name,
+        )
+        for name, parameter in signature(endpoint).parameters.items()
+    ]
+    return inputs, Field(None, _schema(hints["return"]) | {"description": " ".join(returns)}, "answer")
 
 
-def _schema(hint: Any, gradio_schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a type hint; Gradio's own for types that are no records. Null means a missing field."""
+def _schema(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type hint. Null means a missing field."""
     hint = next((option for option in get_args(hint) if option is not type(None)), hint)
-    if not issubclass(hint, GradioModel | GradioRootModel):
-        return dict(gradio_schema.get("oneOf", [gradio_schema])[-1])
+    if hint in SIMPLE_TYPES:
+        return {"type": SIMPLE_TYPES[hint]}
     schema = hint.model_json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     return {name: value for name, value in inlined.items() if name != "description"}

@@ -34,6 +34,9 @@ class App(gr.Server):
     Args:
         handlers: answer the page.
         server_settings: limits of the app.
+
+    Attributes:
+        rules: the hosts and origins that are served.
     """
 
     def __init__(self, handlers: Handlers, server_settings: ServerSettings) -> None:
@@ -41,25 +44,24 @@ class App(gr.Server):
             title="vitviz", openapi_url=None, docs_url=None, redoc_url=None, exception_handlers=dict(HANDLERS)
         )
         self.handlers, self.server_settings = handlers, server_settings
+        self.rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
         page = PageRoutes(handlers)
         # They come before Gradio's, so that those of the same path are never reached.
-        self.router.routes += page.routes
+        self.router.routes.extend(page.routes)
         keep_seconds = server_settings.keep_seconds
         with gr.Blocks(
             title="vitviz", mode="server", delete_cache=(min(3600, keep_seconds), keep_seconds), analytics_enabled=False
         ) as self.blocks:
             publish(self.blocks, handlers.service, page.run_threads)
         self.blocks.temp_file_sets.append(WRITTEN)
-        queue = self.blocks._queue
-        queue.sleep_when_free, queue.progress_update_sleep_when_free = EVENT_SECONDS, PROGRESS_SECONDS
+        self.blocks._queue.sleep_when_free = EVENT_SECONDS
+        self.blocks._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
         forbid_fetching()
 
     def build_middleware_stack(self) -> Any:
         """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
-        settings = self.server_settings
-        rules = HostRules.of(settings.hosts, settings.trusted_proxies, settings.frames)
         gradio_app: Any = super().build_middleware_stack()
-        return RequestFilter(gradio_app, self.get_blocks(), rules, settings.upload_bytes)
+        return RequestFilter(gradio_app, self.get_blocks(), self.rules, self.server_settings.upload_bytes)
 
     def launch(self, **options: Any) -> Any:  # type: ignore[override]
         """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""
