@@ -283,4 +283,4 @@ def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
     assert len(source.splitlines()) <= 20
     assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^prepare\(", source, re.MULTILINE)
     before, _, after = source.partition('if __name__ == "__main__":\n')
-    assert "serve(" not in before and "serve(demo, server_settings)" in after
+    assert "serve(" not in before and "serve(demo)" in after
