@@ -45,6 +45,7 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
             "config.loaded_app",
             "config.timeout_keep_alive",
             "config.ws_protocol_class",
+            "protocol.timeout_keep_alive_task",
         ],
         "ui/server/fetching.py": ["Api.async_move_resource_to_block_cache"],
     }

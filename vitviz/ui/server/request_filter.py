@@ -19,12 +19,12 @@ from vitviz.ui.server.bodies import (
     App,
     DepthScanner,
     HeldBodies,
+    LimitedBody,
     Message,
     Receive,
     RequestError,
     Scope,
     Send,
-    LimitedBody,
     declared_bytes,
     linger,
     parse_json,
@@ -123,7 +123,9 @@ class RequestFilter:
         else:
             await self._pass_json(scope, route, body, receive, answer)
 
-    async def _pass_json(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
+    async def _pass_json(
+        self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer
+    ) -> None:
         """Read JSON, check it, and pass it on."""
         visitor = visitor_key(scope["client"][0] if scope["client"] else "")
         if route.body is Body.JSON and not _is_json(scope):
