@@ -61,6 +61,11 @@ SPELLINGS: dict[str, Attend] = {
     "tensor mask": lambda q, k, v: scores(q, k).masked_fill(NEVER, torch.tensor(-math.inf)).softmax(-1) @ v,
     "where": lambda q, k, v: torch.where(NEVER, torch.tensor(-1e4), scores(q, k)).softmax(-1) @ v,
     "item": lambda q, k, v: with_item(scores(q, k), NEVER).softmax(-1) @ v,
+    "for a look": lambda q, k, v: (scores(q, k).softmax(-1), F.scaled_dot_product_attention(q, k, v))[1],
+    "their mean, for a look": lambda q, k, v: (
+        scores(q, k).softmax(-1).mean(1).sqrt(),
+        F.scaled_dot_product_attention(q, k, v),
+    )[1],
     "maximum": lambda q, k, v: ((s := scores(q, k)) - s.amax(-1, keepdim=True)).softmax(-1) @ v,
     "constant": lambda q, k, v: (scores(q, k) - 3).softmax(-1) @ v,
     "clamp": lambda q, k, v: scores(q, k).clamp(-1e4, 1e4).softmax(-1) @ v,
@@ -72,8 +77,9 @@ SPELLINGS: dict[str, Attend] = {
 @pytest.mark.parametrize("attend", SPELLINGS.values(), ids=SPELLINGS)
 def test_another_spelling_has_the_same_weights(attend: Attend) -> None:
     module, pixels = Spelled(attend), torch.randn(1, 3, *SIZE)
-    trace = load_own(module).network.encode(pixels).traces[0]
-    assert trace.heads == HEADS
+    model = load_own(module)
+    trace = model.network.encode(pixels).traces[0]
+    assert trace.heads == HEADS and "layer" not in " ".join(model.assumptions)
     for layer, expected in enumerate(explicit_weights(module, pixels)):
         close(trace.weights(layer), expected)
 

@@ -8,8 +8,8 @@ verified by its output.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,12 +55,12 @@ class Origin:
 
     Args:
         layer: number of the layer.
-        has_softmax: whether a softmax with as many queries as keys was computed.
+        softmaxes: numbers of its softmaxes with as many queries as keys.
         operation: name of the first operation that could not be followed.
     """
 
     layer: int
-    has_softmax: bool = False
+    softmaxes: list[int] = field(default_factory=list)
     operation: str = ""
 
 
@@ -106,6 +106,24 @@ class Scores:
         return replace(self, queries=queries, keys=keys, bias=bias)
 
 
+@dataclass
+class SoftmaxDisturbance:
+    """Replaces the results of some softmaxes by noise.
+
+    Args:
+        targets: their numbers, as :class:`Origin` has them.
+    """
+
+    targets: Collection[int]
+    number: int = 0
+
+    def __call__(self, function: Function, args: tuple[Any, ...], result: Any) -> Any:
+        if function not in SOFTMAXES or not isinstance(result, torch.Tensor) or result.ndim < 2:
+            return result
+        number, self.number = self.number, self.number + 1
+        return torch.randn_like(result) if number in self.targets else result
+
+
 class EagerAttentionTracer:
     """Finds attention that a module computes step by step, and follows its scores and weights through the steps."""
 
@@ -119,12 +137,12 @@ class EagerAttentionTracer:
         self._origins: dict[int, Origin] = {}
         self.calls = 0
         """Number of calls of attention so far."""
-        self._layer = 0
+        self._layer = self._softmaxes = 0
 
     @property
     def unused(self) -> list[Origin]:
         """Softmaxes with as many queries as keys that have not led to a call of attention."""
-        return [origin for origin in self._origins.values() if origin.has_softmax]
+        return [origin for origin in self._origins.values() if origin.softmaxes]
 
     @property
     def lost(self) -> list[Origin]:
@@ -207,6 +225,7 @@ class EagerAttentionTracer:
     def _softmax(
         self, source: torch.Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor
     ) -> None:
+        number, self._softmaxes = self._softmaxes, self._softmaxes + 1
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         scores = self._scores.get(source)
         if dim not in (-1, result.ndim - 1) or min(result.shape[-2:]) < 2:
@@ -217,8 +236,8 @@ class EagerAttentionTracer:
         if origin is None and result.ndim > 2:
             origin = self._origin(result)
             origin.operation = "softmax"
-        if origin is not None:
-            origin.has_softmax = result.shape[-1] == result.shape[-2]
+        if origin is not None and result.shape[-1] == result.shape[-2]:
+            origin.softmaxes.append(number)
         if scores is not None:
             self._weights[result] = scores
 

@@ -12,11 +12,12 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.codes import decode_places
+from vitviz.models.capture.eager_attention import Origin, SoftmaxDisturbance
 from vitviz.models.capture.grids import is_one_grid
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.order import TokenOrder, change_patches, measure_order
 from vitviz.models.capture.places import TokenPlaces
-from vitviz.models.capture.residual import ResidualStream, find_stream
+from vitviz.models.capture.residual import ResidualStream, call_output, find_stream
 from vitviz.models.capture.sequence import verify_sequence
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 
@@ -180,10 +181,13 @@ def verify_capture(
     with Interception(check) as interception:
         captured = run(pixels)
     tracer = interception.eager_attention
-    unfollowed = tuple(f"layer {each.layer}: {each.operation} of its scores or weights" for each in tracer.lost[:3])
+    # Weights that are computed for a look at them only are no attention of the module.
+    unused = tracer.unused if _have_effect(run, pixels, captured, tracer.unused) else []
+    lost_origins = [each for each in tracer.lost if each in unused or not each.softmaxes]
+    unfollowed = tuple(f"layer {each.layer}: {each.operation} of its scores or weights" for each in lost_origins[:3])
     lost = "".join(f"; {each}" for each in unfollowed)
-    if tracer.unused:
-        reason = f"{len(tracer.unused)} softmaxes whose scores or weights it modifies with operations that vitviz does"
+    if unused:
+        reason = f"{len(unused)} softmaxes whose scores or weights it modifies with operations that vitviz does"
         raise ConfigError(f"attention of {interception.layers} layers was seen, and {reason} not support{lost}")
     if tracer.reused:
         raise ConfigError(
@@ -202,6 +206,15 @@ def verify_capture(
         return verified
     tokens, is_stated = verified.structure.tokens, stated_depth is not None
     return replace(verified, stream=find_stream(run, pixels, tokens, verified.calls, is_stated))
+
+
+def _have_effect(run: Run, pixels: torch.Tensor, output: torch.Tensor, origins: list[Origin]) -> bool:
+    """Whether the module's output changes with the results of these softmaxes."""
+    targets = {number for origin in origins for number in origin.softmaxes}
+    if not targets:
+        return False
+    with Interception(call_output, SoftmaxDisturbance(targets)):
+        return not torch.equal(run(pixels), output)
 
 
 def _verify_calls(
