@@ -60,6 +60,16 @@ def test_frozen_layers_are_refused(mode: Callable[[], Any], layers: int, method:
         map_of(analysis, method)
 
 
+@pytest.mark.parametrize("method", ["relevance", "gradient_rollout", "legrad"])
+def test_maps_that_start_above_the_frozen_layers_are_those_without_frozen_ones(method: str) -> None:
+    module = Frozen(torch.no_grad, 2)
+    frozen = vitviz.analyze(picture(), load_own(module)).map(method, start_layer=-1).values
+    module.mode = contextlib.nullcontext
+    analysis = vitviz.analyze(picture(), load_own(module))
+    torch.testing.assert_close(frozen, analysis.map(method, start_layer=2).values)
+    assert frozen.any()
+
+
 class Cut(OwnViT):
     """The pixels have a gradient, which is zero, although they decide the output."""
 

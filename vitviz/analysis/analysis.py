@@ -263,7 +263,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
         with without_autocast(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
-            return self._heatmap(record.compute(self._required(record, choice), **parameters, **reporting))
+            return self._heatmap(record.compute(self._required(record, choice, parameters), **parameters, **reporting))
 
     @named_arguments(MethodError)
     def attention_sheet(self, query: Query | None = None, direction: Direction = "row") -> Sheet:
@@ -363,7 +363,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         biases = 0 if bias is None else layers * bias[0].numel()
         return (4 * self.trace.queries.numel() + biases) * torch.float32.itemsize
 
-    def _required(self, method: Method, choice: TargetChoice) -> Any:
+    def _required(self, method: Method, choice: TargetChoice, parameters: Mapping[str, Any]) -> Any:
         """The input of a method's function. Keeps the gradients of the last target if they are small."""
         if not method.class_specific:
             return self.trace
@@ -376,7 +376,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             self._inputs.clear()
             if self._keeps_gradients:
                 self._inputs[key] = inputs
-        return inputs if method.requires == "inputs" else inputs.gradients
+        return inputs if method.requires == "inputs" else inputs.gradients_from(parameters.get("start_layer", 0))
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name)

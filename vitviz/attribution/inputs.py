@@ -9,6 +9,7 @@ import torch
 
 from vitviz.attention.layout import index_from_end
 from vitviz.errors.arguments import instance
+from vitviz.errors.kinds import MethodError
 from vitviz.models.gradients import GradientTrace, trace_gradients
 from vitviz.models.network import Network
 from vitviz.models.targets import Target
@@ -49,3 +50,17 @@ class AttributionInput:
     def gradients(self) -> GradientTrace:
         """Gradients of the score with respect to every layer's attention; computed once."""
         return trace_gradients(self.network, self.pixels, self.target)
+
+    def gradients_from(self, start_layer: int) -> GradientTrace:
+        """Those of every layer, or if none arrive at the lower ones, such as frozen ones, those from a layer on.
+
+        Raises:
+            MethodError: none arrive at this layer either.
+            QueryError: the model has no such layer.
+        """
+        try:
+            return self.gradients
+        except MethodError:
+            if start_layer == 0:
+                raise
+            return trace_gradients(self.network, self.pixels, self.target, start_layer)
