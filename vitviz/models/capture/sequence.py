@@ -204,6 +204,6 @@ def _check_change(
 def _beside(first: int, second: int) -> str:
     return (
         f"the calls of attention {first} and {second} do not follow one another: what the one writes does not reach "
-        "what the other reads, as in branches side by side, an ensemble or several passes; expected layers in a row, or "
-        "branches that are added up before the residual connection, x + (a(x) + b(x))"
+        "what the other reads, as in branches side by side, an ensemble or several passes; expected layers in a row, "
+        "or branches that are added up before the residual connection, x + (a(x) + b(x))"
     )
