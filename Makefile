@@ -36,11 +36,12 @@ app: $(VENV)/.app
 # In the order of tests/conftest.py, not by the number of tests in a file. A third worker computes while others wait.
 WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/.test
+test: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/python -m tests.browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/node node_modules/.bin/tsc
 	$(BIN)/node --test tests/page/*.test.js
 	@mkdir -p build
 	@# The first check of the types takes a minute, which the tests need not wait for.
@@ -51,11 +52,12 @@ test: $(VENV)/.test
 # Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
 # Nothing here waits, so that a third worker would only import once more.
 SLOW := browser|process|parity|hostile|slow
-quick: $(VENV)/.test
+quick: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/node node_modules/.bin/tsc
 	$(BIN)/node --test tests/page/*.test.js
 	$(BIN)/python -m pytest $(WORKERS) --numprocesses 2 \
 	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging \
@@ -98,7 +100,7 @@ release: $(VENV)/.release
 	$(BIN)/python -m tests.distributions dist
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
+	rm -rf $(VENV) node_modules build dist .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
 	find app.py vitviz tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps say what was installed; they are older than a changed pyproject.toml or constraints.txt.
@@ -109,6 +111,11 @@ $(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)
 $(VENV)/.test: $(VENV)/pyvenv.cfg $(INSTALLS)
 	$(INSTALL) --editable '.[test]'
 	@touch $(VENV)/.app $@
+
+# TypeScript, which checks the modules of the page; npm writes this file.
+node_modules/.package-lock.json: $(VENV)/.test package.json package-lock.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/pyvenv.cfg $(INSTALLS)
 	$(INSTALL) --editable '.[docs]'

@@ -35,7 +35,10 @@ export async function describe() {
   return latest;
 }
 
-/** Replace a state that the server refuses by the last legal one. */
+/**
+ * Replace a state that the server refuses by the last legal one.
+ * @param {any} refused
+ */
 function restoreLegal(refused) {
   if (!latest.state || isEqual(latest.state, store.state)) return latest;
   store.replace(latest.state);
@@ -43,10 +46,13 @@ function restoreLegal(refused) {
   return latest;
 }
 
-/** A view without parameters that its method or probe does not have, such as those of the previous one. */
+/**
+ * A view without parameters that its method or probe does not have, such as those of the previous one.
+ * @param {View} view
+ */
 function withOwnSettings(view) {
-  const withRecords = (settings, records) =>
-    Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((each) => each.name === name)));
+  const withRecords = (/** @type {any} */ settings, /** @type {any} */ records) =>
+    Object.fromEntries(Object.entries(settings).filter(([name]) => records.some((/** @type {any} */ each) => each.name === name)));
   return {
     ...view,
     parameters: withRecords(view.parameters, METHODS[view.method].parameters),
@@ -54,7 +60,10 @@ function withOwnSettings(view) {
   };
 }
 
-/** The address of a link; it keeps the entries of Gradio and its hosts. */
+/**
+ * The address of a link; it keeps the entries of Gradio and its hosts.
+ * @param {string} link
+ */
 export function addressOf(link) {
   const hostEntries = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
   const query = [new URLSearchParams(hostEntries).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
@@ -75,6 +84,11 @@ function showAddress() {
   if (!page.isOpening) writeHistory("replaceState", history.state, addressOf(latest.link));
 }
 
+/**
+ * @param {"pushState" | "replaceState"} way
+ * @param {any} entry
+ * @param {string=} address
+ */
 function writeHistory(way, entry, address) {
   try {
     history[way](entry, "", address);
@@ -83,12 +97,16 @@ function writeHistory(way, entry, address) {
   }
 }
 
-/** Set whether a link is being opened; until then, the page does not show the link's state. */
+/**
+ * Set whether a link is being opened; until then, the page does not show the link's state.
+ * @param {boolean} value
+ */
 function setOpening(value) {
   page.isOpening = value;
-  root.setAttribute("aria-busy", value);
+  root.setAttribute("aria-busy", String(value));
 }
 
+/** @param {string} link */
 export function openLink(link) {
   const entry = store.state;
   setOpening(true);
@@ -99,21 +117,24 @@ export function openLink(link) {
     store.refresh();
     for (const pane of panes) pane.requestFiles();
   };
-  requests.request("open", link, { kind: "open", link }).then((reply) => {
+  requests.request("open", link, { kind: "open", link }).then((/** @type {any} */ reply) => {
     Object.assign(models, reply.models);
-    reply.views.forEach((facts, index) => rememberAnalysis(analysisKey(reply.state.views[index]), facts));
+    reply.views.forEach((/** @type {Facts} */ facts, /** @type {number} */ index) =>
+      rememberAnalysis(analysisKey(reply.state.views[index]), facts),
+    );
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state);
     store.replace({ ...merged, views: merged.views.map(withOwnSettings) });
     end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
     if (reply.state.panel === "compare") panels.compare();
-  }, (error) => {
+  }, (/** @type {any} */ error) => {
     end();
     if (!error.replaced) notify(`This link cannot be opened: ${error.message}`);
   });
 }
 
+/** @param {string} text */
 export const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].some(([name]) => !name.startsWith("__")) || text.includes("#");
 
 export function followHistory() {

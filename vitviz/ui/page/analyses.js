@@ -10,6 +10,10 @@ import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./stor
 // An analysis that expires this often in this many milliseconds is not requested again.
 const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
 
+/**
+ * @param {Pane} pane
+ * @param {View} view
+ */
 export function requestAnalysis(pane, view) {
   const key = analysisKey(view), otherPane = panes[1 - pane.index];
   pane.element.classList.add("vx-stale");
@@ -26,12 +30,15 @@ export function requestAnalysis(pane, view) {
     own: uploads.get(view.model) ?? null,
   };
   requests.request(`analysis ${index}`, key, body).then(
-    (reply) => applyReply(pane, key, sentState, reply),
-    (error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
+    (/** @type {any} */ reply) => applyReply(pane, key, sentState, reply),
+    (/** @type {any} */ error) => error.replaced ? clearPending(pane, key) : restoreView(pane, key, error),
   );
 }
 
-/** A state without names of uploads that the server does not know yet. */
+/**
+ * A state without names of uploads that the server does not know yet.
+ * @param {State} state
+ */
 export function legalState(state) {
   const views = state.views.map((view, index) => ({
     ...view,
@@ -41,10 +48,20 @@ export function legalState(state) {
   return { ...state, views };
 }
 
+/**
+ * @param {Pane} pane
+ * @param {string | null} key
+ */
 function clearPending(pane, key) {
   if (pane.pendingKey === key) pane.pendingKey = null;
 }
 
+/**
+ * @param {Pane} pane
+ * @param {string} key
+ * @param {any} sentState
+ * @param {any} reply
+ */
 function applyReply(pane, key, sentState, reply) {
   clearPending(pane, key);
   Object.assign(models, reply.models);
@@ -59,7 +76,12 @@ function applyReply(pane, key, sentState, reply) {
   if (reply.notes?.length) notify(reply.notes.join(" "));
 }
 
-/** Restore the view of a failed request. */
+/**
+ * Restore the view of a failed request.
+ * @param {Pane} pane
+ * @param {string} key
+ * @param {any} error
+ */
 function restoreView(pane, key, error) {
   clearPending(pane, key);
   const view = store.state.views[pane.index];
@@ -69,35 +91,52 @@ function restoreView(pane, key, error) {
   const previous = Object.fromEntries(
     [...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [
       name,
-      pane.view[name],
+      /** @type {any} */ (pane.view)[name],
     ]),
   );
   store.patchView(pane.index, previous);
   notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
 }
 
+/**
+ * @param {string} key
+ * @param {Facts} facts
+ */
 export function rememberAnalysis(key, facts) {
   analyses.delete(key);
   analyses.set(key, facts);
   while (analyses.size > MAX_ANALYSES) analyses.delete(analyses.keys().next().value);
 }
 
+/**
+ * @param {Pane} pane
+ * @param {View} view
+ * @param {Facts} facts
+ */
 function showKnownAnalysis(pane, view, facts) {
   clearPending(pane, pane.pendingKey);
   requests.drop(`analysis ${pane.index}`);
   loadAnalysis(pane, facts, view);
 }
 
+/**
+ * @param {Pane} pane
+ * @param {Facts} facts
+ * @param {View} view
+ */
 function loadAnalysis(pane, facts, view) {
   setState("loading");
   pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
 }
 
-/** Request a pane's expired analysis again. */
+/**
+ * Request a pane's expired analysis again.
+ * @param {Pane} pane
+ */
 export function renewAnalysis(pane) {
   const now = performance.now();
-  pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWAL_MS);
+  pane.renewals = pane.renewals.filter((when) => now - when < RENEWAL_MS);
   if (pane.renewals.length >= MAX_RENEWALS || !backend.computes) {
     // Without a painter, nothing else shows the error.
     if (!pane.painter) {
@@ -111,13 +150,21 @@ export function renewAnalysis(pane) {
   store.refresh();
 }
 
-/** Forget an analysis that the server no longer has. */
+/**
+ * Forget an analysis that the server no longer has.
+ * @param {Pane} pane
+ */
 function forgetAnalysis(pane) {
   for (const [key, facts] of analyses) if (facts.uid === pane.facts?.uid) analyses.delete(key);
   for (const shownPane of panes) if (shownPane.facts && shownPane.facts.uid === pane.facts?.uid) shownPane.key = "";
 }
 
-/** A file of an analysis; of a map that takes long, in the order of all that does. */
+/**
+ * A file of an analysis; of a map that takes long, in the order of all that does.
+ * @param {Pane} pane
+ * @param {Facts} facts
+ * @param {any} options
+ */
 export async function fetchFile(pane, facts, { name, map }) {
   if (!map) return backend.file(facts.uid, name);
   const body = { uid: facts.uid, ...map };
@@ -126,7 +173,11 @@ export async function fetchFile(pane, facts, { name, map }) {
   return fromBase64(content).buffer;
 }
 
-/** Drop the requests for maps that a pane no longer needs. */
+/**
+ * Drop the requests for maps that a pane no longer needs.
+ * @param {Pane} pane
+ * @param {string[]} names
+ */
 export function dropMaps(pane, names) {
   requests.keepOnly(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
 }
@@ -141,10 +192,17 @@ export function retryFailed() {
   store.refresh();
 }
 
+/**
+ * @param {string} slot
+ * @param {string} key
+ * @param {any} body
+ * @param {any} done
+ * @param {any} say
+ */
 export async function runInPanel(slot, key, body, done, say) {
   try {
     done(await requests.request(slot, key, body));
-  } catch (error) {
+  } catch (/** @type {any} */ error) {
     if (error.replaced) return;
     if (error.expired) return renewAnalysis(activePane());
     say(error.stopped ? "Stopped." : reasonOf(error));

@@ -1,5 +1,6 @@
 // Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
 
+/** @type {Record<Fusion, (fused: Float32Array, weights: Float32Array, heads: number) => void>} */
 export const FUSIONS = {
   mean: (fused, weights, heads) => {
     for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads;
@@ -12,7 +13,15 @@ export const FUSIONS = {
   },
 };
 
-/** The dot products of one vector with others, both "vector dim": `results` "vector". */
+/**
+ * The dot products of one vector with others, both "vector dim": `results` "vector".
+ * @param {any} vectors
+ * @param {any} vectorIndex
+ * @param {any} others
+ * @param {any} firstOther
+ * @param {any} dim
+ * @param {any} results
+ */
 export function products(vectors, vectorIndex, others, firstOther, dim, results) {
   const vector = vectors.subarray(vectorIndex * dim, (vectorIndex + 1) * dim), unrolled = dim - dim % 4;
   for (let output = 0, offset = firstOther * dim; output < results.length; output++, offset += dim) {
@@ -31,6 +40,10 @@ export function products(vectors, vectorIndex, others, firstOther, dim, results)
 
 /** Maps of one analysis: its `facts` (see facts.py) and `packs`, its files. */
 export class Attention {
+  /**
+   * @param {Facts} facts
+   * @param {Packs} packs
+   */
   constructor(facts, packs) {
     this.facts = facts;
     this.packs = packs;
@@ -39,7 +52,13 @@ export class Attention {
     this.headWeights = new Float32Array(this.tokens);
   }
 
-  /** Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded. */
+  /**
+   * Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded.
+   * @param {number} layer
+   * @param {Head} head
+   * @param {number} token
+   * @param {Direction} direction
+   */
   map(layer, head, token, direction) {
     const pack = this.packs.get(`layer ${layer}`);
     if (!pack) return null;
@@ -49,12 +68,22 @@ export class Attention {
     return weights;
   }
 
-  /** The token's rollout through all layers: "token". The file has it times the number of tokens. */
+  /**
+   * The token's rollout through all layers: "token". The file has it times the number of tokens.
+   * @param {number} token
+   */
   rollout(token) {
     const rows = this.packs.get("rollout")?.rows;
     return rows ? rows.subarray(token * this.tokens, (token + 1) * this.tokens).map((value) => value / this.tokens) : null;
   }
 
+  /**
+   * @param {any} pack
+   * @param {Fusion} fusion
+   * @param {number} token
+   * @param {Direction} direction
+   * @param {Float32Array} weights
+   */
   fused(pack, fusion, token, direction, weights) {
     if (fusion === "min") weights.fill(Infinity);
     for (let head = 0; head < this.facts.heads; head++) {
@@ -63,21 +92,42 @@ export class Attention {
     }
   }
 
-  /** One head's weights: "token". */
+  /**
+   * One head's weights: "token".
+   * @param {any} pack
+   * @param {number} head
+   * @param {number} token
+   * @param {Direction} direction
+   * @param {Float32Array} weights
+   */
   weights(pack, head, token, direction, weights) {
     this.scores(pack, head, token, direction, weights);
     const { log_sums: sums } = pack, first = head * this.tokens, isRow = direction === "row";
     for (let index = 0; index < this.tokens; index++) weights[index] = Math.exp(weights[index] - sums[first + (isRow ? token : index)]);
   }
 
-  /** One head's scores before the softmax, minus the score of the mean key: "token". */
+  /**
+   * One head's scores before the softmax, minus the score of the mean key: "token".
+   * @param {any} options the layer's file
+   * @param {number} head
+   * @param {number} token
+   * @param {Direction} direction
+   * @param {Float32Array} scores
+   */
   scores({ queries, keys, bias }, head, token, direction, scores) {
     const first = head * this.tokens, isRow = direction === "row";
     products(isRow ? queries : keys, first + token, isRow ? keys : queries, first, queries.shape[2], scores);
     if (bias) this.addBias(bias, first, token, isRow, scores);
   }
 
-  /** Add one row or column of `bias` "head query key" to scores "token". */
+  /**
+   * Add one row or column of `bias` "head query key" to scores "token".
+   * @param {any} bias
+   * @param {any} first
+   * @param {number} token
+   * @param {any} isRow
+   * @param {Float32Array} scores
+   */
   addBias(bias, first, token, isRow, scores) {
     for (let index = 0; index < this.tokens; index++) {
       const [query, key] = isRow ? [token, index] : [index, token];
@@ -85,7 +135,10 @@ export class Attention {
     }
   }
 
-  /** The lowest and the highest value of the patches. */
+  /**
+   * The lowest and the highest value of the patches.
+   * @param {Float32Array} values
+   */
   range(values) {
     let low = Infinity, high = -Infinity;
     for (let token = this.prefix; token < this.tokens; token++) {
@@ -95,20 +148,28 @@ export class Attention {
     return [low, high];
   }
 
+  /** @param {Float32Array} values */
   strongest(values) {
     let strongest = this.prefix, highest = -Infinity;
     for (let token = strongest; token < this.tokens; token++) if (values[token] > highest) [strongest, highest] = [token, values[token]];
     return strongest;
   }
 
-  /** The entropy of a row of weights in nats, from 0 to the logarithm of the number of tokens. */
+  /**
+   * The entropy of a row of weights in nats, from 0 to the logarithm of the number of tokens.
+   * @param {Float32Array} values
+   */
   entropy(values) {
     let sum = 0;
     for (const value of values) if (value > 0) sum -= value * Math.log(value);
     return sum;
   }
 
-  /** The mean distance from a patch to those that it attends to, in patches; null for a prefix token. */
+  /**
+   * The mean distance from a patch to those that it attends to, in patches; null for a prefix token.
+   * @param {Float32Array} values
+   * @param {number} token
+   */
   distance(values, token) {
     if (token < this.prefix) return null;
     const [row, column] = this.cell(token);
@@ -121,12 +182,20 @@ export class Attention {
     return weight > 0 ? sum / weight : null;
   }
 
-  /** Row and column of a patch. */
+  /**
+   * Row and column of a patch.
+   * @param {number} token
+   * @returns {Cell}
+   */
   cell(token) {
     const patch = token - this.prefix;
     return [Math.floor(patch / this.facts.columns), patch % this.facts.columns];
   }
 
+  /**
+   * @param {number} row
+   * @param {number} column
+   */
   token(row, column) {
     return this.prefix + row * this.facts.columns + column;
   }

@@ -8,7 +8,11 @@ const RETRY_MS = [100, 200, 400, 800, 1600, 3200];
 // A proxy whose server is about to answer again.
 const AWAY = [502, 503, 504];
 
-/** The error of an answer that is none: `expired`, or `failed`, and `final` if it always will. */
+/**
+ * The error of an answer that is none: `expired`, or `failed`, and `final` if it always will.
+ * @param {any} options
+ * @param {number} status
+ */
 const errorOf = ({ failed, detail, final, expired }, status) =>
   Object.assign(Error(failed ?? detail ?? (expired ? "expired" : `The server answers ${status}`)), { expired, final });
 
@@ -21,16 +25,26 @@ export class ServerBackend {
     this.base = location.pathname.endsWith("/") ? "" : `${location.pathname.split("/").at(-1)}/`;
   }
 
-  /** Whether it has maps of a method. */
-  offers() {
+  /**
+   * Whether it has maps of a method.
+   * @param {string} method
+   */
+  offers(method) {
     return true;
   }
 
-  /** The address of a picture. */
+  /**
+   * The address of a picture.
+   * @param {string} path
+   */
   address(path) {
     return /^(data|blob):/.test(path) ? path : this.base + path;
   }
 
+  /**
+   * @param {string} path
+   * @param {RequestInit=} options
+   */
   async fetch(path, options) {
     const response = await fetch(this.base + path, options).catch(() => { throw Error("The server does not answer"); });
     if (AWAY.includes(response.status)) throw Error(`The server answers ${response.status}`);
@@ -38,11 +52,18 @@ export class ServerBackend {
     return response;
   }
 
+  /**
+   * @param {string} path
+   * @param {any} value
+   */
   post(path, value) {
     return this.fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) });
   }
 
-  /** The path of an uploaded file. */
+  /**
+   * The path of an uploaded file.
+   * @param {any} file
+   */
   async upload(file) {
     const response = await this.fetch(`upload?name=${encodeURIComponent(file.name)}`, {
       method: "POST",
@@ -52,45 +73,63 @@ export class ServerBackend {
     return { path: (await response.json()).path, orig_name: file.name };
   }
 
-  /** A file of an analysis. */
+  /**
+   * A file of an analysis.
+   * @param {string} uid
+   * @param {string} name
+   */
   async file(uid, name) {
     return (await this.fetch(`files/${uid}/${encodeURIComponent(name)}`)).arrayBuffer();
   }
 
-  /** A file that a run has made. */
+  /**
+   * A file that a run has made.
+   * @param {string} address
+   */
   async made(address) {
     return (await this.fetch(address)).arrayBuffer();
   }
 
-  /** The file of a map that takes little time. */
+  /**
+   * The file of a map that takes little time.
+   * @param {any} body
+   */
   async map(body) {
     return (await this.post("map", body)).arrayBuffer();
   }
 
+  /** @param {any} body */
   async describe(body) {
     return (await this.post("describe", body)).json();
   }
 
+  /** @param {any} body */
   async picture(body) {
     return (await this.post("picture", body)).json();
   }
 
-  /** The reply to a request that takes long; if the connection is lost, the same request reads on. */
+  /**
+   * The reply to a request that takes long; if the connection is lost, the same request reads on.
+   * @param {any} request
+   * @param {(step: Progress) => void} showProgress
+   */
   async run(request, showProgress) {
     for (const pause of [...RETRY_MS, null]) {
       try {
-        const response = await this.post("run", request), reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        const { body } = await this.post("run", request),
+          reader = /** @type {ReadableStream} */ (body).pipeThrough(new TextDecoderStream()).getReader();
         let reply = null;
         for (let text = "", chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
           const lines = (text + chunk.value).split("\n");
-          text = lines.pop();
+          text = lines.pop() ?? "";
           for (const line of lines.map((each) => JSON.parse(each))) {
             if (line.reply) ({ reply } = line);
             else showProgress(line);
           }
         }
         if (reply) return reply;
-      } catch (error) {
+      } catch (thrown) {
+        const error = /** @type {RequestError} */ (thrown);
         if ("final" in error) return { failed: error.message, final: error.final };
       }
       if (pause !== null) await new Promise((done) => setTimeout(done, pause));
@@ -98,7 +137,10 @@ export class ServerBackend {
     return { failed: "The server does not answer" };
   }
 
-  /** End a run; without a number, all runs of a page that closes. */
+  /**
+   * End a run; without a number, all runs of a page that closes.
+   * @param {any} body
+   */
   end(body) {
     navigator.sendBeacon(`${this.base}end`, new Blob([JSON.stringify(body)], { type: "application/json" }));
   }
@@ -108,30 +150,44 @@ export class ServerBackend {
 export class SavedBackend {
   computes = false;
 
-  /** @param start `files` by their names, and `maps` with method, parameters and content */
-  constructor({ files, maps }) {
+  /**
+   * @param {Record<string, string>} files by their names, in base64
+   * @param {(MapRequest & { content: string })[]} maps
+   */
+  constructor(files, maps) {
     this.files = files;
     this.maps = new Map(maps.map(({ method, parameters, content }) => [mapName(method, parameters), content]));
     this.methods = new Set(maps.map(({ method }) => method));
   }
 
+  /** @param {string} method */
   offers(method) {
     return this.methods.has(method);
   }
 
+  /** @param {string} path */
   address(path) {
     return path;
   }
 
+  /**
+   * @param {string} uid
+   * @param {string} name
+   */
   async file(uid, name) {
     return bytesOrThrow(this.files[name], name);
   }
 
+  /** @param {any} options */
   async map({ method, parameters }) {
     return bytesOrThrow(this.maps.get(mapName(method, parameters)), "A map that only the app computes");
   }
 }
 
+/**
+ * @param {string | undefined} content
+ * @param {string} name
+ */
 function bytesOrThrow(content, name) {
   if (!content) throw Error(`${name} is not in this file`);
   return fromBase64(content).buffer;

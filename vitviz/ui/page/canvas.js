@@ -1,7 +1,7 @@
 // The picture with a map over it.
 
 import { faded, interpolated, paintPixels } from "./colours.js";
-import { create } from "./dom.js";
+import { contextOf, create } from "./dom.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
@@ -12,9 +12,13 @@ const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.
 const SMOOTH_STEPS = 8;
 
-/** Give a canvas the number of pixels that the screen shows of it; a hidden one keeps its own. */
+/**
+ * Give a canvas the number of pixels that the screen shows of it; a hidden one keeps its own.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} ratio
+ */
 export function fitCanvas(canvas, ratio) {
-  const availableWidth = canvas.parentElement.clientWidth;
+  const availableWidth = canvas.parentElement?.clientWidth ?? 0;
   if (!availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
   const cssWidth = Math.min(availableWidth, MAX_HEIGHT_SHARE * window.innerHeight / ratio);
@@ -25,6 +29,10 @@ export function fitCanvas(canvas, ratio) {
 
 /** Draws pictures and maps of one analysis, on canvases of any size. */
 export class Painter {
+  /**
+   * @param {Facts} facts
+   * @param {HTMLImageElement} picture
+   */
   constructor(facts, picture) {
     this.facts = facts;
     this.picture = picture;
@@ -37,18 +45,28 @@ export class Painter {
 
   /**
    * Draw a map over the picture, or the picture alone without values.
-   * @param values "patch"
-   * @param scale a FittedScale
-   * @param look opacity, fade, smooth, grid, part (the share of the width that the map covers), scale of lines and numbers
+   * @param {Float32Array | null} values "patch"
+   * @param {any} scale a FittedScale
+   * @param {Look} look opacity, fade, smooth, grid, part (the share of the width that the map covers), scale of lines and numbers
+   * @param {HTMLCanvasElement} canvas
+   * @param {any} colours
    */
   draw(canvas, values, scale, colours, look) {
     fitCanvas(canvas, this.ratio);
     this.paint(canvas, values, scale, colours, look);
   }
 
-  /** The same, without resizing the canvas. */
+  /**
+   * The same, without resizing the canvas.
+   * @param {HTMLCanvasElement} canvas
+   * @param {Float32Array | null} values
+   * @param {any} scale
+   * @param {any} colours
+   * @param {Look} look
+   */
   paint(canvas, values, scale, colours, look) {
-    const context = canvas.getContext("2d"), { width, height } = canvas;
+    const context = contextOf(canvas), { width, height } = canvas;
+    /** @returns {[number, number, number, number]} */
     const [left, top, right, bottom] = this.box(width, height);
     context.globalAlpha = 1;
     context.imageSmoothingEnabled = true;
@@ -60,8 +78,8 @@ export class Painter {
       context.beginPath();
       context.rect(0, 0, width * (look.part ?? 1), height);
       context.clip();
-      context.globalAlpha = look.opacity;
-      context.imageSmoothingEnabled = look.smooth;
+      context.globalAlpha = look.opacity ?? 1;
+      context.imageSmoothingEnabled = look.smooth ?? false;
       context.drawImage(this.map, left, top, right - left, bottom - top);
       context.restore();
       if (look.part !== undefined) this.drawDivider(context, width * look.part, height, look.scale ?? 1);
@@ -69,29 +87,50 @@ export class Painter {
     if (look.grid) this.drawGrid(context, [left, top, right, bottom], look.scale ?? 1);
   }
 
-  /** Left, top, right and bottom edge of the model's input, on a canvas of this size. */
+  /**
+   * Left, top, right and bottom edge of the model's input, on a canvas of this size.
+   * @param {number} width
+   * @param {number} height
+   */
   box(width, height) {
     const [left, top, right, bottom] = this.facts.box, across = width / this.facts.width, down = height / this.facts.height;
     return [left * across, top * down, right * across, bottom * down];
   }
 
+  /**
+   * @param {any} positions
+   * @param {ColourTable} colours
+   * @param {any} smooth
+   */
   colour(positions, colours, smooth) {
     const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
     if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
-    const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
+    const context = contextOf(this.map), image = context.createImageData(columns, rows);
     const filled = smooth ? interpolated(positions, this.facts.rows, this.facts.columns, times) : positions;
     paintPixels(filled, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
     context.putImageData(image, 0, 0);
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} x
+   * @param {number} height
+   * @param {number} scale
+   */
   drawDivider(context, x, height, scale) {
-    for (const [style, width] of [["black", 4], ["white", 2]]) {
+    for (const [style, width] of /** @type {[string, number][]} */ ([["black", 4], ["white", 2]])) {
       context.fillStyle = style;
       context.fillRect(x - width * scale / 2, 0, width * scale, height);
     }
   }
 
-  /** Dim everything outside the model's input, as one shape: four rectangles would leave seams. */
+  /**
+   * Dim everything outside the model's input, as one shape: four rectangles would leave seams.
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} width
+   * @param {number} height
+   * @param {any} pair
+   */
   dimUnseen(context, width, height, [left, top, right, bottom]) {
     context.fillStyle = DIMMED;
     context.beginPath();
@@ -100,6 +139,11 @@ export class Painter {
     context.fill("evenodd");
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {any} pair
+   * @param {number} scale
+   */
   drawGrid(context, [left, top, right, bottom], scale) {
     const { rows, columns } = this.facts;
     context.strokeStyle = GRID_LINE;
@@ -120,30 +164,51 @@ export class Painter {
     if (Math.min(across, down) >= MIN_NUMBERED_PIXELS * scale) this.number(context, left, top, across, down, scale);
   }
 
-  /** Number the columns along the upper edge, and the rows along the left one. */
+  /**
+   * Number the columns along the upper edge, and the rows along the left one.
+   * @param {CanvasRenderingContext2D} context
+   * @param {any} left
+   * @param {any} top
+   * @param {number} across
+   * @param {number} down
+   * @param {number} scale
+   */
   number(context, left, top, across, down, scale) {
     const font = `${11 * scale}px system-ui, sans-serif`;
     Object.assign(context, { font, fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 * scale });
-    const write = (text, x, y) => {
+    const write = (/** @type {string} */ text, /** @type {any} */ x, /** @type {any} */ y) => {
       context.strokeText(text, x, y);
       context.fillText(text, x, y);
     };
     Object.assign(context, { textAlign: "center", textBaseline: "top" });
-    for (let column = 1; column < this.facts.columns; column++) write(column, left + (column + 0.5) * across, top + 2 * scale);
+    for (let column = 1; column < this.facts.columns; column++) write(String(column), left + (column + 0.5) * across, top + 2 * scale);
     Object.assign(context, { textAlign: "left", textBaseline: "middle" });
-    for (let row = 0; row < this.facts.rows; row++) write(row, left + 3 * scale, top + (row + 0.5) * down);
+    for (let row = 0; row < this.facts.rows; row++) write(String(row), left + 3 * scale, top + (row + 0.5) * down);
   }
 
-  /** Left and top edge, width and height of a patch, on a canvas of this size. */
+  /**
+   * Left and top edge, width and height of a patch, on a canvas of this size.
+   * @param {any} pair
+   * @param {number} width
+   * @param {number} height
+   * @returns {[number, number, number, number]}
+   */
   patchRectangle([row, column], width, height) {
     const [left, top, right, bottom] = this.box(width, height);
     const patchWidth = (right - left) / this.facts.columns, patchHeight = (bottom - top) / this.facts.rows;
     return [left + column * patchWidth, top + row * patchHeight, patchWidth, patchHeight];
   }
 
-  /** Outline a patch; the black edges on both sides of the colour are visible on any picture. */
+  /**
+   * Outline a patch; the black edges on both sides of the colour are visible on any picture.
+   * @param {HTMLCanvasElement} canvas
+   * @param {Cell} cell
+   * @param {any} colour
+   * @param {any} stroke
+   * @param {any=} isDashed
+   */
   mark(canvas, cell, colour, stroke, isDashed = false) {
-    const context = canvas.getContext("2d"), rectangle = this.patchRectangle(cell, canvas.width, canvas.height);
+    const context = contextOf(canvas), rectangle = this.patchRectangle(cell, canvas.width, canvas.height);
     for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
       context.strokeStyle = style;
       context.lineWidth = width;
@@ -153,9 +218,13 @@ export class Painter {
     context.setLineDash([]);
   }
 
-  /** Cross out a patch. */
+  /**
+   * Cross out a patch.
+   * @param {HTMLCanvasElement} canvas
+   * @param {Cell} cell
+   */
   cross(canvas, cell) {
-    const context = canvas.getContext("2d"), [x, y, width, height] = this.patchRectangle(cell, canvas.width, canvas.height);
+    const context = contextOf(canvas), [x, y, width, height] = this.patchRectangle(cell, canvas.width, canvas.height);
     context.fillStyle = "rgba(0, 0, 0, 0.8)";
     context.fillRect(x, y, width, height);
     Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 450) });
@@ -167,13 +236,22 @@ export class Painter {
     context.stroke();
   }
 
-  /** The centre of a patch, as shares of the picture's width and height. */
+  /**
+   * The centre of a patch, as shares of the picture's width and height.
+   * @param {Cell} cell
+   * @returns {[number, number]}
+   */
   centre(cell) {
     const [left, top, width, height] = this.patchRectangle(cell, 1, 1);
     return [left + width / 2, top + height / 2];
   }
 
-  /** Row and column of the patch at a point, in shares of the canvas; null outside the model's input. */
+  /**
+   * Row and column of the patch at a point, in shares of the canvas; null outside the model's input.
+   * @param {number} across
+   * @param {number} down
+   * @returns {Cell | null}
+   */
   cellAt(across, down) {
     const [left, top, right, bottom] = this.box(1, 1);
     const column = Math.floor((across - left) / (right - left) * this.facts.columns);

@@ -5,9 +5,11 @@ import { find } from "./dom.js";
 import { STEPS } from "./guide_steps.js";
 import { notify, reasonOf } from "./messages.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
-import { backend, METHODS, PROBES, SETTINGS } from "./settings.js";
+import { backend, METHODS, SETTINGS } from "./settings.js";
 import { copyOf, isEqual, isPaired, MAX_PINS } from "./store.js";
-import { defaultOf, hasParameter, parametersOf, probeDefaultOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+import {
+  defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, queryOf, tokenOf, valueOf,
+} from "./tokens.js";
 
 const PLAY_MS = 450;
 // The method that a click on a prediction chooses, if the current one is not about a class.
@@ -25,6 +27,7 @@ function onAnotherGrid() {
   };
 }
 
+/** @param {string} picture */
 export function choosePicture(picture) {
   const { target } = activeView().parameters;
   // The target may keep a patch of another picture.
@@ -38,16 +41,23 @@ export function choosePicture(picture) {
   });
 }
 
-/** Another fit or resolution. */
+/**
+ * Another fit or resolution.
+ * @param {any} change
+ */
 export const chooseInput = (change) => store.patchView(page.active, { ...change, ...onAnotherGrid() });
 
-/** Another training step; the last one is the default. */
+/**
+ * Another training step; the last one is the default.
+ * @param {number | null} step
+ */
 export function chooseStep(step) {
   store.patchView(page.active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
 }
 
 let uploadCount = 0;
 
+/** @param {File} file */
 export async function takePicture(file) {
   const uploaded = await uploadedPicture(file);
   if (!uploaded) return;
@@ -56,22 +66,28 @@ export async function takePicture(file) {
   choosePicture(id);
 }
 
-/** Upload a picture; null and a message if that fails. */
+/**
+ * Upload a picture; null and a message if that fails.
+ * @param {File} file
+ */
 async function uploadedPicture(file) {
   notify("");
-  const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
+  const megabytes = (/** @type {number} */ bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
   const maxBytes = file.type.startsWith("video/")
     ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes)
     : SETTINGS.max_upload_bytes;
   if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
   try {
     return await backend.upload(file);
-  } catch (error) {
+  } catch (/** @type {any} */ error) {
     return notify(`${file.name} could not be uploaded: ${error.message ?? error}`) ?? null;
   }
 }
 
-/** Upload a picture and make likeness to it the target. */
+/**
+ * Upload a picture and make likeness to it the target.
+ * @param {File} file
+ */
 export async function likePicture(file) {
   const uploaded = await uploadedPicture(file),
     answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
@@ -80,7 +96,10 @@ export async function likePicture(file) {
   if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
 }
 
-/** Choose another model, without the layers, heads and classes of the previous one. */
+/**
+ * Choose another model, without the layers, heads and classes of the previous one.
+ * @param {string} model
+ */
 export function chooseModel(model) {
   find("models").open = false;
   const { method, parameters } = activeView();
@@ -101,6 +120,7 @@ export function chooseModel(model) {
   });
 }
 
+/** @param {any} options */
 export async function openOwn({ files, hub, overrides }) {
   notify("");
   if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
@@ -110,12 +130,15 @@ export async function openOwn({ files, hub, overrides }) {
     const id = `own-new:${++uploadCount}`;
     uploads.set(id, { files: uploadedFiles, hub, overrides });
     chooseModel(id);
-  } catch (error) {
+  } catch (/** @type {any} */ error) {
     notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
   }
 }
 
-/** Another method keeps layer, head, token and target, if it has these parameters. */
+/**
+ * Another method keeps layer, head, token and target, if it has these parameters.
+ * @param {string} method
+ */
 export function chooseMethod(method) {
   returnHeadOfGuide();
   const { method: previous, parameters } = activeView();
@@ -128,26 +151,38 @@ export function chooseMethod(method) {
 }
 
 // The latest parameters of each method, and the latest token and target, for methods without them on the way.
-export const latestParameters = new Map(), latestShared = {};
+export const latestParameters = new Map();
+/** @type {Record<string, any>} */
+const latestShared = {};
 
+/**
+ * @param {string} name
+ * @param {any} value
+ */
 export function setParameter(name, value) {
   const record = parametersOf(activeView().method)[name];
   store.patchParameters(page.active, { [name]: value === defaultOf(record, activePane().facts) ? null : value });
 }
 
+/** @param {number} index */
 export function chooseTarget(index) {
   const { method } = activeView();
   if (!METHODS[method].about_a_class) chooseMethod(CLASS_METHOD);
   store.patchParameters(page.active, { target: index });
 }
 
+/** @param {number} layer */
 export function showLayer(layer) {
   const { method } = activeView(), last = activePane().facts.layers - 1;
   if (!hasParameter(method, "layer")) chooseMethod("attention");
   setParameter("layer", Math.min(Math.max(layer, 0), last));
 }
 
-/** Show a head of a layer, with the attention map if the current method has no single heads. */
+/**
+ * Show a head of a layer, with the attention map if the current method has no single heads.
+ * @param {number} layer
+ * @param {Head} head
+ */
 export function showHeadOfLayer(layer, head) {
   const { method } = activeView();
   if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
@@ -155,18 +190,27 @@ export function showHeadOfLayer(layer, head) {
   setParameter("layer", layer);
 }
 
+/**
+ * @param {string} name
+ * @param {any} value
+ */
 export function setProbeParameter(name, value) {
   const { probe, probe_parameters: { [name]: previous, ...others } } = activeView();
-  const preset = probeDefaultOf(PROBES[probe].parameters.find((record) => record.name === name), activePane().facts);
+  const preset = probeDefaultOf(probeParameter(probe, (record) => record.name === name), activePane().facts);
   store.patchView(page.active, { probe_parameters: isEqual(value, preset) ? others : { ...others, [name]: value } });
 }
 
+/** @param {Head} head */
 export function showHead(head) {
   if (typeof head === "number" && (head < 0 || head >= activePane().facts.heads)) return;
   if (!hasParameter(activeView().method, "head")) chooseMethod("attention");
   setParameter("head", head);
 }
 
+/**
+ * @param {string} name
+ * @param {any} value
+ */
 export function setLook(name, value) {
   if (name === "layout" && isPaired(value) && store.state.views.length < 2) {
     return store.patch({ layout: value, views: [store.state.views[0], copyOf(hiddenView ?? store.state.views[0])] });
@@ -180,9 +224,14 @@ export function setLook(name, value) {
 }
 
 // The second view, while the layout shows only the first.
+/** @type {View | null} */
 let hiddenView = null;
 
-/** Choose a token in both views, at the same place. */
+/**
+ * Choose a token in both views, at the same place.
+ * @param {Pane} pane
+ * @param {Query} query
+ */
 export function chooseToken(pane, query) {
   activate(pane);
   page.hovered = null;
@@ -202,11 +251,16 @@ export function chooseToken(pane, query) {
   store.patch({ views });
 }
 
+/** @param {Cell} cell */
 function switchPatch(cell) {
   const { patches_off } = activeView(), remaining = patches_off.filter((item) => !isEqual(item, cell));
   store.patchView(page.active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
 }
 
+/**
+ * @param {Pane} pane
+ * @param {number} token
+ */
 export function pinToken(pane, token) {
   activate(pane);
   if (!pane.hasToken) return;
@@ -215,11 +269,15 @@ export function pinToken(pane, token) {
   store.patchView(pane.index, { pins: remaining.length < pins.length ? remaining : [...remaining, query].slice(-MAX_PINS) });
 }
 
+/** @param {any} pinIndex */
 export function unpinToken(pinIndex) {
   store.patchView(page.active, { pins: activeView().pins.filter((_, index) => index !== pinIndex) });
 }
 
-/** Make a pane the one of the controls. */
+/**
+ * Make a pane the one of the controls.
+ * @param {Pane} pane
+ */
 function activate(pane) {
   if (pane.index === page.active || !pane.facts) return;
   page.active = pane.index;
@@ -244,9 +302,12 @@ export function play() {
 // Whether the guide has chosen a head, for as long as its steps are about one.
 let isHeadOfGuide = false;
 
-/** Go to a step of the guide and its method; null closes the guide. */
+/**
+ * Go to a step of the guide and its method; null closes the guide.
+ * @param {number | null} step
+ */
 export function goToStep(step) {
-  const { method, isOfOneHead } = STEPS[step] ?? {};
+  const { method, isOfOneHead } = STEPS[step ?? -1] ?? {};
   if (!isOfOneHead) returnHeadOfGuide();
   if (method && activeView().method !== method) chooseMethod(method);
   if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
@@ -262,7 +323,10 @@ function returnHeadOfGuide() {
   isHeadOfGuide = false;
 }
 
-/** The target of a measurement; for a model without classes, that of the latest map counts, too. */
+/**
+ * The target of a measurement; for a model without classes, that of the latest map counts, too.
+ * @param {View} view
+ */
 export function targetOf(view) {
   return view.parameters.target ?? (activePane().model?.labels.length ? null : latestShared.target ?? null);
 }

@@ -6,7 +6,10 @@ import { fromBase64 } from "./packs.js";
 // The table of signed values.
 export const DIFFERENCE = "coolwarm";
 
-/** Colour tables by name, as 256 pixels of a canvas each. `tables` has their bytes in base64. */
+/**
+ * Colour tables by name, as 256 pixels of a canvas each. `tables` has their bytes in base64.
+ * @param {any} tables
+ */
 export function readColours(tables) {
   return Object.fromEntries(Object.entries(tables).map(([name, table]) => {
     const bytes = fromBase64(table), pixels = new Uint32Array(256);
@@ -17,13 +20,28 @@ export function readColours(tables) {
   }));
 }
 
-/** A pixel of a colour table as a CSS colour. */
+/**
+ * A pixel of a colour table as a CSS colour.
+ * @param {any} pixel
+ */
 export const rgbOf = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
 
-/** A colour table as a CSS gradient of 16 stops. */
+/**
+ * A colour table as a CSS gradient of 16 stops.
+ * @param {ColourTable} colours
+ */
 export const gradient = (colours) => `linear-gradient(to right, ${range(16).map((stop) => rgbOf(colours[17 * stop])).join(", ")})`;
 
-/** Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent. */
+/**
+ * Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent.
+ * @param {any} positions
+ * @param {number} rows
+ * @param {number} columns
+ * @param {ColourTable} colours
+ * @param {any} pixels
+ * @param {any} stride
+ * @param {number} start
+ */
 export function paintPixels(positions, rows, columns, colours, pixels, stride, start) {
   for (let row = 0, index = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, index++) {
@@ -34,10 +52,16 @@ export function paintPixels(positions, rows, columns, colours, pixels, stride, s
   }
 }
 
-/** Values "row column" interpolated between patch centres, `times` as many along each side. */
+/**
+ * Values "row column" interpolated between patch centres, `times` as many along each side.
+ * @param {Float32Array} values
+ * @param {number} rows
+ * @param {number} columns
+ * @param {any} times
+ */
 export function interpolated(values, rows, columns, times) {
   const width = columns * times, result = new Float32Array(rows * times * width);
-  const along = (count) => range(count * times).map((index) => {
+  const along = (/** @type {number} */ count) => range(count * times).map((index) => {
     const position = Math.min(Math.max((index + 0.5) / times - 0.5, 0), count - 1), lower = Math.floor(position);
     return [lower, Math.min(lower + 1, count - 1), position - lower];
   });
@@ -52,7 +76,11 @@ export function interpolated(values, rows, columns, times) {
 
 const fadedTables = new Map();
 
-/** A colour table whose weak end is transparent; of signed values, the middle is. */
+/**
+ * A colour table whose weak end is transparent; of signed values, the middle is.
+ * @param {ColourTable} colours
+ * @param {boolean} signed
+ */
 export function faded(colours, signed) {
   const known = fadedTables.get(colours);
   if (known) return known;

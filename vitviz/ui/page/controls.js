@@ -53,7 +53,11 @@ export class Controls {
     this.percentileInputs.forEach((input, index) => { input.value = this.percentiles[index]; });
   }
 
-  /** Show the scale of the state, and the one that the automatic choice leads to for the map. */
+  /**
+   * Show the scale of the state, and the one that the automatic choice leads to for the map.
+   * @param {any} options
+   * @param {any} fitted
+   */
   showScale({ scale, percentiles }, fitted) {
     const select = find("scale"), name = scale ?? "", automatic = select.options[0];
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
@@ -65,7 +69,14 @@ export class Controls {
     this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
   }
 
-  /** Show the state; another method or model gets new controls. */
+  /**
+   * Show the state; another method or model gets new controls.
+   * @param {State} state
+   * @param {number} index
+   * @param {Facts} facts
+   * @param {Model} model
+   * @param {any} playing
+   */
   show(state, index, facts, model, playing) {
     const view = state.views[index];
     this.model = model;
@@ -81,7 +92,7 @@ export class Controls {
       play.setAttribute("aria-pressed", playing);
       play.textContent = playing ? "Stop" : "Play";
     }
-    for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = state[name];
+    for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = /** @type {any} */ (state)[name];
     find("outliers").disabled = !facts.outliers;
     find("layout").value = state.layout;
     find("divided").hidden = state.layout !== "slide";
@@ -89,6 +100,11 @@ export class Controls {
     find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
   }
 
+  /**
+   * @param {View} view
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   make(view, facts, model) {
     const offered = Object.values(METHODS).filter(
       ({ name }) => !model.refusals[name] && (backend.offers(name) || computedBy(name, [], facts) === "page"),
@@ -106,31 +122,51 @@ export class Controls {
     find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   control(record, facts, model) {
     const { kind, name, help } = record, controls = this[`make_${kind}`](record, facts, model);
     const properties = { className: `vx-field vx-parameter vx-parameter-${kind}`, title: `${help}. In Python: ${name}`, dataset: { name } };
     return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...controls);
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {any} minimum
+   * @param {any} maximum
+   * @param {number} step
+   */
   slider(record, minimum, maximum, step) {
     const input = create("input", { type: "range", min: minimum, max: maximum, step });
     input.oninput = () => setParameter(record.name, Number(input.value));
     return labelled(record.title, create("span", { className: "vx-value" }), input);
   }
 
+  /** @param {Parameter} record */
   make_number(record) {
     return [this.slider(record, record.minimum, record.maximum, record.step)];
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {Facts} facts
+   */
   make_layer(record, facts) {
     const controls = [this.slider(record, 0, facts.layers - 1, 1)];
     if (record.name !== "layer") return controls;
     return [...controls, createButton({ className: "vx-button vx-play", onclick: play })];
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {any} options
+   */
   radios(record, options) {
     const name = newId();
-    return [create("legend", { textContent: record.title }), ...options.map(({ title, value }) => {
+    return [create("legend", { textContent: record.title }), ...options.map((/** @type {any} */ { title, value }) => {
       const radio = create("input", {
         type: "radio",
         name,
@@ -141,24 +177,43 @@ export class Controls {
     })];
   }
 
+  /** @param {Parameter} record */
   make_choice(record) {
     return this.radios(record, record.options);
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {Facts} facts
+   */
   make_head(record, facts) {
     const heads = [...Object.keys(FUSIONS), ...range(facts.heads)];
     return this.radios(record, heads.map((head) => ({ title: String(head), value: head })));
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {Facts} facts
+   */
   make_token(record, facts) {
     return [create("p", { className: "vx-hint", textContent: "Token: click a patch or one of the names above the picture." })];
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   make_class(record, facts, model) {
-    this.target = new TargetField(model, (value) => setParameter(record.name, value));
+    this.target = new TargetField(model, (/** @type {any} */ value) => setParameter(record.name, value));
     return this.target.parts;
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {number} value
+   * @param {Facts} facts
+   */
   showParameter(record, value, facts) {
     const field = find("parameters").querySelector(`[data-name="${record.name}"]`);
     if (record.kind === "number" || record.kind === "layer") {
@@ -166,10 +221,11 @@ export class Controls {
       field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
     } else if (record.kind === "head" || record.kind === "choice") {
       for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
-    } else if (record.kind === "class") this.target.show(value);
+    } else if (record.kind === "class") this.target?.show(value);
   }
 }
 
+/** @param {string} method */
 const shownParameters = (method) =>
   METHODS[method].parameters.filter(
     ({ name, kind, on_page = true }) =>

@@ -1,13 +1,32 @@
 // Elements of the page.
 
-export const element = document.getElementById("vv-explorer"), root = element.querySelector(".vx");
+export const element = /** @type {HTMLElement} */ (document.getElementById("vv-explorer"));
+export const root = /** @type {HTMLElement} */ (element.querySelector(".vx"));
+
+/**
+ * An element of the page by its name, of the kind that explorer.html gives it.
+ * @param {string} name
+ * @returns {any}
+ */
 export const find = (name) => element.querySelector(`.vx-${name}`);
 
 /**
+ * Elements of the page by a selector, of the kinds that explorer.html gives them.
+ * @param {string} selector
+ * @returns {any[]}
+ */
+export const findAll = (selector) => [...element.querySelectorAll(selector)];
+
+/**
  * An element with properties and children; `role` and names with a dash are attributes.
- * @param properties `dataset` is an object
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} properties `dataset` is an object
+ * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function create(tag, { dataset, ...properties } = {}, ...children) {
+  /** @type {any} */
   const created = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name === "role" || name.includes("-")) created.setAttribute(name, value);
@@ -18,23 +37,47 @@ export function create(tag, { dataset, ...properties } = {}, ...children) {
   return created;
 }
 
+/**
+ * @param {Record<string, any>} properties
+ * @param {...(Node | string)} children
+ */
 export const createButton = (properties, ...children) => create("button", { type: "button", ...properties }, ...children);
 
-/** A label with children, of which the last is its control. */
+/**
+ * A label with children, of which the last is its control.
+ * @param {string} title
+ * @param {...Element} children
+ */
 export function labelled(title, ...children) {
-  children.at(-1).setAttribute("aria-label", title);
+  children.at(-1)?.setAttribute("aria-label", title);
   return create("label", {}, `${title} `, ...children);
 }
 
+/** @param {HTMLCanvasElement} canvas */
+export const contextOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+
+/**
+ * @param {number} width
+ * @param {number} height
+ */
 export const createCanvas = (width, height) => create("canvas", { width, height });
 
-/** Remove or make the last children, so that there are `count`; `make` gets the index of each. */
+/**
+ * Remove or make the last children, so that there are `count`; `make` gets the index of each.
+ * @param {Element} holder
+ * @param {number} count
+ * @param {(index: number) => Element} make
+ */
 export function setChildCount(holder, count, make) {
-  while (holder.children.length > count) holder.lastElementChild.remove();
+  while (holder.children.length > count) holder.lastElementChild?.remove();
   while (holder.children.length < count) holder.append(make(holder.children.length));
 }
 
-/** Change a text only if it differs: a screen reader reads a live region anew with every change. */
+/**
+ * Change a text only if it differs: a screen reader reads a live region anew with every change.
+ * @param {Element} target
+ * @param {string} text
+ */
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }

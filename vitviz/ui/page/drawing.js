@@ -15,7 +15,10 @@ import { showStrip } from "./strip.js";
 import { nameOf, queryOf, tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, probes } from "./widgets.js";
 
-/** The query that a pane shows: that under the pointer, or that of its view. */
+/**
+ * The query that a pane shows: that under the pointer, or that of its view.
+ * @param {Pane} pane
+ */
 function queryOfPane(pane) {
   const { query } = pane;
   if (!page.hovered || !pane.hasToken) return query;
@@ -27,6 +30,7 @@ function queryOfPane(pane) {
 export function draw() {
   const shown = shownPanes();
   if (shown.some((pane) => !pane.painter)) return;
+  /** @type {any[]} */
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
     pane.fetchAtRest(page.hovered ? query : null);
@@ -50,14 +54,19 @@ export function draw() {
     map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
     showMap(map);
   }
-  if (store.state.layout === "difference") showDifference(...maps);
+  if (store.state.layout === "difference") showDifference(maps[0], maps[1]);
   const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
-  setState(failures.length ? "failed" : "ready", failures.some(({ final }) => !final));
+  setState(failures.length ? "failed" : "ready", failures.some((failure) => !failure?.final));
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
   const map = maps.find(({ pane }) => pane.index === page.active) ?? maps[0];
   controls.showScale(store.state, map.scale);
-  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpinToken);
+  showPins(
+    find("pins"),
+    map.pane.hasToken ? map.pane.view.pins : [],
+    (/** @type {HTMLCanvasElement} */ canvas, /** @type {Query} */ query) => drawPin(canvas, map.pane, query),
+    unpinToken,
+  );
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
   showStrip(
@@ -67,12 +76,13 @@ export function draw() {
     colours[store.state.colormap],
     { ...lookOf(), grid: false },
     fittedScale,
-    (layer) => showLayer(layer),
+    (/** @type {number} */ layer) => showLayer(layer),
   );
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
+/** @param {any} options */
 function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
@@ -81,7 +91,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
     page.hovered && !pane.hasToken && page.hovered.pane === pane && values
       ? tokenOf(page.hovered.query, pane.facts, pane.model)
       : null;
-  const value = under === null ? "" : `, ${nameOf(page.hovered.query)}: ${digits(values[under])}`;
+  const value = under === null ? "" : `, ${nameOf(page.hovered?.query)}: ${digits(values[under])}`;
   pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
   const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
@@ -93,24 +103,31 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
 }
 
-/** The outlined patches: outliers if the state shows them, and pins. */
+/**
+ * The outlined patches: outliers if the state shows them, and pins.
+ * @param {Pane} pane
+ */
 function marksOf(pane) {
   const patches = store.state.outliers ? pane.facts.outliers?.patches ?? [] : [];
   return [...patches.map((cell) => ({ token: pane.attention.token(...cell), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
 }
 
-/** Show in the second pane where the first map has more (red) or less (blue) than the second. */
+/**
+ * Show in the second pane where the first map has more (red) or less (blue) than the second.
+ * @param {any} first
+ * @param {any} second
+ */
 function showDifference(first, second) {
   const { pane } = second, { rows, columns, prefix } = first.pane.facts;
   const haveSameTokens = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
   if (!haveSameTokens) return pane.setStatus("These two have different tokens: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
-  const values = first.drawn.map((value, token) => value - second.drawn[token]);
+  const values = first.drawn.map((/** @type {any} */ value, /** @type {number} */ token) => value - second.drawn[token]);
   const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
   // Equal maps have the colour of zero, in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
   pane.showChips(second.query, values);
-  const areEqual = patches.every((value) => value === 0);
+  const areEqual = patches.every((/** @type {any} */ value) => value === 0);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === page.active) controls.showScale(store.state, scale);
   const quantities = [first, second].map(quantityOf),
@@ -125,6 +142,11 @@ function showDifference(first, second) {
   );
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Pane} pane
+ * @param {Query} query
+ */
 function drawPin(canvas, pane, query) {
   const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
   pane.painter.draw(
@@ -137,6 +159,10 @@ function drawPin(canvas, pane, query) {
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
+/**
+ * @param {Pane} pane
+ * @param {number} token
+ */
 function showSheet(pane, token) {
   const { facts, attention, view } = pane, [left, top, right, bottom] = facts.box;
   if (page.sheet?.attention !== attention) page.sheet = new Sheet(find("sheet"), attention);
@@ -151,12 +177,17 @@ function showSheet(pane, token) {
     direction: valueOf(view, "direction", facts) ?? "row",
     fusion: typeof head === "string" ? head : (page.sheet.request?.fusion ?? "mean"),
     loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(),
-    ratio: clamped((bottom - top) / (right - left), ...SHEET_RATIOS),
+    ratio: clamped((bottom - top) / (right - left), SHEET_RATIOS[0], SHEET_RATIOS[1]),
     ink: getComputedStyle(pane.find("status")).color,
   });
   setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : "");
 }
 
+/**
+ * @param {Attention} attention
+ * @param {any} options
+ * @param {number} token
+ */
 function sentenceOfCell(attention, { layer, head }, token) {
   const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
   const values = attention.map(layer, head, token, "row");
@@ -167,7 +198,10 @@ function sentenceOfCell(attention, { layer, head }, token) {
   return `Layer ${layer}, ${name}${entropyText}${distanceText}.`;
 }
 
-/** The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded. */
+/**
+ * The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded.
+ * @param {any} options
+ */
 function guideFacts({ pane, query }) {
   const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
   const layer = valueOf(view, "layer", facts) ?? facts.layers - 1,

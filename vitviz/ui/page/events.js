@@ -12,6 +12,11 @@ import { queryOf, valueOf } from "./tokens.js";
 const DIGITS_MS = 700;
 let typedDigits = { text: "", when: 0 };
 
+/**
+ * @param {Pane} pane
+ * @param {number} token
+ * @param {any} event
+ */
 export function hoverToken(pane, token, event) {
   if (!pane.painter) return;
   const query = token === null ? null : queryOf(token, pane.facts);
@@ -21,28 +26,40 @@ export function hoverToken(pane, token, event) {
   requestDraw();
 }
 
+/**
+ * @param {number} down
+ * @param {number} across
+ */
 function moveToken(down, across) {
   const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
-  const clampTo = (place, count) => Math.min(Math.max(place, 0), count - 1);
+  const clampTo = (/** @type {number} */ place, /** @type {number} */ count) => Math.min(Math.max(place, 0), count - 1);
   chooseToken(pane, [clampTo(row + down, facts.rows), clampTo(column + across, facts.columns)]);
 }
 
-/** Choose the next prefix token whose name begins so. */
+/**
+ * Choose the next prefix token whose name begins so.
+ * @param {string} start
+ */
 function nextPrefix(start) {
   const pane = activePane(), names = pane.facts.prefix.filter((name) => name.startsWith(start));
   const time = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
   if (names.length) chooseToken(pane, names[(time + 1) % names.length]);
 }
 
+/** @param {any} pressed */
 function typeDigit(pressed) {
   const time = performance.now(), digits = time - typedDigits.when < DIGITS_MS ? typedDigits.text : "";
   typedDigits = { text: Number(digits + pressed) >= activePane().facts.heads ? pressed : digits + pressed, when: time };
   showHead(Number(typedDigits.text));
 }
 
-const pinChosen = () => activePane().token !== null && pinToken(activePane(), activePane().token);
+const pinChosen = () => {
+  const { token } = activePane();
+  if (token !== null) pinToken(activePane(), token);
+};
 const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
+/** @type {Record<string, () => any>} */
 const KEYS = {
   ArrowLeft: () => moveToken(0, -1),
   ArrowRight: () => moveToken(0, 1),
@@ -64,11 +81,13 @@ const KEYS = {
 const FIELDS = "input:not([type=range], [type=checkbox], [type=radio]), textarea, select, [contenteditable]";
 const CONTROLS = "input, button, summary, a, .vx-guide";
 
+/** @param {any} event */
 function cellUnder(event) {
   const edges = find("sheet").getBoundingClientRect();
   return page.sheet?.request ? page.sheet.cellAt(event.clientX - edges.left, event.clientY - edges.top) : null;
 }
 
+/** @param {any} isDark */
 export function setTheme(isDark) {
   document.body.classList.toggle("dark", isDark);
   document.documentElement.style.colorScheme = isDark ? "dark" : "light";
@@ -76,7 +95,7 @@ export function setTheme(isDark) {
 
 /** Listen to the visitor. */
 export function listen() {
-  document.addEventListener("keydown", (event) => {
+  document.addEventListener("keydown", (/** @type {any} */ event) => {
     const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
     if (!isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
     const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -91,9 +110,9 @@ export function listen() {
     action();
   });
 
-  find("sheet").onpointermove = (event) => { page.hoveredCell = cellUnder(event); requestDraw(); };
+  find("sheet").onpointermove = (/** @type {any} */ event) => { page.hoveredCell = cellUnder(event); requestDraw(); };
   find("sheet").onpointerleave = () => { page.hoveredCell = null; requestDraw(); };
-  find("sheet").onclick = (event) => {
+  find("sheet").onclick = (/** @type {any} */ event) => {
     const under = cellUnder(event);
     if (under) showHeadOfLayer(under.layer, under.head);
   };

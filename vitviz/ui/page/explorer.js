@@ -3,7 +3,7 @@
 import { describeSoon, showEntry } from "./address.js";
 import { dropMaps, fetchFile, renewAnalysis, requestAnalysis } from "./analyses.js";
 import { chooseToken, isPlaying, pinToken } from "./choices.js";
-import { element, root } from "./dom.js";
+import { findAll, root } from "./dom.js";
 import { hoverToken } from "./events.js";
 import { notify } from "./messages.js";
 import { activePane, isDouble, page, panes, requestDraw, requests, store, timings } from "./page.js";
@@ -21,9 +21,12 @@ const hooks = {
   onChange: paneChanged,
   isOpening: () => page.isOpening,
 };
-panes.push(...[...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks)));
+panes.push(...[...findAll(".vx-pane")].map((part, index) => new Pane(/** @type {HTMLElement} */ (part), index, hooks)));
 
-/** After every change of the state: request what it needs, and draw what is there. */
+/**
+ * After every change of the state: request what it needs, and draw what is there.
+ * @param {any} previous
+ */
 export function sync(previous) {
   const started = performance.now(), { views, layout } = store.state;
   // A message belongs to the last choice.
@@ -65,7 +68,10 @@ function showControls() {
   if (pane.facts && pane.key === analysisKey(view)) controls.show(state, page.active, pane.facts, pane.model, isPlaying());
 }
 
-/** Forget what was found about the previous analysis of a pane. */
+/**
+ * Forget what was found about the previous analysis of a pane.
+ * @param {Pane} pane
+ */
 function clearFindings(pane) {
   if (pane.index === page.active || pane.index === 0) {
     panels.clear();
@@ -75,7 +81,11 @@ function clearFindings(pane) {
   page.hovered = page.hoveredCell = null;
 }
 
-/** A file or the picture of a pane is loaded, or has failed with an error. */
+/**
+ * A file or the picture of a pane is loaded, or has failed with an error.
+ * @param {Pane} pane
+ * @param {any} error
+ */
 function paneChanged(pane, error) {
   if (error?.expired) return renewAnalysis(pane);
   if (error?.stopped) notify("Stopped. To see a map, choose another method or other parameters.");

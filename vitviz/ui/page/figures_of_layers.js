@@ -8,6 +8,10 @@ import { PIN_COLOURS } from "./pins.js";
 import { PROBES } from "./settings.js";
 import { nameOf, queryOf } from "./tokens.js";
 
+/**
+ * @param {Measurement} measurement
+ * @param {ProbeContext} context
+ */
 export function layersFigures(measurement, context) {
   const { values, quantity } = measurement, [layers, heads, tokens] = values.shape;
   const means = range(layers).map((layer) =>
@@ -22,16 +26,31 @@ export function layersFigures(measurement, context) {
   }));
   return [
     curves(`${quantity}: the patch with most`, quantity, strongest, context, true),
-    mapsFigure(`${quantity}, mean of heads`, range(layers).map((layer) => `layer ${layer}`), means, context, {
-      say: (layer, cell, value) => `${nameOf(cell)}, layer ${layer}: ${digits(value)}`, act: (layer) => showHeadOfLayer(layer, "mean"),
-    }),
+    mapsFigure(
+      `${quantity}, mean of heads`,
+      range(layers).map((layer) => `layer ${layer}`),
+      means,
+      context,
+      {
+        say: (layer, cell, value) =>
+          `${nameOf(cell)}, layer ${layer}: ${digits(value)}`,
+        act: (layer) => showHeadOfLayer(layer, "mean"),
+      },
+    ),
   ];
 }
 
-/** A point for each head, and the mean of each layer; `heads` has value and description of each layer and head. */
+/**
+ * A point for each head, and the mean of each layer; `heads` has value and description of each layer and head.
+ * @param {string} title
+ * @param {string} quantity
+ * @param {any} heads
+ * @param {ProbeContext} context
+ * @param {any=} mayBeLog
+ */
 function curves(title, quantity, heads, context, mayBeLog = false) {
-  const points = heads.flatMap((heads, layer) =>
-    heads.map(({ value, text: label }, head) => ({
+  const points = heads.flatMap((/** @type {any} */ heads, /** @type {number} */ layer) =>
+    heads.map((/** @type {any} */ { value, text: label }, /** @type {number} */ head) => ({
       x: layer,
       y: value,
       colour: HEAD_COLOUR,
@@ -40,13 +59,24 @@ function curves(title, quantity, heads, context, mayBeLog = false) {
     })),
   );
   const means = heads
-    .map((heads) => heads.map(({ value }) => value).filter(isKnown))
-    .map((values) => (values.length ? sum(values) / values.length : NaN));
+    .map((/** @type {any} */ heads) => heads.map((/** @type {any} */ { value }) => value).filter(isKnown))
+    .map((/** @type {any} */ values) => (values.length ? sum(values) / values.length : NaN));
   const lines = [{ values: means, colour: MEAN_COLOUR, name: "mean of heads" }];
-  const figure = chartFigure(title, { places: heads.map((_, layer) => String(layer)), axis: "layer", quantity, points, lines, mayBeLog });
+  const figure = chartFigure(title, {
+    places: heads.map((/** @type {any} */ _, /** @type {number} */ layer) => String(layer)),
+    axis: "layer",
+    quantity,
+    points,
+    lines,
+    mayBeLog,
+  });
   return { ...figure, note: "Every point is a head. A click on one shows it on the picture." };
 }
 
+/**
+ * @param {any} options
+ * @param {ProbeContext} context
+ */
 export function headsFigure({ values, quantity, names }, context) {
   const heads = range(values.shape[0]).map((layer) => range(values.shape[1]).map((head) => {
     const tokenValues = Array.from(valuesAt(values, layer, head));
@@ -62,12 +92,15 @@ export function headsFigure({ values, quantity, names }, context) {
   return curves(PROBES[context.probe].title, quantity, heads, context);
 }
 
-/** Lines over the steps, for the places of the other axis with the highest values in any step. */
+/**
+ * Lines over the steps, for the places of the other axis with the highest values in any step.
+ * @param {any} options
+ */
 export function linesFigure({ values, axes: [, axis], quantity, names, indexes }) {
   // Class indexes are no quantity.
   if (indexes) return [];
   const [steps, count] = values.shape, highest = highestOf(values);
-  const nameOfPlace = (index) => names[axis]?.[index].split(",")[0] ?? `${axis} ${index}`;
+  const nameOfPlace = (/** @type {number} */ index) => names[axis]?.[index].split(",")[0] ?? `${axis} ${index}`;
   const lines = highest.map((index, rank) => ({
     name: nameOfPlace(index),
     colour: PIN_COLOURS[rank],

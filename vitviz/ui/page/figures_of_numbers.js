@@ -6,11 +6,13 @@ import { lookOfPanels } from "./look.js";
 import { drawRaster, rasterOf, rasterOfValues } from "./mosaic.js";
 import { digits, percent, range, sum } from "./numbers.js";
 
+/** @param {any} options */
 export function matricesFigure({ values, quantity }) {
   const [layers, heads] = values.shape,
     all = range(layers).map((layer) => valuesAt(values, layer)),
     scale = lookOfPanels().fittedScale(all);
-  const headsAt = (across, down) => [Math.floor(down * heads), Math.floor(across * heads)];
+  const headsAt = (/** @type {number} */ across, /** @type {number} */ down) => [Math.floor(down * heads), Math.floor(across * heads)];
+  /** @type {MosaicCell[]} */
   const cells = all.map((layerValues, layer) => ({
     title: `layer ${layer}`,
     paint: (context, ...box) =>
@@ -26,30 +28,44 @@ export function matricesFigure({ values, quantity }) {
   }, { wide: true, scale });
 }
 
-/** The filters of the patch embedding; zero is the same grey in each. */
+/**
+ * The filters of the patch embedding; zero is the same grey in each.
+ * @param {any} options
+ * @param {any} options1
+ */
 export function filtersFigure({ values }, { measurements }) {
-  const [count, channels, rows, columns] = values.shape, variance = measurements.find(({ axes }) => axes.join() === "component");
+  const [count, channels, rows, columns] = values.shape,
+    variance = measurements.find((/** @type {any} */ { axes }) => axes.join() === "component");
+  /** @type {MosaicCell[]} */
   const cells = range(count).map((component) => {
     const filter = valuesAt(values, component),
       highest = Math.max(...filter.map(Math.abs)) || 1,
-      level = (channel, pixel) => 127.5 * (filter[channel * rows * columns + pixel] / highest + 1);
-    const grey = (pixel) => sum(range(channels).map((channel) => level(channel, pixel))) / channels;
-    const raster = rasterOf(rows, columns, (pixel) =>
+      level = (/** @type {number} */ channel, /** @type {number} */ pixel) =>
+        127.5 * (filter[channel * rows * columns + pixel] / highest + 1);
+    const grey = (/** @type {number} */ pixel) => sum(range(channels).map((channel) => level(channel, pixel))) / channels;
+    const raster = rasterOf(rows, columns, (/** @type {number} */ pixel) =>
       channels === 3 ? range(3).map((channel) => level(channel, pixel)) : [grey(pixel), grey(pixel), grey(pixel)],
     );
-    return { title: String(component), paint: (context, ...box) => drawRaster(context, raster, ...box) };
+    return {
+      title: String(component),
+      paint: (context, ...box) =>
+        drawRaster(context, raster, ...box),
+    };
   });
-  const label = (component) =>
+  const label = (/** @type {number} */ component) =>
     variance
       ? `component ${component}: ${percent(variance.values[component])} of the variance`
       : `component ${component}`;
   return mosaicFigure("filters", cells, { ratio: rows / columns, maxWidth: 110, say: label }, { wide: true });
 }
 
-/** A map of the whole grid for each position, or for equally spaced positions of a large grid. */
+/**
+ * A map of the whole grid for each position, or for equally spaced positions of a large grid.
+ * @param {any} options
+ */
 export function positionsFigure({ values, quantity }) {
   const [rows, columns] = values.shape,
-    spaced = (side) => [
+    spaced = (/** @type {number} */ side) => [
       ...new Set(
         range(Math.min(side, MAX_POSITIONS)).map((index, _, { length }) =>
           Math.round(length > 1 ? (index * (side - 1)) / (length - 1) : 0),
@@ -58,6 +74,7 @@ export function positionsFigure({ values, quantity }) {
     ];
   const across = spaced(columns), positions = spaced(rows).flatMap((row) => across.map((column) => [row, column]));
   const scale = lookOfPanels().fittedScale(positions.map((position) => valuesAt(values, ...position)));
+  /** @type {MosaicCell[]} */
   const cells = positions.map((position) => ({
     title: "",
     paint: (context, ...box) =>

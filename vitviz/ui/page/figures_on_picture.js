@@ -3,34 +3,56 @@
 import { products } from "./attention.js";
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { setProbeParameter } from "./choices.js";
-import { createCanvas } from "./dom.js";
+import { contextOf, createCanvas } from "./dom.js";
 import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, valuesAt } from "./figures.js";
 import { lookOfPanels } from "./look.js";
 import { drawRaster, Mosaic, rasterOf } from "./mosaic.js";
 import { digits, formOf, range } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
-import { PROBES } from "./settings.js";
 import { isEqual } from "./store.js";
-import { nameOf, probeDefaultOf, queryOf, tokenOf } from "./tokens.js";
+import { nameOf, probeDefaultOf, probeParameter, queryOf, tokenOf } from "./tokens.js";
 
-/** A paint function of a cell; painters fill a whole canvas, so that each cell has its own. */
+/**
+ * A paint function of a cell; painters fill a whole canvas, so that each cell has its own.
+ * @param {Pane} pane
+ * @param {(canvas: HTMLCanvasElement) => void} paintOn
+ */
 function onPicture(pane, paintOn) {
-  return (context, left, top, width, height) => {
-    const times = context.getTransform().a, canvas = createCanvas(...[width, height].map((side) => Math.max(1, Math.round(side * times))));
+  return (
+    /** @type {any} */ context,
+    /** @type {number} */ left,
+    /** @type {number} */ top,
+    /** @type {number} */ width,
+    /** @type {number} */ height,
+  ) => {
+    const times = context.getTransform().a,
+      canvas = createCanvas(Math.max(1, Math.round(width * times)), Math.max(1, Math.round(height * times)));
     paintOn(canvas);
     context.drawImage(canvas, left, top, width, height);
   };
 }
 
+/**
+ * @param {any} options
+ * @param {number} across
+ * @param {number} down
+ */
 const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
 
-/** Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens. */
+/**
+ * Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens.
+ * @param {string} title
+ * @param {string[]} titles
+ * @param {Float32Array[]} tokens
+ * @param {ProbeContext} context
+ * @param {MapsOptions} options
+ */
 export function mapsFigure(title, titles, tokens, context, options) {
   const { say, act = null, wide = true, maxWidth = 200, marked: outlined = [], quantity } = options;
-  const { pane } = context, patchMaps = tokens.map((values) => patchesOf(context, values));
-  const fit = () => lookOfPanels().fittedScale(patchMaps.map((values) => values.filter(isKnown)));
+  const { pane } = context, patchMaps = tokens.map((/** @type {any} */ values) => patchesOf(context, values));
+  const fit = () => lookOfPanels().fittedScale(patchMaps.map((/** @type {any} */ values) => values.filter(isKnown)));
   const scale = fit();
-  const cells = titles.map((name, index) => ({
+  const cells = titles.map((/** @type {string} */ name, /** @type {number} */ index) => ({
     title: name,
     paint: onPicture(pane, (canvas) => {
       const { table, look } = lookOfPanels();
@@ -40,13 +62,19 @@ export function mapsFigure(title, titles, tokens, context, options) {
     }),
   }));
   const shape = { ratio: pane.painter.ratio, maxWidth };
-  const atPatch = (run) => run && ((index, across, down) => {
-    const cell = cellOf(context, across, down);
-    return cell ? run(index, cell, tokens[index][pane.attention.token(...cell)]) : "";
-  });
+  const atPatch = (/** @type {any} */ run) =>
+    run &&
+    ((/** @type {number} */ index, /** @type {number} */ across, /** @type {number} */ down) => {
+      const cell = cellOf(context, across, down);
+      return cell ? run(index, cell, tokens[index][pane.attention.token(cell[0], cell[1])]) : "";
+    });
   return mosaicFigure(title, cells, { ...shape, say: atPatch(say), act: atPatch(act) }, { wide, scale, quantity });
 }
 
+/**
+ * @param {Measurement} measurement
+ * @param {ProbeContext} context
+ */
 export function tokenFigure(measurement, context) {
   const { measurements } = context, tokenMeasurements = measurements.filter(({ axes }) => axes.join() === "token");
   const vectors = measurements.find(({ axes }) => axes.join() === "token,feature"), flag = tokenMeasurements.find(({ is_flag }) => is_flag);
@@ -55,18 +83,32 @@ export function tokenFigure(measurement, context) {
   if (measurement.is_flag && tokenMeasurements.length > 1) return [];
   const outlined = flag ? range(flag.values.length).filter((token) => flag.values[token] && token >= context.pane.attention.prefix) : [];
   return mapsFigure(measurement.quantity, [""], [measurement.values], context, {
-    wide: false, maxWidth: 460, marked: outlined, say: (index, cell, value) => `${nameOf(cell)}: ${digits(value)}`,
+    wide: false,
+    maxWidth: 460,
+    marked: outlined,
+    say: (index, cell, value) =>
+      `${nameOf(cell)}: ${digits(value)}`,
   });
 }
 
-/** A token compared with all others; the one under the pointer at once, since the page has all vectors. */
+/**
+ * A token compared with all others; the one under the pointer at once, since the page has all vectors.
+ * @param {Measurement} measurement
+ * @param {any} vectors
+ * @param {ProbeContext} context
+ */
 function comparedFigure(measurement, vectors, context) {
   const { pane, parameters } = context, [tokens, features] = vectors.values.shape, { prefix } = pane.attention;
-  const query = parameters.query ?? probeDefaultOf(PROBES[context.probe].parameters.find(({ kind }) => kind === "token"), pane.facts);
+  const query = parameters.query ?? probeDefaultOf(probeParameter(context.probe, ({ kind }) => kind === "token"), pane.facts);
   const queryToken = tokenOf(query, pane.facts, null);
-  let token = queryToken, values = measurement.values, scale = null;
+  /** @type {Float32Array} */
+  let values = measurement.values;
+  /** @type {FittedScale | null} */
+  let scale = null;
+  let token = queryToken;
+  /** @type {any} */
   const figure = { wide: false };
-  const compare = (next) => {
+  const compare = (/** @type {any} */ next) => {
     token = next ?? queryToken;
     if (next === null || next === queryToken) values = measurement.values;
     else {
@@ -86,9 +128,9 @@ function comparedFigure(measurement, vectors, context) {
     pane.painter.paint(canvas, patchesOf(context, values), scale, table, look);
     if (token !== null && token >= prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", Math.max(1, canvas.width / 300));
   }) };
-  const under = (across, down) => {
+  const under = (/** @type {number} */ across, /** @type {number} */ down) => {
     const cell = cellOf(context, across, down);
-    return cell && pane.attention.token(...cell);
+    return cell && pane.attention.token(cell[0], cell[1]);
   };
   const mosaic = new Mosaic([cell], {
     ratio: pane.painter.ratio, maxWidth: 460,
@@ -106,11 +148,15 @@ function comparedFigure(measurement, vectors, context) {
     mosaic,
     follow: compare,
     changed: () => {},
-    draw: (width, ink) => mosaic.draw(width, ink),
+    draw: (/** @type {number} */ width, /** @type {string} */ ink) => mosaic.draw(width, ink),
     values: () => Array.from(values),
   });
 }
 
+/**
+ * @param {Measurement} measurement
+ * @param {ProbeContext} context
+ */
 export function stepsFigure(measurement, context) {
   const { values, quantity, indexes } = measurement, prefix = context.pane.attention.prefix;
   // A model that classifies its CLS token has no patches after the last layer.
@@ -123,15 +169,24 @@ export function stepsFigure(measurement, context) {
     steps.map(stepName),
     steps.map((step) => valuesAt(values, step)),
     context,
-    { quantity, say: (index, cell, value) => `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}` },
+    {
+      quantity,
+      say: (index, cell, value) =>
+        `${nameOf(cell)} ${afterStep(steps[index])}: ${formOf(quantity)(value)}`,
+    },
   );
 }
 
-/** The class of each patch after every layer; the most common ones have colours of their own. */
+/**
+ * The class of each patch after every layer; the most common ones have colours of their own.
+ * @param {any} options
+ * @param {any} steps
+ * @param {ProbeContext} context
+ */
 function classesFigure({ values, names, indexes }, steps, context) {
   const { pane } = context, { prefix } = pane.attention, { rows, columns } = pane.facts;
   const labels = names[indexes] ?? context.measurements.map((entry) => entry.names[indexes]).find(Boolean) ?? [];
-  const nameOfClass = (index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
+  const nameOfClass = (/** @type {number} */ index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
   for (const step of steps) for (const index of valuesAt(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
   const commonest = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_LINES).map(([index]) => index);
   // A class has the colour of its line, if there is one.
@@ -139,10 +194,16 @@ function classesFigure({ values, names, indexes }, steps, context) {
     lineClasses = lineMeasurement ? highestOf(lineMeasurement.values) : [];
   const moreColours = [...MORE_COLOURS];
   const colours = new Map(commonest.map((index) => [index, PIN_COLOURS[lineClasses.indexOf(index)] ?? moreColours.shift()]));
-  const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
-  const cells = steps.map((step) => {
-    const patches = valuesAt(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
-    return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, lookOfPanels().look.opacity)) };
+  const colourOf = (/** @type {number} */ index) => colours.get(index) ?? OTHER_CLASS;
+  const cells = steps.map((/** @type {number} */ step) => {
+    const patches = valuesAt(values, step).subarray(prefix),
+      raster = rasterOf(rows, columns, (/** @type {number} */ patch) => bytesOf(colourOf(patches[patch])));
+    return {
+      title: stepName(step),
+      paint: onPicture(pane, (canvas) =>
+        overPicture(pane, canvas, raster, lookOfPanels().look.opacity),
+      ),
+    };
   });
   const others = counts.size > commonest.length ? [{ name: `${counts.size - commonest.length} others`, colour: OTHER_CLASS }] : [];
   return mosaicFigure(`The ${indexes} that each patch speaks for`, cells, {
@@ -151,25 +212,37 @@ function classesFigure({ values, names, indexes }, steps, context) {
       const cell = cellOf(context, across, down);
       return (
         cell &&
-        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(valuesAt(values, steps[index])[pane.attention.token(...cell)])}`
+        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(valuesAt(values, steps[index])[pane.attention.token(cell[0], cell[1])])}`
       );
     },
   }, { wide: true, key: [...commonest.map((index) => ({ name: nameOfClass(index), colour: colourOf(index) })), ...others] });
 }
 
-/** Colours of patches over the picture. */
+/**
+ * Colours of patches over the picture.
+ * @param {Pane} pane
+ * @param {HTMLCanvasElement} canvas
+ * @param {any} raster
+ * @param {any} opacity
+ */
 function overPicture(pane, canvas, raster, opacity) {
   pane.painter.paint(canvas, null, null, null, { grid: false });
-  const context = canvas.getContext("2d"), [left, top, right, bottom] = pane.painter.box(canvas.width, canvas.height);
+  const context = contextOf(canvas), [left, top, right, bottom] = pane.painter.box(canvas.width, canvas.height);
   context.globalAlpha = opacity;
   drawRaster(context, raster, left, top, right - left, bottom - top);
   context.globalAlpha = 1;
 }
 
-/** Three principal components of the patches as colours, in the picture's shape. */
+/**
+ * Three principal components of the patches as colours, in the picture's shape.
+ * @param {any} options
+ * @param {ProbeContext} context
+ */
 export function coloursFigure({ values }, context) {
   const [rows, columns, channels] = values.shape, { pane } = context;
-  const raster = rasterOf(rows, columns, (patch) => range(3).map((channel) => 255 * values[patch * channels + channel]));
+  const raster = rasterOf(rows, columns, (/** @type {number} */ patch) =>
+    range(3).map((channel) => 255 * values[patch * channels + channel]),
+  );
   const cells = [{ title: "", paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, 1)) }];
   return mosaicFigure("three principal components as red, green and blue", cells, {
     ratio: pane.painter.ratio,
@@ -191,11 +264,18 @@ const OTHER_CLASS = "#8a8f98";
 // For classes without a line of their own: no colour of the lines, which are those of the pins.
 const MORE_COLOURS = ["#332288", "#44aa99", "#882255", "#999933", "#aa4499", "#661100"];
 
+/** @param {number} step */
 export const afterStep = (step) => (step === 0 ? "before the first layer" : `after layer ${step - 1}`);
 
+/** @param {number} step */
 const stepName = (step) => (step === 0 ? "input" : `layer ${step - 1}`);
 
+/** @param {any} colour */
 const bytesOf = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
 
-/** The values of the patches. */
+/**
+ * The values of the patches.
+ * @param {any} options
+ * @param {Float32Array} values
+ */
 export const patchesOf = ({ pane }, values) => values.subarray(pane.attention.prefix);

@@ -1,26 +1,35 @@
 // Files made in the page.
 
-import { create, createCanvas } from "./dom.js";
+import { contextOf, create, createCanvas } from "./dom.js";
 import { range } from "./numbers.js";
 import { SHEET_GAP, SHEET_MARGIN } from "./sheet.js";
 import { tokenOf, valueOf } from "./tokens.js";
 
-/** Offer bytes or text as a file. */
+/**
+ * Offer bytes or text as a file.
+ * @param {BlobPart} content
+ * @param {string} name
+ * @param {string=} type
+ */
 export function saveFile(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-/** The sheet as SVG: an image for each cell, and text for the names. `sheet` is drawn already. */
+/**
+ * The sheet as SVG: an image for each cell, and text for the names. `sheet` is drawn already.
+ * @param {any} sheet
+ * @param {string} title
+ */
 export function sheetAsSvg(sheet, title) {
   const { layers, rows, columns } = sheet.attention.facts, { left, top } = SHEET_MARGIN;
   const width = left + sheet.columnsOfCells * sheet.cellWidth, height = top + layers * sheet.cellHeight;
-  const elements = sheet.loadedCells.flatMap((isLoaded, index) => {
+  const elements = sheet.loadedCells.flatMap((/** @type {any} */ isLoaded, /** @type {number} */ index) => {
     if (!isLoaded) return [];
     const row = Math.floor(index / sheet.columnsOfCells), column = index % sheet.columnsOfCells;
     const cell = createCanvas(columns, rows);
-    cell.getContext("2d").drawImage(sheet.raster, column * columns, row * rows, columns, rows, 0, 0, columns, rows);
+    contextOf(cell).drawImage(sheet.raster, column * columns, row * rows, columns, rows, 0, 0, columns, rows);
     const at = `x="${left + column * sheet.cellWidth}" y="${top + row * sheet.cellHeight}"`;
     const size = `width="${sheet.cellWidth - SHEET_GAP}" height="${sheet.cellHeight - SHEET_GAP}"`;
     return [`<image ${at} ${size} preserveAspectRatio="none" style="image-rendering: pixelated" href="${cell.toDataURL()}"/>`];
@@ -39,7 +48,12 @@ export function sheetAsSvg(sheet, title) {
     `font-family="sans-serif" font-size="11"><title>${escaped}</title>\n${elements.join("\n")}\n</svg>\n`;
 }
 
-/** Bytes as a file of NumPy's format, version 1.0. */
+/**
+ * Bytes as a file of NumPy's format, version 1.0.
+ * @param {any} descr
+ * @param {any} shape
+ * @param {Uint8Array} bytes
+ */
 function npyFile(descr, shape, bytes) {
   const tuple = `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
   let header = `{'descr': '${descr}', 'fortran_order': False, 'shape': ${tuple}, }`;
@@ -51,9 +65,16 @@ function npyFile(descr, shape, bytes) {
   return file;
 }
 
+/**
+ * @param {ArrayLike<number>} values
+ * @param {number[]} shape
+ */
 export const asNpy = (values, shape) => npyFile("<f4", shape, new Uint8Array(Float32Array.from(values).buffer));
 
-/** A text as a file of NumPy's format: `numpy.load(…)["about"].item()` is the text in UTF-8. */
+/**
+ * A text as a file of NumPy's format: `numpy.load(…)["about"].item()` is the text in UTF-8.
+ * @param {string} text
+ */
 export function asNpyText(text) {
   const bytes = new TextEncoder().encode(text);
   return npyFile(`|S${bytes.length}`, [], bytes);
@@ -65,15 +86,22 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, number) => {
   return value;
 });
 
+/** @param {Uint8Array} bytes */
 function crc32(bytes) {
   let value = -1;
   for (const byte of bytes) value = CRC_TABLE[(value ^ byte) & 255] ^ (value >>> 8);
   return ~value >>> 0;
 }
 
-/** Files by name as an uncompressed ZIP archive; of files in NumPy's format, this is an NPZ file. */
+/**
+ * Files by name as an uncompressed ZIP archive; of files in NumPy's format, this is an NPZ file.
+ * @param {Record<string, Uint8Array<ArrayBuffer>>} files
+ */
 export function asZip(files) {
-  const contents = [], directory = [];
+  /** @type {Uint8Array<ArrayBuffer>[]} */
+  const contents = [];
+  /** @type {Uint8Array<ArrayBuffer>[]} */
+  const directory = [];
   let offset = 0;
   for (const [name, bytes] of Object.entries(files)) {
     const title = new TextEncoder().encode(name);
@@ -118,15 +146,22 @@ export function asZip(files) {
   return new Blob([...contents, ...directory, end], { type: "application/zip" });
 }
 
+/** @param {number} value */
 function two(value) {
   return [value & 255, (value >> 8) & 255];
 }
 
+/** @param {number} value */
 function four(value) {
   return [...two(value), ...two(value >>> 16)];
 }
 
-/** A token's attention in every layer and head that is loaded, the shown map, and their metadata (JSON), as NPZ. */
+/**
+ * A token's attention in every layer and head that is loaded, the shown map, and their metadata (JSON), as NPZ.
+ * @param {Pane} pane
+ * @param {Query} query
+ * @param {any} metadata
+ */
 export function numbersOf(pane, query, metadata) {
   const { attention, facts, view } = pane, direction = valueOf(view, "direction", facts) ?? "row";
   const token = tokenOf(query, facts, pane.model) ?? facts.start;
@@ -134,10 +169,10 @@ export function numbersOf(pane, query, metadata) {
   const all = new Float32Array(layers.length * facts.heads * attention.tokens);
   layers.forEach((layer, index) => {
     for (let head = 0; head < facts.heads; head++) {
-      all.set(attention.map(layer, head, token, direction), (index * facts.heads + head) * attention.tokens);
+      all.set(attention.map(layer, head, token, direction) ?? [], (index * facts.heads + head) * attention.tokens);
     }
   });
-  const shown = pane.values(query);
+  const shown = /** @type {Float32Array} */ (pane.values(query));
   return asZip({
     "attention.npy": asNpy(all, [layers.length, facts.heads, attention.tokens]),
     "layers.npy": asNpy(layers, [layers.length]),
@@ -147,16 +182,23 @@ export function numbersOf(pane, query, metadata) {
   });
 }
 
+/** @param {HTMLCanvasElement} canvas */
 export async function asPng(canvas) {
   const blob = await new Promise((done) => canvas.toBlob(done));
   if (!blob) throw Error(`${canvas.width} × ${canvas.height} pixels are more than this browser can save`);
   return blob;
 }
 
-/** The file name of an analysis's picture without its suffix. */
+/**
+ * The file name of an analysis's picture without its suffix.
+ * @param {Facts} facts
+ */
 export const stemOf = (facts) => facts.name.replace(/\.[^.]*$/, "") || "picture";
 
-/** The analysis of a pane, as JSON in a saved file. */
+/**
+ * The analysis of a pane, as JSON in a saved file.
+ * @param {any} options
+ */
 export const metadataOf = ({ facts, model }) => ({
   made_by: "vitviz", model: model.name, step: facts.step, picture: facts.name, fit: facts.fit, resolution: facts.resolution,
   prefix: facts.prefix, grid: [facts.rows, facts.columns],

@@ -1,7 +1,7 @@
 // "How to read this": six steps on the visitor's own picture, each beside the control that it explains.
 
 import { goToStep } from "./choices.js";
-import { element, find } from "./dom.js";
+import { element, find, findAll } from "./dom.js";
 import { STEPS } from "./guide_steps.js";
 
 // The gap between card and highlighted part in pixels, and the time for which the page may still grow after a step.
@@ -9,16 +9,24 @@ const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
 
 export class Guide {
   constructor() {
-    Object.assign(this, { step: null, placedStep: null, opener: null });
+    /** @type {number | null} */
+    this.step = null;
+    this.since = 0;
+    /** @type {any} */
+    this.lit = null;
+    /** @type {number | null} */
+    this.placedStep = null;
+    /** @type {any} */
+    this.opener = null;
     this.card = find("guide");
-    find("guide-open").onclick = (event) => {
+    find("guide-open").onclick = (/** @type {any} */ event) => {
       this.opener = event.currentTarget;
       goToStep(0);
     };
-    find("guide-back").onclick = () => goToStep(Math.max(0, this.step - 1));
-    find("guide-next").onclick = () => goToStep(this.step + 1 < STEPS.length ? this.step + 1 : null);
+    find("guide-back").onclick = () => goToStep(Math.max(0, (this.step ?? 0) - 1));
+    find("guide-next").onclick = () => goToStep((this.step ?? 0) + 1 < STEPS.length ? (this.step ?? 0) + 1 : null);
     find("guide-close").onclick = () => goToStep(null);
-    this.card.onkeydown = (event) => {
+    this.card.onkeydown = (/** @type {any} */ event) => {
       if (event.key === "Escape") goToStep(null);
       event.stopPropagation();
     };
@@ -30,15 +38,19 @@ export class Guide {
     if (this.placedStep !== null && performance.now() - this.since < GUIDE_GROWTH_MS) this.place();
   }
 
-  /** @param step its number, or null; `shown` the facts for the texts, or null until they are there */
+  /**
+   * @param {number | null} step its number, or null; `shown` the facts for the texts, or null until they are there
+   * @param {any} shown
+   */
   show(step, shown) {
     if (this.step !== null && step === null) this.opener?.focus();
     this.step = step;
     this.card.hidden = step === null || !shown;
-    for (const lit of element.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
+    for (const lit of findAll(".vx-lit")) lit.classList.remove("vx-lit");
     const isNew = !this.card.hidden && step !== this.placedStep;
     this.placedStep = this.card.hidden ? null : step;
     if (this.card.hidden) return;
+    if (step === null || !shown) return;
     const { title, text, part } = STEPS[step];
     this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
     this.card.querySelector("h2").textContent = title;

@@ -2,7 +2,10 @@
 
 import { nameOf } from "./tokens.js";
 
-/** About the tokens that are not patches, if there are any. */
+/**
+ * About the tokens that are not patches, if there are any.
+ * @param {any} options
+ */
 function prefixSentence({ prefix }) {
   if (!prefix.length) return "";
   const belong = prefix.length > 1 ? "tokens belong" : "token belongs";
@@ -14,7 +17,7 @@ export const STEPS = [
   {
     title: "The picture becomes patches",
     part: "seen",
-    text: ({ facts: { rows, columns, fit } }) =>
+    text: (/** @type {any} */ { facts: { rows, columns, fit } }) =>
       `The model does not see pixels but ${rows * columns} patches, ${rows} rows of ${columns}. ` +
       `${fit === "crop" ? "The dimmed edges are cut off." : "The whole picture is resized to its input."} ` +
       "“Seen as” chooses fit and resolution.",
@@ -22,7 +25,7 @@ export const STEPS = [
   {
     title: "Patches become tokens",
     part: "chips",
-    text: ({ facts }) =>
+    text: (/** @type {any} */ { facts }) =>
       `Every patch becomes a token: a list of numbers that the layers change step by step.${prefixSentence(facts)}`,
   },
   {
@@ -30,7 +33,7 @@ export const STEPS = [
     part: "canvas",
     method: "attention",
     isOfOneHead: true,
-    text: ({ head, name, scores: [low, high], best }) =>
+    text: (/** @type {any} */ { head, name, scores: [low, high], best }) =>
       "In each head a token has a query, and every token a key. " +
       "Their product is a score, shown here minus its mean over all keys. " +
       `In ${head}, ${name} asks: the patches' scores go from ${low} to ${high}, and ${best} answers most strongly. ` +
@@ -41,7 +44,7 @@ export const STEPS = [
     part: "legend",
     method: "attention",
     isOfOneHead: true,
-    text: ({ head, scores: [, high], best, weight, sum }) =>
+    text: (/** @type {any} */ { head, scores: [, high], best, weight, sum }) =>
       "Softmax takes e to the power of every score, and divides by the sum: the weights of all tokens sum to 1. " +
       `In ${head}, with the score ${high}, ${best} gets ${weight}; all patches together get ${sum}. ` +
       "The map shows these weights in colours, and the legend which colour stands for which.",
@@ -50,7 +53,7 @@ export const STEPS = [
     title: "Heads and layers differ",
     part: "sheet-part",
     method: "attention",
-    text: ({ facts: { layers, heads } }) =>
+    text: (/** @type {any} */ { facts: { layers, heads } }) =>
       `This model has ${layers} layers of ${heads} heads. The sheet has the same token in all of them: ` +
       "one head may follow edges, another look at its neighbours. Click a cell to see it large.",
   },

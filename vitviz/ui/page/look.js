@@ -18,11 +18,17 @@ export function lookOfPanels() {
   return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, look]) };
 }
 
-/** The scale of the state, fitted to maps. */
+/**
+ * The scale of the state, fitted to maps.
+ * @param {Numbers[]} maps
+ * @param {ScaleOptions=} options
+ */
 export function fittedScale(maps, options) {
   return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
 }
 
+/** @param {any} options */
 export const quantityOf = ({ pane, query }) => pane.metadata(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
 
+/** @type {Record<string, string>} */
 const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };

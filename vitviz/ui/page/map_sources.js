@@ -3,7 +3,12 @@
 import { mapName } from "./packs.js";
 import { METHODS } from "./settings.js";
 
-/** Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server. */
+/**
+ * Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server.
+ * @param {string} method
+ * @param {string[]} names
+ * @param {Facts} facts
+ */
 export function computedBy(method, names, facts) {
   const { computed_by: record, page_parameters: own } = METHODS[method];
   const isOfPage = record === "page" && names.every((name) => own.includes(name));
@@ -11,15 +16,21 @@ export function computedBy(method, names, facts) {
   return record === "run" || !facts.rolls ? "run" : "quick";
 }
 
-/** The file of a map that the page does not compute. */
+/**
+ * The file of a map that the page does not compute.
+ * @param {string} method
+ * @param {Record<string, any>} parameters
+ */
 export const mapFile = (method, parameters) => ({ name: mapName(method, parameters), map: { method, parameters } });
 
 /**
  * Where a map comes from. Its kind is "live" (the page computes it from queries and keys), "rollout" (a row of the file
  * with the rollouts of all tokens) or "map" (a file of its own).
- * @param view its method and parameters
- * @param query of the map; undefined or null for the model's own
- * @param token the query's; null if it is no single one
+ * @param {any} options its method and parameters
+ * @param {Query} query of the map; undefined or null for the model's own
+ * @param {number | null} token the query's; null if it is no single one
+ * @param {Facts} facts
+ * @returns {MapSource}
  */
 export function mapSource({ method, parameters }, query, token, facts) {
   if (token !== null && computedBy(method, Object.keys(parameters), facts) === "page") {

@@ -7,8 +7,8 @@ import { coloursFigure, stepsFigure, tokenFigure } from "./figures_on_picture.js
 /**
  * The figures of a measurement, each with a title, parts (its elements) and draw(width, ink), and optionally scale, wide
  * (the whole width), and follow(token), which shows another token at once.
- * @param measurement name, values with their shape, axes, quantity, names, indexes, is_flag
- * @param context of the probe: pane, all measurements, parameters
+ * @param {Measurement} measurement name, values with their shape, axes, quantity, names, indexes, is_flag
+ * @param {ProbeContext} context of the probe: pane, all measurements, parameters
  */
 export function figuresOf(measurement, context) {
   const make = FIGURES[measurement.axes.join(" ")];
@@ -16,6 +16,7 @@ export function figuresOf(measurement, context) {
 }
 
 // By the axes of a measurement, as in DRAWINGS of vitviz/evaluation/probes/pictures.py.
+/** @type {Record<string, (measurement: Measurement, context: ProbeContext) => any>} */
 const FIGURES = {
   token: tokenFigure,
   "step token": stepsFigure,

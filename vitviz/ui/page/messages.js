@@ -3,15 +3,21 @@
 import { find, root } from "./dom.js";
 import { METHODS } from "./settings.js";
 
+/** @param {any} error */
 export function reasonOf(error) {
   if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
   if (error.stopped) return "Stopped.";
   return `${error.message.replace(/\.$/, "")}.`;
 }
 
+/** @type {Record<string, ShownProgress | null>} */
 const busy = { runs: null, films: null };
 
-/** Show the progress of requests, or else that of a video. */
+/**
+ * Show the progress of requests, or else that of a video.
+ * @param {any} lane
+ * @param {any} its
+ */
 export function showBusy(lane, its) {
   busy[lane] = its;
   const state = busy.runs ?? busy.films;
@@ -19,6 +25,7 @@ export function showBusy(lane, its) {
   // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
   requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
   if (!state) return;
+  /** @type {Record<string, string>} */
   const texts = {
     open: "Opening the link",
     analysis: "Analysing",
@@ -28,17 +35,22 @@ export function showBusy(lane, its) {
     compare: "Comparing",
     film: "Rendering the video",
   };
-  find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];
+  find("busy-text").textContent = state.text || METHODS[state.method ?? ""]?.title || texts[state.slot.split(" ")[0]];
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");
 }
 
+/** @param {string} text */
 export function notify(text) {
   find("notice").hidden = !text;
   find("notice").querySelector("span").textContent = text;
 }
 
-/** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
+/**
+ * "empty", "loading", "ready" or "failed", for the style sheet and for tests.
+ * @param {string} name
+ * @param {any=} canRetry
+ */
 export function setState(name, canRetry = true) {
   root.dataset.state = name;
   find("retry").hidden = name !== "failed" || !canRetry;

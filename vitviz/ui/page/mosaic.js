@@ -1,7 +1,7 @@
 // Many small pictures on one canvas, each below its title.
 
 import { paintPixels } from "./colours.js";
-import { create, createCanvas } from "./dom.js";
+import { contextOf, create, createCanvas } from "./dom.js";
 
 const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
 // The width of a saved one, in pixels.
@@ -9,19 +9,26 @@ const MOSAIC_SAVED_WIDTH = 1600;
 
 export class Mosaic {
   /**
-   * @param cells each with a title and paint(context, left, top, width, height)
-   * @param options ratio (height by width) of the cells, a fixed number of columns, the maximum width of a cell,
+   * @param {MosaicCell[]} cells each with a title and paint(context, left, top, width, height)
+   * @param {MosaicOptions} options ratio (height by width) of the cells, a fixed number of columns, the maximum width of a cell,
    *   say(index, across, down) describes a point of a cell, act(index, across, down) handles a click, onLeave() follows
    *   the pointer's leaving
    */
   constructor(cells, { ratio, columns = null, maxWidth = 200, say, act = null, onLeave = null }) {
-    Object.assign(this, { cells, ratio, columns, maxWidth, say, act, onLeave, width: 0 });
-    this.hasTitles = cells.some(({ title }) => title);
+    this.cells = cells;
+    this.ratio = ratio;
+    this.columns = columns;
+    this.maxWidth = maxWidth;
+    this.say = say;
+    this.act = act;
+    this.onLeave = onLeave;
+    this.width = 0;
+    this.hasTitles = cells.some((/** @type {any} */ { title }) => title);
     this.canvas = create("canvas");
     this.readout = create("output", { className: "vx-readout" });
     this.parts = [this.canvas, this.readout];
     if (act) this.canvas.classList.add("vx-acts");
-    const atCell = (event, run, fallback) => {
+    const atCell = (/** @type {any} */ event, /** @type {any} */ run, /** @type {any} */ fallback) => {
       const under = this.cellUnder(event);
       return under ? run?.(...under) : fallback;
     };
@@ -30,10 +37,13 @@ export class Mosaic {
       this.readout.textContent = "";
       onLeave?.();
     };
-    this.canvas.onclick = (event) => atCell(event, act);
+    this.canvas.onclick = (event) => atCell(event, act, null);
   }
 
-  /** The rectangles of the cells, and the size of the mosaic, in pixels of the page. */
+  /**
+   * The rectangles of the cells, and the size of the mosaic, in pixels of the page.
+   * @param {number} width
+   */
   places(width) {
     const title = this.hasTitles ? MOSAIC_TITLE : 0, count = this.cells.length;
     const columns =
@@ -45,44 +55,56 @@ export class Mosaic {
     const gap = this.columns ? Math.min(MOSAIC_GAP, 3) : MOSAIC_GAP;
     const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns),
       cellHeight = cellWidth * this.ratio;
-    const position = (index) => [
+    const position = (/** @type {number} */ index) => [
       (index % columns) * (cellWidth + gap),
       title + Math.floor(index / columns) * (cellHeight + title + gap),
       cellWidth,
       cellHeight,
     ];
     return {
-      cells: this.cells.map((_, index) => position(index)),
+      cells: this.cells.map((/** @type {any} */ _, /** @type {number} */ index) => position(index)),
       height: Math.ceil(count / columns) * (cellHeight + title + gap) - gap,
       width: Math.min(count, columns) * (cellWidth + gap) - gap,
     };
   }
 
-  /** @param width available on the page, @param ink the colour of titles */
+  /**
+   * @param {number} width available on the page, @param ink the colour of titles
+   * @param {string} ink
+   */
   draw(width, ink) {
     const times = Math.min(2, window.devicePixelRatio || 1), { height, width: usedWidth } = this.places(width);
     Object.assign(this, { width });
     Object.assign(this.canvas, { width: Math.max(1, Math.round(usedWidth * times)), height: Math.max(1, Math.round(height * times)) });
     Object.assign(this.canvas.style, { width: `${usedWidth}px`, height: `${height}px` });
-    this.paint(this.canvas.getContext("2d"), width, times, ink);
+    this.paint(contextOf(this.canvas), width, times, ink);
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} width
+   * @param {any} times
+   * @param {string} ink
+   */
   paint(context, width, times, ink) {
     context.setTransform(times, 0, 0, times, 0, 0);
     Object.assign(context, { font: "12px system-ui, sans-serif", textBaseline: "bottom" });
-    this.places(width).cells.forEach(([left, top, cellWidth, cellHeight], index) => {
+    this.places(width).cells.forEach((/** @type {any} */ [left, top, cellWidth, cellHeight], /** @type {number} */ index) => {
       context.fillStyle = ink;
       context.fillText(this.cells[index].title, left, top - 2, cellWidth);
       this.cells[index].paint(context, left, top, cellWidth, cellHeight);
     });
   }
 
-  /** Index of the cell under the pointer, and the position in shares of its width and height; null between cells. */
+  /**
+   * Index of the cell under the pointer, and the position in shares of its width and height; null between cells.
+   * @param {any} event
+   */
   cellUnder(event) {
     const edges = this.canvas.getBoundingClientRect(), x = event.clientX - edges.left, y = event.clientY - edges.top;
     const { cells } = this.places(this.width);
     const index = cells.findIndex(
-      ([left, top, cellWidth, cellHeight]) => x >= left && x < left + cellWidth && y >= top && y < top + cellHeight,
+      (/** @type {any} */ [left, top, cellWidth, cellHeight]) => x >= left && x < left + cellWidth && y >= top && y < top + cellHeight,
     );
     return index < 0 ? null : [index, (x - cells[index][0]) / cells[index][2], (y - cells[index][1]) / cells[index][3]];
   }
@@ -92,31 +114,57 @@ export class Mosaic {
     const { width, height } = this.places(this.width),
       times = MOSAIC_SAVED_WIDTH / width,
       canvas = createCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
     this.paint(context, this.width, times, "black");
     return canvas;
   }
 }
 
-/** A canvas of one pixel for each row and column; `fill` writes the RGBA bytes. */
+/**
+ * A canvas of one pixel for each row and column; `fill` writes the RGBA bytes.
+ * @param {number} rows
+ * @param {number} columns
+ * @param {any} fill
+ */
 function filledRaster(rows, columns, fill) {
-  const canvas = createCanvas(columns, rows), context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  const canvas = createCanvas(columns, rows), context = contextOf(canvas), image = context.createImageData(columns, rows);
   fill(image.data);
   context.putImageData(image, 0, 0);
   return canvas;
 }
 
-/** Colours "row column" as a small canvas; `colourOf` returns red, green and blue of an index. */
-export const rasterOf = (rows, columns, colourOf) => filledRaster(rows, columns, (bytes) => {
+/**
+ * Colours "row column" as a small canvas; `colourOf` returns red, green and blue of an index.
+ * @param {number} rows
+ * @param {number} columns
+ * @param {any} colourOf
+ */
+export const rasterOf = (rows, columns, colourOf) => filledRaster(rows, columns, (/** @type {Uint8ClampedArray} */ bytes) => {
   for (let index = 0; index < rows * columns; index++) bytes.set([...colourOf(index), 255], 4 * index);
 });
 
-/** Values "row column" as a small canvas. */
-export const rasterOfValues = (values, rows, columns, scale, table) => filledRaster(rows, columns, (bytes) => {
-  paintPixels(scale.places(values), rows, columns, table, new Uint32Array(bytes.buffer), columns, 0);
-});
+/**
+ * Values "row column" as a small canvas.
+ * @param {Float32Array} values
+ * @param {number} rows
+ * @param {number} columns
+ * @param {FittedScale} scale
+ * @param {ColourTable} table
+ */
+export const rasterOfValues = (values, rows, columns, scale, table) =>
+  filledRaster(rows, columns, (/** @type {Uint8ClampedArray} */ bytes) => {
+    paintPixels(scale.places(values), rows, columns, table, new Uint32Array(bytes.buffer), columns, 0);
+  });
 
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {any} raster
+ * @param {any} left
+ * @param {any} top
+ * @param {number} width
+ * @param {number} height
+ */
 export function drawRaster(context, raster, left, top, width, height) {
   context.imageSmoothingEnabled = false;
   context.drawImage(raster, left, top, width, height);

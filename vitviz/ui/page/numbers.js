@@ -1,13 +1,19 @@
 // Numbers, and how the page writes them.
 
-/** A share in percent, as `percent` of vitviz/errors/number_text.py writes it. */
+/**
+ * A share in percent, as `percent` of vitviz/errors/number_text.py writes it.
+ * @param {number} value
+ */
 export function percent(value) {
   if (Number.isNaN(value)) return "–";
   const percent = 100 * value;
   return percent === 0 ? "0%" : percent >= 0.1 ? `${percent.toFixed(1)}%` : `${percent.toPrecision(1)}%`;
 }
 
-/** A number to three significant digits, as `digits` of vitviz/errors/number_text.py writes it. */
+/**
+ * A number to three significant digits, as `digits` of vitviz/errors/number_text.py writes it.
+ * @param {number} value
+ */
 export function digits(value) {
   if (Number.isNaN(value)) return "–";
   if (value === 0) return "0";
@@ -15,12 +21,24 @@ export function digits(value) {
   return magnitude >= 1e-4 && magnitude < 1e5 ? String(Number(value.toPrecision(3))) : value.toExponential(2);
 }
 
-/** The function that writes values of a quantity. */
+/**
+ * The function that writes values of a quantity.
+ * @param {string} quantity
+ */
 export const formOf = (quantity) => (quantity === "probability" ? percent : digits);
 
-/** The numbers from 0 to `count` - 1. */
+/**
+ * The numbers from 0 to `count` - 1.
+ * @param {number} count
+ */
 export const range = (count) => [...Array(count).keys()];
 
-export const sum = (values) => values.reduce((total, value) => total + value, 0);
+/** @param {number[] | Float32Array} values */
+export const sum = (values) => /** @type {number[]} */ (values).reduce((total, value) => total + value, 0);
 
+/**
+ * @param {number} value
+ * @param {number} low
+ * @param {number} high
+ */
 export const clamped = (value, low, high) => Math.min(Math.max(value, low), high);

@@ -4,7 +4,10 @@
 const MAX_LOADED_BYTES = 256 * 2 ** 20;
 const MAX_DOWNLOADS = 2;
 
-/** The bytes of a text in base64. */
+/**
+ * The bytes of a text in base64.
+ * @param {string} text
+ */
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 /** The value of every float16, by its bits. */
@@ -21,17 +24,23 @@ function halfTable() {
 
 const HALVES = halfTable();
 
+/** @param {Uint16Array} halves */
 function fromHalves(halves) {
   const values = new Float32Array(halves.length);
   for (let index = 0; index < values.length; index++) values[index] = HALVES[halves[index]];
   return values;
 }
 
-/** The tensors of one file by name, each a Float32Array with its shape beside it. */
+/**
+ * The tensors of one file by name, each a Float32Array with its shape beside it.
+ * @param {ArrayBuffer} buffer
+ */
 export function readPack(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  const { __metadata__: metadata = {}, ...entries } = header, tensors = {};
+  const { __metadata__: metadata = {}, ...entries } = header;
+  /** @type {any} */
+  const tensors = {};
   for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(entries)) {
     const offset = 8 + length + start;
     // A copy: a view would keep the whole file in memory.
@@ -48,27 +57,32 @@ export function readPack(buffer) {
 /** The files of one analysis, fetched by priority; what does not fit into memory is dropped, lowest priority first. */
 export class Packs {
   /**
-   * @param fetchFile returns a promise of an ArrayBuffer for a file
-   * @param onChange is called with a name when its file is loaded, or with a name and an error
-   * @param maxBytes of all loaded tensors; a single file may be larger
+   * @param {(file: AnalysisFile) => Promise<ArrayBuffer>} fetchFile returns a promise of an ArrayBuffer for a file
+   * @param {(name: string, error: any) => void} onChange is called with a name when its file is loaded, or with a name and an error
+   * @param {number=} maxBytes of all loaded tensors; a single file may be larger
    */
   constructor(fetchFile, onChange, maxBytes = MAX_LOADED_BYTES) {
-    Object.assign(this, {
-      fetchFile,
-      onChange,
-      maxBytes,
-      loaded: new Map(),
-      loading: new Set(),
-      priorities: [],
-      files: new Map(),
-      bytes: 0,
-      closed: false,
-    });
+    this.fetchFile = fetchFile;
+    this.onChange = onChange;
+    this.maxBytes = maxBytes;
+    /** @type {Map<string, { tensors: Tensors, bytes: number }>} */
+    this.loaded = new Map();
+    /** @type {Set<string>} */
+    this.loading = new Set();
+    /** @type {string[]} */
+    this.priorities = [];
+    /** @type {Map<string, AnalysisFile>} */
+    this.files = new Map();
+    this.bytes = 0;
+    this.closed = false;
     // Of every file that was ever loaded: one that does not fit is not fetched again.
+    /** @type {Map<string, number>} */
     this.sizes = new Map();
+    /** @type {Map<string | undefined, RequestError>} */
     this.failed = new Map();
   }
 
+  /** @param {string} name */
   get(name) {
     return this.loaded.get(name)?.tensors;
   }
@@ -80,12 +94,12 @@ export class Packs {
 
   /**
    * Request files, highest priority first; a failed one is tried again once it was not requested in between.
-   * @param files each with a name, and those of maps with method and parameters
+   * @param {AnalysisFile[]} files each with a name, and those of maps with method and parameters
    */
   request(files) {
     this.files = new Map(files.map((file) => [file.name, file]));
     this.priorities = [...this.files.keys()];
-    for (const name of this.failed.keys()) if (!this.files.has(name)) this.failed.delete(name);
+    for (const name of this.failed.keys()) if (!this.files.has(name ?? "")) this.failed.delete(name);
     this.fill();
   }
 
@@ -104,24 +118,29 @@ export class Packs {
     while (!this.closed && this.loading.size < MAX_DOWNLOADS) {
       const index = this.priorities.findIndex((name) => !this.loaded.has(name) && !this.loading.has(name) && !this.failed.has(name));
       if (index < 0 || !this.fits(index)) return;
-      this.load(this.priorities[index]);
+      this.load(/** @type {AnalysisFile} */ (this.files.get(this.priorities[index])));
     }
   }
 
-  /** Whether the file at an index fits into memory together with all of higher priority. */
+  /**
+   * Whether the file at an index fits into memory together with all of higher priority.
+   * @param {number} index
+   */
   fits(index) {
     const largest = Math.max(0, ...this.sizes.values());
     const together = this.priorities.slice(0, index + 1).reduce((sum, name) => sum + (this.sizes.get(name) ?? largest), 0);
     return index === 0 || together <= this.maxBytes;
   }
 
-  async load(name) {
+  /** @param {AnalysisFile} file */
+  async load(file) {
+    const { name } = file;
     this.loading.add(name);
     this.failed.delete(name);
     try {
-      const tensors = readPack(await this.fetchFile(this.files.get(name)));
+      const tensors = readPack(await this.fetchFile(file));
       if (this.closed) return;
-      const bytes = Object.values(tensors).reduce((sum, tensor) => sum + tensor.byteLength, 0);
+      const bytes = /** @type {Tensor[]} */ (Object.values(tensors)).reduce((sum, tensor) => sum + tensor.byteLength, 0);
       this.loaded.set(name, { tensors, bytes });
       this.sizes.set(name, bytes);
       this.bytes += bytes;
@@ -129,7 +148,8 @@ export class Packs {
       this.loading.delete(name);
       this.onChange(name, null);
       this.fill();
-    } catch (error) {
+    } catch (thrown) {
+      const error = /** @type {RequestError} */ (thrown);
       this.loading.delete(name);
       if (this.closed) return;
       // The request was replaced by another one.
@@ -140,17 +160,21 @@ export class Packs {
   }
 
   drop() {
-    const rank = (name) => (this.priorities.includes(name) ? this.priorities.indexOf(name) : Infinity);
-    const leaving = [...this.loaded.keys()].sort((a, b) => rank(b) - rank(a));
+    const rank = (/** @type {string} */ name) => (this.priorities.includes(name) ? this.priorities.indexOf(name) : Infinity);
+    const leaving = [...this.loaded].sort(([a], [b]) => rank(b) - rank(a));
     while (this.bytes > this.maxBytes && this.loaded.size > 1) {
-      const name = leaving.shift();
-      this.bytes -= this.loaded.get(name).bytes;
+      const [name, { bytes }] = leaving.shift() ?? ["", { bytes: 0 }];
+      this.bytes -= bytes;
       this.loaded.delete(name);
     }
   }
 }
 
-/** The name of the file of a map, whatever the order of its parameters. */
+/**
+ * The name of the file of a map, whatever the order of its parameters.
+ * @param {string} method
+ * @param {Record<string, any>} parameters
+ */
 export function mapName(method, parameters) {
   const sorted = Object.fromEntries(Object.entries(parameters).sort(([a], [b]) => (a < b ? -1 : 1)));
   return `map ${JSON.stringify([method, sorted])}`;

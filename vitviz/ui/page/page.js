@@ -6,7 +6,12 @@ import { backend, START } from "./settings.js";
 import { isPaired, Store } from "./store.js";
 
 // `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
+/**
+ * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
+ *   sheet: Sheet | null, isOpening: boolean, moveTime: number, draw: () => void }}
+ */
 export const page = { active: 0, hovered: null, hoveredCell: null, sheet: null, isOpening: false, moveTime: 0, draw: () => {} };
+/** @type {{ hovers: number[], changes: number[] }} */
 export const timings = { hovers: [], changes: [] };
 export const models = { ...START.models };
 // Analyses by their keys; uploads by the names that the state has for them until the server names them.
@@ -14,6 +19,7 @@ export const analyses = new Map(), uploads = new Map();
 // Name and url of pictures that were uploaded for likeness, by id.
 export const likedPictures = new Map();
 export const latest = { link: "", python: "", version: -1, state: START.state };
+/** @type {Pane[]} */
 export const panes = [];
 export const store = new Store(START.state);
 // A video may take minutes; the rest of the page does not wait for it.

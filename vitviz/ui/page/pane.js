@@ -17,11 +17,19 @@ import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } 
 const REST_MS = 150;
 // A button stands for further prefix tokens.
 const MAX_CHIPS = 3;
-/** A map without one token, such as a patch whose identity term is far above all other values and says nothing. */
+/**
+ * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
+ * @param {Float32Array} values
+ * @param {number | undefined} omitted
+ */
 export const withoutToken = (values, omitted) =>
   omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value));
 
-/** A caption's words for attention from or to a token. */
+/**
+ * A caption's words for attention from or to a token.
+ * @param {string} name
+ * @param {Direction} direction
+ */
 export const attentionOf = (name, direction) =>
   direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 
@@ -30,29 +38,61 @@ export class Pane {
   static isUnfolded = false;
 
   /**
-   * @param element of class vx-pane
-   * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
+   * @param {HTMLElement} element of class vx-pane
+   * @param {number} index
+   * @param {Record<string, any>} hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
    *   fetchFile(pane, facts, file), onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
-    Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
-    Object.assign(this, { view: null, key: "", drawing: null, restTimer: 0, restQuery: null });
+    this.element = element;
+    this.index = index;
+    this.hooks = hooks;
+    // Null, whatever their types say, until an analysis is loaded; the painter, until its picture is.
+    const none = /** @type {any} */ (null);
+    /** @type {Facts} */
+    this.facts = none;
+    /** @type {Model} */
+    this.model = none;
+    /** @type {Packs} */
+    this.packs = none;
+    /** @type {Attention} */
+    this.attention = none;
+    /** @type {Painter} */
+    this.painter = none;
+    /** @type {View} */
+    this.view = none;
+    /** @type {Drawing} */
+    this.drawing = none;
+    // Of the analysis that is shown, and of the one that is requested.
+    this.key = "";
+    /** @type {string | null} */
+    this.pendingKey = null;
+    /** @type {number[]} */
+    this.renewals = [];
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.restTimer = undefined;
+    /** @type {Query} */
+    this.restQuery = null;
     const canvas = this.find("canvas");
-    canvas.onpointermove = (event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
+    canvas.onpointermove = (/** @type {any} */ event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerleave = () => hooks.hover(this, null);
-    canvas.onclick = (event) => {
+    canvas.onclick = (/** @type {any} */ event) => {
       if (canvas.dataset.held) return delete canvas.dataset.held;
       canvas.focus({ preventScroll: true });
       const token = this.tokenAt(event);
       if (token !== null) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
     };
-    canvas.ondblclick = (event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
+    canvas.ondblclick = (/** @type {any} */ event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
     this.holdToPin(canvas);
   }
 
-  /** Let a long press pin the patch. */
+  /**
+   * Let a long press pin the patch.
+   * @param {HTMLCanvasElement} canvas
+   */
   holdToPin(canvas) {
-    let timer = 0;
+    /** @type {ReturnType<typeof setTimeout>} */
+    let timer;
     canvas.addEventListener("pointerdown", (event) => {
       delete canvas.dataset.held;
       if (event.pointerType !== "touch") return;
@@ -63,22 +103,31 @@ export class Pane {
         this.hooks.pin(this, token);
       }, 500);
     });
-    for (const name of ["pointerup", "pointercancel", "pointermove"]) canvas.addEventListener(name, (event) => {
+    for (const name of ["pointerup", "pointercancel", "pointermove"]) canvas.addEventListener(name, (/** @type {any} */ event) => {
       if (name !== "pointermove" || Math.hypot(event.movementX, event.movementY) > 6) clearTimeout(timer);
     });
     canvas.oncontextmenu = (event) => canvas.dataset.held && event.preventDefault();
   }
 
+  /**
+   * @param {string} name
+   * @returns {any}
+   */
   find(name) {
     return this.element.querySelector(`.vx-${name}`);
   }
 
-  /** Show another analysis: `facts` and `model` as in facts.py. */
+  /**
+   * Show another analysis: `facts` and `model` as in facts.py.
+   * @param {Facts} facts
+   * @param {Model} model
+   * @param {View} view
+   */
   async load(facts, model, view) {
     this.hooks.onLoad(this);
     this.close();
     Object.assign(this, { facts, model, view, key: analysisKey(view) });
-    const fetchFile = (file) => this.hooks.fetchFile(this, facts, file);
+    const fetchFile = (/** @type {any} */ file) => this.hooks.fetchFile(this, facts, file);
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
     this.requestFiles();
@@ -100,11 +149,14 @@ export class Pane {
     Object.assign(this, { facts: null, packs: null, attention: null, painter: null, drawing: null, restQuery: null, key: "" });
     this.find("chips").replaceChildren();
     delete this.find("chips").dataset.names;
-    this.showLegend(null);
+    this.showLegend(null, [], null, "");
     delete this.find("canvas").dataset.loaded;
   }
 
-  /** Show another map of the same analysis. */
+  /**
+   * Show another map of the same analysis.
+   * @param {View} view
+   */
   setView(view) {
     this.view = view;
     this.requestFiles();
@@ -134,60 +186,89 @@ export class Pane {
   requestFiles() {
     if (!this.packs || this.hooks.isOpening()) return;
     const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
-    const distance = (number) => Math.abs(number - layer);
+    const distance = (/** @type {any} */ number) => Math.abs(number - layer);
     const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
     const queries = [this.query, ...(this.restQuery === null ? [] : [this.restQuery]), ...(this.hasToken ? this.view.pins : [])];
-    const maps = queries.map((query) => this.sourceOf(query).file).filter(Boolean);
+    const maps = queries.flatMap((query) => this.sourceOf(query).file ?? []);
     const files = [...maps, ...nearest.map((number) => ({ name: `layer ${number}` }))];
     this.hooks.onRequest(this, files.map(({ name }) => name));
     this.packs.request(files);
   }
 
-  /** Where the map of a query comes from. */
+  /**
+   * Where the map of a query comes from.
+   * @param {Query} query
+   */
   sourceOf(query) {
     const token = tokenOf(query, this.facts, this.model);
-    return mapSource(this.view, this.hasToken ? query ?? this.defaultQuery : this.view.parameters.query, token, this.facts);
+    const own = this.hasToken ? query ?? this.defaultQuery : this.view.parameters.query;
+    return mapSource(this.view, own, token, this.facts);
   }
 
-  /** The map of a query: "token"; null until it is loaded. */
+  /**
+   * The map of a query: "token"; null until it is loaded.
+   * @param {Query} query
+   */
   values(query) {
-    const token = tokenOf(query, this.facts, this.model), { kind, file } = this.sourceOf(query);
-    if (kind === "rollout") return this.attention.rollout(token);
-    if (kind === "map") return this.packs.get(file.name)?.values ?? null;
+    const source = this.sourceOf(query), token = /** @type {number} */ (tokenOf(query, this.facts, this.model));
+    if (source.kind === "map") return this.packs.get(source.file.name)?.values ?? null;
+    if (source.kind === "rollout") return this.attention.rollout(token);
     const [layer, head, direction] = ["layer", "head", "direction"].map((name) => valueOf(this.view, name, this.facts));
     return this.attention.map(layer, head, token, direction);
   }
 
-  /** The metadata of a map's file: description, quantity, signed, self. */
+  /**
+   * The metadata of a map's file: description, quantity, signed, self.
+   * @param {Query} query
+   */
   metadata(query) {
     const { file } = this.sourceOf(query);
     return (file && this.packs.get(file.name)?.metadata) || {};
   }
 
-  /** The query's patch, if its value contains an identity term; otherwise undefined. */
+  /**
+   * The query's patch, if its value contains an identity term; otherwise undefined.
+   * @param {Query} query
+   * @returns {number | undefined}
+   */
   identityToken(query) {
     const { self: identity } = this.metadata(query);
     if (identity !== undefined) return Number(identity);
     const asking = query ?? this.defaultQuery;
-    return METHODS[this.view.method].begins_with_identity && Array.isArray(asking) ? tokenOf(asking, this.facts, this.model) : undefined;
+    return METHODS[this.view.method].begins_with_identity && Array.isArray(asking)
+      ? (tokenOf(asking, this.facts, this.model) ?? undefined)
+      : undefined;
   }
 
-  /** The drawn values of a map: all but that of the patch with an identity term. */
+  /**
+   * The drawn values of a map: all but that of the patch with an identity term.
+   * @param {Query} query
+   * @param {any} values
+   */
   withoutIdentity(query, values) {
     return values && withoutToken(values, this.identityToken(query));
   }
 
-  /** The values of patches to which a scale is fitted. */
+  /**
+   * The values of patches to which a scale is fitted.
+   * @param {any} values
+   */
   scaleValues(values) {
     return values && withoutNaN(values.subarray(this.attention.prefix));
   }
 
-  /** Whether zero is in the middle of the colours. */
+  /**
+   * Whether zero is in the middle of the colours.
+   * @param {Query} query
+   */
   isSigned(query) {
     return this.metadata(query).signed === "true";
   }
 
-  /** Request the map of the query under the pointer, once the pointer rests there. */
+  /**
+   * Request the map of the query under the pointer, once the pointer rests there.
+   * @param {Query} query
+   */
   fetchAtRest(query) {
     clearTimeout(this.restTimer);
     if (isEqual(this.restQuery, query)) return;
@@ -201,7 +282,15 @@ export class Pane {
     }, REST_MS);
   }
 
-  /** Draw values on a scale. */
+  /**
+   * Draw values on a scale.
+   * @param {Query} query
+   * @param {Float32Array} values
+   * @param {FittedScale} scale
+   * @param {ColourTable} table
+   * @param {Look} look
+   * @param {any} marks
+   */
   show(query, values, scale, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
     const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
@@ -211,7 +300,12 @@ export class Pane {
     canvas.dataset.loaded = values ? this.facts.uid : "";
   }
 
-  /** Draw the same on a canvas of any size, with a painter of the same picture. */
+  /**
+   * Draw the same on a canvas of any size, with a painter of the same picture.
+   * @param {HTMLCanvasElement} canvas
+   * @param {any} painter
+   * @param {Look} look
+   */
   drawOn(canvas, painter, look) {
     const { patches, scale, table, marks } = this.drawing;
     painter.paint(canvas, patches, scale, table, look);
@@ -228,7 +322,11 @@ export class Pane {
     return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
   }
 
-  /** Show the queries that are not patches as chips, each with its value of the map. */
+  /**
+   * Show the queries that are not patches as chips, each with its value of the map.
+   * @param {Query} query
+   * @param {Float32Array} values
+   */
   showChips(query, values) {
     const { facts, model } = this, chips = this.find("chips");
     const queries = [
@@ -249,7 +347,7 @@ export class Pane {
       );
     }
     visible.forEach((item, index) => {
-      const chip = chips.children[index], token = facts.prefix.indexOf(item), value = token < 0 ? NaN : values?.[token];
+      const chip = chips.children[index], token = facts.prefix.indexOf(String(item)), value = token < 0 ? NaN : values?.[token];
       const text = value === undefined || Number.isNaN(value) ? "" : digits(value);
       chip.lastElementChild.textContent = value !== undefined ? text : this.packs.failure ? "" : "…";
       const pin = this.view.pins.findIndex((pinned) => isEqual(pinned, item));
@@ -258,6 +356,7 @@ export class Pane {
     });
   }
 
+  /** @param {Query} query */
   chip(query) {
     const chip = createButton(
       { className: "vx-chip", disabled: !this.hasToken },
@@ -268,7 +367,7 @@ export class Pane {
       : query === "patches" ? "The mean of what all patches attend to"
         : query === null ? "The learned query that reads the picture after the last layer"
           : "A token that stands for no part of the picture (Darcet et al. 2024)";
-    const token = this.facts.prefix.indexOf(query);
+    const token = this.facts.prefix.indexOf(String(query));
     chip.onclick = (event) => (event.shiftKey && token >= 0 ? this.hooks.pin(this, token) : this.hooks.choose(this, query));
     if (token >= 0) {
       chip.onpointerenter = (event) => event.pointerType !== "touch" && this.hooks.hover(this, token, event);
@@ -277,6 +376,7 @@ export class Pane {
     return chip;
   }
 
+  /** @param {number} count */
   moreChips(count) {
     const unfold = () => {
       Pane.isUnfolded = true;
@@ -285,15 +385,20 @@ export class Pane {
     return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
   }
 
-  /** @param values of the map: an end of the scale is marked if values lie beyond it */
+  /**
+   * @param {any} values of the map: an end of the scale is marked if values lie beyond it
+   * @param {FittedScale | null} scale
+   * @param {any} table
+   * @param {string} quantity
+   */
   showLegend(scale, values, table, quantity) {
     this.find("legend").hidden = !scale;
     if (!scale) return;
     const [below, above] = scale.beyond(values), { title } = SCALES[scale.name];
     [this.find("low").textContent, this.find("high").textContent] = scale.ends.map(digits);
-    for (const [name, count, side] of [["below", below, "below"], ["above", above, "above"]]) {
+    for (const [name, count] of /** @type {[string, number][]} */ ([["below", below], ["above", above]])) {
       this.find(name).hidden = count === 0;
-      this.find(name).title = `${count} of ${values.length} patches ${count === 1 ? "lies" : "lie"} ${side} the scale`;
+      this.find(name).title = `${count} of ${values.length} patches ${count === 1 ? "lies" : "lie"} ${name} the scale`;
     }
     this.find("ramp").style.background = gradient(table);
     this.find("quantity").textContent = quantity;
@@ -307,11 +412,16 @@ export class Pane {
     return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, [quantity, scale].filter(Boolean).join(", ")];
   }
 
+  /** @param {string} text */
   setStatus(text) {
     setText(this.find("status"), text);
   }
 
-  /** The caption of a map. */
+  /**
+   * The caption of a map.
+   * @param {Query} query
+   * @param {Float32Array | null} values
+   */
   sentence(query, values) {
     const { title, interpretation } = METHODS[this.view.method];
     if (!values) return `${title}: being fetched …`;
@@ -320,16 +430,17 @@ export class Pane {
     const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
     let strongest = `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
     // A flat map has no strongest patch, which the server's description says; nor has a binary one.
-    if (others.length > 1 && others.every((value) => value === others[0]))
+    if (others.length > 1 && others.every((/** @type {number} */ value) => value === others[0]))
       strongest = description ? "" : `Every patch is ${digits(others[0])}`;
     else if (patches.every((value) => value === 0 || value === 1))
       strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
     return [opening, strongest, interpretation].filter(Boolean).join(". ");
   }
 
+  /** @param {Query} query */
   liveSentence(query) {
     const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
-    const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
+    const token = /** @type {number} */ (tokenOf(query, this.facts, this.model)), name = longNameOf(query ?? queryOf(token, this.facts));
     if (this.view.method === "rollout") {
       const suffix = this.identityToken(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
       const all = layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0";
@@ -338,6 +449,7 @@ export class Pane {
     return `${attentionOf(name, valueOf(this.view, "direction", this.facts))}, ${place}`;
   }
 
+  /** @param {any} event */
   tokenAt(event) {
     if (!this.painter) return null;
     const edges = this.find("canvas").getBoundingClientRect();
@@ -346,11 +458,15 @@ export class Pane {
     return cell && this.attention.token(...cell);
   }
 
-  /** The query here that corresponds to another pane's: by name, or by place in the picture; undefined if there is none. */
+  /**
+   * The query here that corresponds to another pane's: by name, or by place in the picture; undefined if there is none.
+   * @param {Pane} pane
+   * @param {Query} query
+   */
   counterpart(pane, query) {
     if (pane === this || !Array.isArray(query))
-      return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
-    const cell = this.painter?.cellAt(...pane.painter.centre(query));
+      return query === "patches" || this.facts.prefix.includes(String(query)) || pane === this ? query : undefined;
+    const cell = this.painter?.cellAt(...pane.painter.centre(/** @type {Cell} */ (query)));
     return cell ?? undefined;
   }
 }

@@ -2,7 +2,7 @@
 
 import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
-import { create, createButton, createCanvas, element, find } from "./dom.js";
+import { create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { digits, percent, range } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
@@ -13,8 +13,12 @@ import { METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
 import { nameOf, queryOf } from "./tokens.js";
 
+/** @type {Record<string, { level: (value: number) => string, change: (value: number) => string }>} */
 const UNIT_TEXTS = {
-  probability: { level: percent, change: (value) => `${value < 0 ? "-" : ""}${percent(Math.abs(value)).slice(0, -1)} points` },
+  probability: {
+    level: percent,
+    change: (/** @type {any} */ value) => `${value < 0 ? "-" : ""}${percent(Math.abs(value)).slice(0, -1)} points`,
+  },
   score: { level: digits, change: digits },
 };
 
@@ -22,23 +26,37 @@ const NO_SCORE =
   "This model has no classifier. Choose a map for a likeness and a picture to compare with: " +
   "the change of that likeness can then be measured.";
 
-/** A change with its sign; the minus sign is as wide as the plus. */
+/**
+ * A change with its sign; the minus sign is as wide as the plus.
+ * @param {string} text
+ */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
 
-/** Values as shares of the sum of the positive ones. */
+/**
+ * Values as shares of the sum of the positive ones.
+ * @param {Float32Array} values
+ */
 function shares(values) {
   const sum = values.reduce((total, value) => (value > 0 ? total + value : total), 0) || 1;
   return values.map((value) => value / sum);
 }
 
+/** @param {string} text */
 const sayOfSwitches = (text) => { find("switch-said").textContent = text; };
 
 export class Panels {
   constructor() {
-    Object.assign(this, { comparison: null, ranking: null, lookKey: "", requested: "" });
+    /** @type {any} */
+    this.comparison = null;
+    /** @type {any} */
+    this.ranking = null;
+    /** @type {[number, number][]} */
+    this.off = [];
+    this.lookKey = "";
+    this.requested = "";
     this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
-    for (const panel of element.querySelectorAll(".vx-panel")) {
-      panel.querySelector("summary").onclick = (event) => {
+    for (const panel of findAll(".vx-panel")) {
+      panel.querySelector("summary").onclick = (/** @type {Event} */ event) => {
         event.preventDefault();
         store.patch({ panel: panel.open ? "" : panel.dataset.panel });
       };
@@ -50,8 +68,14 @@ export class Panels {
     find("switch-patches").onchange = requestDraw;
   }
 
+  /**
+   * @param {State} state
+   * @param {number} index
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   show(state, index, facts, model) {
-    for (const panel of element.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    for (const panel of findAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
     const view = state.views[index], { key } = lookOfPanels();
     if (this.lookKey !== key) {
@@ -80,22 +104,37 @@ export class Panels {
   }
 
   compare() {
-    const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = {};
+    const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = /** @type {Record<string, any>} */ ({});
     for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
       const { target: about, ...others } = settings;
       parameters[method] = others;
     }
-    const say = (text) => { find("compare-said").textContent = text; };
-    runInPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, (reply) => {
-      const packs = Object.fromEntries(reply.maps.map(({ method, content }) => [method, readPack(fromBase64(content).buffer)]));
-      if (pane.facts?.uid === uid) this.showComparison(reply, packs, pane);
-    }, say);
+    const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
+    runInPanel(
+      "compare",
+      JSON.stringify([uid, parameters, target]),
+      { kind: "compare", uid, parameters, target },
+      (/** @type {any} */ reply) => {
+        const packs = Object.fromEntries(
+          reply.maps.map((/** @type {any} */ { method, content }) => [method, readPack(fromBase64(content).buffer)]),
+        );
+        if (pane.facts?.uid === uid) this.showComparison(reply, packs, pane);
+      },
+      say,
+    );
   }
 
-  /** @param reply of the request; `packs` has its maps by method, `pane` the analysis */
+  /**
+   * @param {any} reply of the request; `packs` has its maps by method, `pane` the analysis
+   * @param {Record<string, Tensors>} packs
+   * @param {Pane} pane
+   */
   showComparison(reply, packs, pane) {
     this.comparison = { ...reply, packs, pane };
-    const orders = [new Option("as listed", ""), ...reply.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
+    const orders = [
+      new Option("as listed", ""),
+      ...reply.metrics.map((/** @type {any} */ { name, title }) => new Option(`best by ${title}`, name)),
+    ];
     const chosen = find("compare-order").value;
     find("compare-order").replaceChildren(...orders);
     find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
@@ -106,22 +145,30 @@ export class Panels {
 
   drawCards() {
     if (!this.comparison) return;
-    const { maps, metrics } = this.comparison, order = find("compare-order").value, metric = metrics.find(({ name }) => name === order);
+    const { maps, metrics } = this.comparison,
+      order = find("compare-order").value,
+      metric = metrics.find((/** @type {any} */ { name }) => name === order);
     const better = metric?.lower_is_better ? 1 : -1;
     const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
     const unfolded = [...find("cards").children].filter((card) => card.querySelector("details[open]")).map(({ dataset }) => dataset.method);
-    find("cards").replaceChildren(...sorted.map((map) => this.card(map, unfolded.includes(map.method))));
+    find("cards").replaceChildren(...sorted.map((/** @type {any} */ map) => this.card(map, unfolded.includes(map.method))));
   }
 
+  /**
+   * @param {any} options
+   * @param {any} isUnfolded
+   */
   card({ method, areas, beats, correlation }, isUnfolded) {
     const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
-    const drawnOf = ({ values, metadata: { self } }) => withoutToken(values, self && Number(self)), visibleValues = drawnOf(packs[method]);
+    const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
+      visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
-    const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
+    const patchesOf = (/** @type {any} */ values) => values.subarray(pane.attention.prefix),
+      sharesOf = (/** @type {string} */ name) => shares(patchesOf(drawnOf(packs[name])));
     const { table, fittedScale, look } = lookOfPanels(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
     const scale = isShared
       ? fittedScale(
-          this.comparison.maps.map((item) => withoutNaN(sharesOf(item.method))),
+          this.comparison.maps.map((/** @type {any} */ item) => withoutNaN(sharesOf(item.method))),
           { low: 0 },
         )
       : fittedScale([withoutNaN(patches)], { signed: isSigned });
@@ -139,7 +186,7 @@ export class Panels {
       onclick: () => chooseMethod(method),
       "aria-label": `Show ${title} on the picture`,
     });
-    const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
+    const rows = metrics.filter((/** @type {any} */ metric) => metric.name in areas).map((/** @type {any} */ metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
       return [
         `${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`,
@@ -170,6 +217,10 @@ export class Panels {
 
   // ---- switching off ----
 
+  /**
+   * @param {View} view
+   * @param {Facts} facts
+   */
   showHeads(view, facts) {
     const holder = find("heads-off"), size = `${facts.layers}×${facts.heads}`;
     if (holder.dataset.size !== size) {
@@ -213,23 +264,42 @@ export class Panels {
     }
   }
 
-  /** Switch heads off, or on if all of them are off. */
+  /**
+   * Switch heads off, or on if all of them are off.
+   * @param {any} heads
+   */
   toggle(heads) {
-    const isOff = ([layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
-    const remaining = this.off.filter(([layer, head]) => !heads.some(([offLayer, offHead]) => offLayer === layer && offHead === head));
+    const isOff = (/** @type {any} */ [layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
+    const remaining = this.off.filter(
+      ([layer, head]) =>
+        !heads.some((/** @type {any} */ [offLayer, offHead]) => offLayer === layer && offHead === head),
+    );
     store.patchView(page.active, { heads_off: heads.every(isOff) ? remaining : [...remaining, ...heads] });
   }
 
   rank() {
     const { uid } = activePane().facts, target = targetOf(activeView());
-    runInPanel("rank", JSON.stringify([uid, target]), { kind: "rank", uid, target }, (reply) => this.showRanking(reply), sayOfSwitches);
+    runInPanel(
+      "rank",
+      JSON.stringify([uid, target]),
+      { kind: "rank", uid, target },
+      (/** @type {any} */ reply) => this.showRanking(reply),
+      sayOfSwitches,
+    );
   }
 
+  /** @param {any} reply */
   showRanking(reply) {
     this.ranking = reply;
-    const best = reply.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((a, b) => b.drop - a.drop);
+    const best = reply.drops
+      .flatMap((/** @type {number[]} */ row, /** @type {number} */ layer) =>
+        row.map((/** @type {any} */ drop, /** @type {number} */ head) => ({ layer, head, drop })),
+      )
+      .sort((/** @type {any} */ a, /** @type {any} */ b) => b.drop - a.drop);
     const { change } = UNIT_TEXTS[reply.unit];
-    const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
+    const named = best
+      .slice(0, 5)
+      .map((/** @type {any} */ { layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
     find("switch-said").textContent =
       `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: ` +
       `orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
@@ -249,15 +319,17 @@ export class Panels {
       return this.showChanges(null);
     }
     const body = { kind: "switch", uid, heads, patches, target };
-    runInPanel("switch", key, body, (reply) => this.showChanges(reply), sayOfSwitches);
+    runInPanel("switch", key, body, (/** @type {any} */ reply) => this.showChanges(reply), sayOfSwitches);
   }
 
-  /** @param reply of the request, or null if everything is on */
+  /**
+   * @param {any} reply of the request, or null if everything is on
+   */
   showChanges(reply) {
     find("changes").hidden = !reply;
     if (!reply) return;
     const { level, change } = UNIT_TEXTS[reply.unit];
-    find("changes").querySelector("tbody").replaceChildren(...reply.rows.map(({ name, before, after }) => {
+    find("changes").querySelector("tbody").replaceChildren(...reply.rows.map((/** @type {any} */ { name, before, after }) => {
       const difference = after - before;
       const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
       return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));
@@ -265,11 +337,12 @@ export class Panels {
   }
 }
 
+/** @param {string[][]} rows */
 function tableOf(rows) {
   return create(
     "table",
     {},
-    ...rows.map(([name, value, title]) =>
+    ...rows.map((/** @type {any} */ [name, value, title]) =>
       create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value })),
     ),
   );

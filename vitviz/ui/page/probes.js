@@ -17,7 +17,24 @@ import { nameOf, probeDefaultOf, tokenOf } from "./tokens.js";
 
 export class Probes {
   constructor() {
-    Object.assign(this, { result: null, figures: [], controlsKey: "", lookKey: "", requested: "", hoverToken: null });
+    /** @type {any} */
+    this.result = null;
+    /** @type {any[]} */
+    this.figures = [];
+    // Of the view, once one is shown.
+    const none = /** @type {any} */ (null);
+    /** @type {View} */
+    this.view = none;
+    /** @type {Facts} */
+    this.facts = none;
+    /** @type {Model} */
+    this.model = none;
+    this.drawnInk = "";
+    this.controlsKey = "";
+    this.lookKey = "";
+    this.requested = "";
+    /** @type {number | null} */
+    this.hoverToken = null;
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
     find("probe").onchange = () => store.patchView(page.active, { probe: find("probe").value, probe_parameters: {} });
     find("probe-again").onclick = () => this.requestAgain();
@@ -26,7 +43,12 @@ export class Probes {
     new ResizeObserver(() => this.draw()).observe(find("found"));
   }
 
-  /** Show the view's probe, or the reason why the model cannot have it. */
+  /**
+   * Show the view's probe, or the reason why the model cannot have it.
+   * @param {View} view
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   show(view, facts, model) {
     const { probe, probe_parameters: parameters } = view, record = PROBES[probe], refusal = model.probe_refusals[probe];
     Object.assign(this, { view, facts, model });
@@ -52,13 +74,15 @@ export class Probes {
 
   // ---- controls ----
 
+  /** @param {Parameter} record */
   control(record) {
-    const input = this[`make_${record.kind}`](record);
+    const input = /** @type {any} */ (this)[`make_${record.kind}`](record);
     // Otherwise its name would include all options.
     input[0].setAttribute("aria-label", record.title);
     return create("label", { title: record.help, dataset: { name: record.name } }, `${record.title} `, ...input);
   }
 
+  /** @param {Parameter} record */
   make_layer(record) {
     const input = create("input", { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), text = create("span");
     input.oninput = () => { text.textContent = input.value; };
@@ -66,22 +90,34 @@ export class Probes {
     return [input, text];
   }
 
+  /**
+   * @param {Parameter} record
+   * @param {any} options
+   */
   selected(record, options) {
-    const select = create("select", {}, ...options.map(([title, value]) => new Option(title, JSON.stringify(value))));
+    const select = create("select", {}, ...options.map((/** @type {any} */ [title, value]) => new Option(title, JSON.stringify(value))));
     select.onchange = () => setProbeParameter(record.name, JSON.parse(select.value));
     return [select];
   }
 
+  /** @param {Parameter} record */
   make_choice(record) {
     return this.selected(record, record.options.map(({ title, value }) => [title, value]));
   }
 
-  /** Offers the tokens that are not patches; a click on a figure chooses a patch. */
+  /**
+   * Offers the tokens that are not patches; a click on a figure chooses a patch.
+   * @param {Parameter} record
+   */
   make_token(record) {
     const query = this.view.probe_parameters[record.name], patch = Array.isArray(query) ? query : probeDefaultOf(record, this.facts);
     return this.selected(record, [patch, ...this.facts.prefix, "patches"].map((query) => [nameOf(query), query]));
   }
 
+  /**
+   * @param {any} options
+   * @param {number} value
+   */
   showParameter({ name, kind }, value) {
     const label = find("probe-parameters").querySelector(`[data-name="${name}"]`);
     if (!label) return;
@@ -91,6 +127,7 @@ export class Probes {
 
   // ---- findings ----
 
+  /** @param {string} text */
   say(text) {
     setText(find("probe-said"), text);
   }
@@ -115,10 +152,10 @@ export class Probes {
     // The findings are those from before the panel was closed.
     if (this.result?.key === key) return;
     this.waiting();
-    runInPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (reply) => {
+    runInPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (/** @type {any} */ reply) => {
       const tensors = readPack(await backend.made(reply.address));
       if (key === this.requested) this.showResult(reply, tensors, pane, key);
-    }, (text) => this.failed(text));
+    }, (/** @type {string} */ text) => this.failed(text));
   }
 
   requestAgain() {
@@ -133,22 +170,29 @@ export class Probes {
     this.say("Computing …");
   }
 
+  /** @param {string} text */
   failed(text) {
     this.clear();
     find("probe-again").hidden = false;
     this.say(text);
   }
 
-  /** @param reply of the request with this `key`; `tensors` is the pack of its measurements, `pane` has the analysis */
+  /**
+   * @param {any} reply of the request with this `key`; `tensors` is the pack of its measurements, `pane` has the analysis
+   * @param {any} tensors
+   * @param {Pane} pane
+   * @param {string} key
+   */
   showResult(reply, tensors, pane, key) {
     const measurements = Object.entries(tensors).map(([name, values]) => ({ name, values, ...JSON.parse(tensors.metadata[name]) }));
     this.result = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
     this.say(reply.summary);
     const table = find("probe-table").querySelector("table");
-    const row = (cells, tag) => create("tr", {}, ...cells.map((textContent) => create(tag, { textContent })));
+    const row = (/** @type {any} */ cells, /** @type {any} */ tag) =>
+      create("tr", {}, ...cells.map((/** @type {any} */ textContent) => create(tag, { textContent })));
     table.replaceChildren(
       create("thead", {}, row(reply.heading, "th")),
-      create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))),
+      create("tbody", {}, ...reply.rows.map((/** @type {any} */ cells) => row(cells, "td"))),
     );
     find("probe-table").hidden = reply.rows.length === 0;
     find("probe-files").hidden = false;
@@ -158,11 +202,14 @@ export class Probes {
   make() {
     const { reply, pane, measurements, parameters } = this.result;
     this.hoverToken = null;
-    this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters }));
+    this.figures = measurements.flatMap((/** @type {any} */ measurement) =>
+      figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters }),
+    );
     find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
     this.draw();
   }
 
+  /** @param {any} figure */
   figure(figure) {
     const kind = figure.chart ? "SVG" : "PNG",
       name = create("span"),
@@ -187,15 +234,20 @@ export class Probes {
       note.hidden = !figure.note;
       this.showLegend(legend, figure);
     };
-    if (figure.follow) figure.changed = (token) => this.followWith(figure, token);
+    if (figure.follow) figure.changed = (/** @type {number} */ token) => this.followWith(figure, token);
     figure.label();
     return figureElement;
   }
 
+  /**
+   * @param {any} legend
+   * @param {any} options
+   */
   showLegend(legend, { scale, quantity }) {
     legend.hidden = !scale;
     if (!scale) return;
-    const text = (textContent) => create("span", { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(text);
+    const text = (/** @type {any} */ textContent) => create("span", { textContent }),
+      [low, high] = scale.ends.map(formOf(quantity)).map(text);
     const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(lookOfPanels().table)}` });
     legend.replaceChildren(
       create("span", { className: "vx-bar-of" }, low, ramp, high),
@@ -218,13 +270,21 @@ export class Probes {
     this.drawnInk = ink;
   }
 
+  /**
+   * @param {any} figure
+   * @param {number | null} token
+   */
   followWith(figure, token) {
     figure.follow(token);
     figure.label();
     figure.draw(figure.parts[0].parentElement.clientWidth, this.ink);
   }
 
-  /** Show the query under the pointer on the canvas; null if there is none. */
+  /**
+   * Show the query under the pointer on the canvas; null if there is none.
+   * @param {Pane} pane
+   * @param {Query} query
+   */
   follow(pane, query) {
     if (!this.result || this.result.pane !== pane || !find("found").clientWidth) return;
     if (this.drawnInk !== this.ink) this.draw();
@@ -236,10 +296,12 @@ export class Probes {
 
   // ---- files ----
 
+  /** @param {any} suffix */
   fileName(suffix) {
     return `${stemOf(this.facts)}-${this.result.reply.probe}.${suffix}`;
   }
 
+  /** @param {any} figure */
   async save(figure) {
     const name = figure.title.replace(/\W+/g, "-").replace(/^-|-$/g, "").toLowerCase();
     if (figure.chart) return saveFile(figure.chart.file(), this.fileName(`${name}.svg`), "image/svg+xml");
@@ -247,15 +309,18 @@ export class Probes {
   }
 
   csv() {
-    const quoted = (cell) => (/[",\n]/.test(cell) ? `"${cell.replace(/"/g, '""')}"` : cell), { heading, rows } = this.result.reply;
+    const quoted = (/** @type {string} */ cell) => (/[",\n]/.test(cell) ? `"${cell.replace(/"/g, '""')}"` : cell),
+      { heading, rows } = this.result.reply;
     return [heading, ...rows].map((cells) => `${cells.map(quoted).join(",")}\r\n`).join("");
   }
 
   /** The measurements and their metadata (JSON), under the names of `vitviz probe --output`. */
   numbers() {
-    const { reply, measurements, parameters, pane } = this.result, files = {};
+    const { reply, measurements, parameters, pane } = this.result, files = /** @type {Record<string, any>} */ ({});
     for (const { name, values } of measurements) files[`${reply.probe}.${name}.npy`] = asNpy(values, values.shape);
-    const metadata = Object.fromEntries(measurements.map(({ name, axes, quantity, names }) => [name, { axes, quantity, names }]));
+    const metadata = Object.fromEntries(
+      measurements.map((/** @type {any} */ { name, axes, quantity, names }) => [name, { axes, quantity, names }]),
+    );
     files["about.npy"] = asNpyText(
       JSON.stringify({
         ...metadataOf(pane),

@@ -11,23 +11,32 @@ const replacedError = () => Object.assign(Error("replaced"), { replaced: true })
  */
 export class RequestQueue {
   /**
-   * @param backend has the functions `run` and `end`
-   * @param showProgress receives the progress of the running request, or null
+   * @param {Backend} backend has the functions `run` and `end`
+   * @param {(progress: ShownProgress | null) => void} showProgress receives the progress of the running request, or null
    */
   constructor(backend, showProgress) {
     const page = Array.from(crypto.getRandomValues(new Uint8Array(18)), (byte) => byte.toString(36).padStart(2, "0")).join("");
-    Object.assign(this, { backend, showProgress, page, number: 0, queue: new Map(), running: null });
+    this.backend = backend;
+    this.showProgress = showProgress;
+    this.page = page;
+    this.number = 0;
+    /** @type {Map<string, any>} */
+    this.queue = new Map();
+    /** @type {any} */
+    this.running = null;
   }
 
   /**
    * A promise of the reply. An error may have the flag `stopped`, `expired`, or `replaced` by another request of the slot.
-   * @param slot begins with a word of SLOT_ORDER
-   * @param key of the request; a pending request with the same key is not sent again
+   * @param {string} slot begins with a word of SLOT_ORDER
+   * @param {string} key of the request; a pending request with the same key is not sent again
+   * @param {any} body
    */
   request(slot, key, body) {
     const pending = this.queue.get(slot) ?? (this.running?.slot === slot && !this.running.replaced ? this.running : null);
     if (pending?.key === key) return pending.promise;
     this.drop(slot);
+    /** @type {any} */
     const entry = { slot, key, body };
     entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
     this.queue.set(slot, entry);
@@ -35,7 +44,10 @@ export class RequestQueue {
     return entry.promise;
   }
 
-  /** Drop the request of a slot. */
+  /**
+   * Drop the request of a slot.
+   * @param {string} slot
+   */
   drop(slot) {
     this.queue.get(slot)?.reject(replacedError());
     this.queue.delete(slot);
@@ -45,7 +57,11 @@ export class RequestQueue {
     this.stop();
   }
 
-  /** Drop the requests of all slots with a prefix but for the given ones. */
+  /**
+   * Drop the requests of all slots with a prefix but for the given ones.
+   * @param {string} prefix
+   * @param {string[]} slots
+   */
   keepOnly(prefix, slots) {
     const openSlots = [...this.queue.keys(), ...(this.running ? [this.running.slot] : [])];
     for (const slot of openSlots) if (slot.startsWith(prefix) && !slots.includes(slot)) this.drop(slot);
@@ -66,7 +82,8 @@ export class RequestQueue {
   }
 
   async start() {
-    const { running, page } = this, { slot, body } = running, show = (step) => this.showProgress({ ...step, slot, method: body.method });
+    const { running, page } = this, { slot, body } = running;
+    const show = (/** @type {Progress} */ step) => this.showProgress({ ...step, slot, method: body.method });
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });

@@ -5,7 +5,7 @@ import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
 import { Painter } from "./canvas.js";
 import { hasClasses } from "./class_names.js";
 import { rgbOf } from "./colours.js";
-import { createCanvas, element, find } from "./dom.js";
+import { contextOf, createCanvas, find, findAll } from "./dom.js";
 import { asPng, metadataOf, numbersOf, saveFile, sheetAsSvg, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
 import { clamped } from "./numbers.js";
@@ -35,18 +35,18 @@ const ACTIONS = {
       withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
     saveFile(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
   },
-  sheet: async () => saveFile(await asPng(withCaption(page.sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
-  drawing: () => saveFile(sheetAsSvg(page.sheet, sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
+  sheet: async () => saveFile(await asPng(withCaption(drawnSheet().picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
+  drawing: () => saveFile(sheetAsSvg(drawnSheet(), sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
   numbers: () => saveFile(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   video: async () => {
-    const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
+    const { facts, view } = activePane(), say = (/** @type {string} */ text) => { find("said").textContent = text; };
     const state = legalState(store.state), key = JSON.stringify([facts.uid, state]);
     say("The server renders the video; its progress and a button to stop it are below.");
     try {
       const reply = await films.request("film", key, { kind: "film", state, index: page.active, uid: facts.uid });
       saveFile(await backend.made(reply.address), `${pictureName()}-${view.method}.mp4`, "video/mp4");
       say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
       if (error.replaced) return say("");
       throw error;
     }
@@ -76,22 +76,28 @@ async function savedViews() {
     // A file can have no maps for a text or another picture.
     if (target !== null && !hasClasses(target)) return savedView(pane, facts);
     const sources = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.sourceOf(query));
-    const files = sources.filter(({ kind }) => kind === "map").map(({ file }) => file);
+    const files = sources.flatMap((source) => (source.kind === "map" ? [source.file] : []));
     // Also the map without parameters, for a method that is chosen in the menu.
     if (files.length) files.push(mapFile(method, {}));
     for (const file of files) maps.set(file.name, { ...file.map, content: toBase64(await fetchFile(pane, facts, file)) });
     return { method, parameters, pins };
   }));
-  const isChanged = ({ view }, index) => ["method", "parameters"].some((name) => !isEqual(view[name], views[index][name]));
+  const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
+    ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
   const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
   return { views, maps: [...maps.values()], isLess };
 }
 
-/** A pane's view as far as it works without a server. */
+/**
+ * A pane's view as far as it works without a server.
+ * @param {any} options
+ * @param {Facts} facts
+ */
 function savedView({ view: { method, parameters, pins } }, facts) {
   const savedMethod = computedBy(method, [], facts) === "page" ? method : facts.rolls ? "rollout" : "attention",
-    hasToken = (query) => tokenOf(query, facts, null) !== null;
-  const isAvailable = ([name, value]) => METHODS[savedMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
+    hasToken = (/** @type {Query} */ query) => tokenOf(query, facts, null) !== null;
+  const isAvailable = (/** @type {any} */ [name, value]) =>
+    METHODS[savedMethod].page_parameters.includes(name) && (name !== "query" || hasToken(value));
   return {
     method: savedMethod,
     parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)),
@@ -99,11 +105,15 @@ function savedView({ view: { method, parameters, pins } }, facts) {
   };
 }
 
+/** @param {ArrayBuffer} buffer */
 function toBase64(buffer) {
   let text = "";
   for (const byte of new Uint8Array(buffer)) text += String.fromCharCode(byte);
   return btoa(text);
 }
+
+/** The sheet; whoever saves sees one. */
+const drawnSheet = () => /** @type {Sheet} */ (page.sheet);
 
 const chosenQuery = () => activePane().query;
 
@@ -120,7 +130,7 @@ async function pictureOf() {
   const canvas = createCanvas(widths.reduce((sum, width) => sum + width), height);
   let left = 0;
   pictures.forEach((picture, index) => {
-    canvas.getContext("2d").drawImage(picture, left, 0, widths[index], height);
+    contextOf(canvas).drawImage(picture, left, 0, widths[index], height);
     left += widths[index];
   });
   return canvas;
@@ -128,15 +138,20 @@ async function pictureOf() {
 
 /** The caption of the sheet. */
 function sentenceOfSheet() {
-  const { token, direction, fusion, shared } = page.sheet.request, name = longNameOf(queryOf(token, page.sheet.attention.facts));
+  const { token, direction, fusion, shared } = drawnSheet().request, name = longNameOf(queryOf(token, drawnSheet().attention.facts));
   const scales = shared ? "all on one scale" : "each on its own scale";
   return `${attentionOf(name, direction)}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${scales}.`;
 }
 
-/** A picture with captions and the legends of panes below it. */
+/**
+ * A picture with captions and the legends of panes below it.
+ * @param {HTMLCanvasElement} picture
+ * @param {any} captions
+ * @param {any=} legends
+ */
 function withCaption(picture, captions, legends = []) {
   const size = Math.max(12, Math.round(picture.width / 55)), lines = [];
-  const measure = createCanvas(1, 1).getContext("2d");
+  const measure = contextOf(createCanvas(1, 1));
   measure.font = `${size}px system-ui, sans-serif`;
   for (const caption of captions) {
     let line = "";
@@ -148,11 +163,11 @@ function withCaption(picture, captions, legends = []) {
   }
   const bar = legends.length ? 2 * size : 0;
   const canvas = createCanvas(picture.width, picture.height + bar + Math.round(1.4 * size * (lines.length + 1)));
-  const context = canvas.getContext("2d");
+  const context = contextOf(canvas);
   Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(picture, 0, 0);
   Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
-  legends.forEach((pane, index) => {
+  legends.forEach((/** @type {Pane} */ pane, /** @type {number} */ index) => {
     const canvas = picture.width / legends.length, left = index * canvas + size, middle = picture.height + 1.2 * size;
     const [low, high, quantity] = pane.legendTexts(),
       end = `${high}  ${quantity}`,
@@ -171,6 +186,7 @@ function withCaption(picture, captions, legends = []) {
   return canvas;
 }
 
+/** @param {Pane} pane */
 async function wholePicture(pane) {
   const { facts } = pane, larger = facts.pixels[0] > facts.width;
   const painter = larger ? await largePainter(pane) : pane.painter, canvas = createCanvas(painter.facts.width, painter.facts.height);
@@ -178,15 +194,22 @@ async function wholePicture(pane) {
   return canvas;
 }
 
-/** A painter on the original picture. */
+/**
+ * A painter on the original picture.
+ * @param {Pane} pane
+ */
 async function largePainter(pane) {
   const { facts } = pane, image = await createImageBitmap(new Blob([await backend.file(facts.uid, "picture")]));
   const { width, height } = image, times = [width / facts.width, height / facts.height];
-  return new Painter({ ...facts, width, height, box: facts.box.map((edge, index) => edge * times[index % 2]) }, image);
+  return new Painter(
+    { ...facts, width, height, box: /** @type {any} */ (facts.box.map((edge, index) => edge * times[index % 2])) },
+    /** @type {any} */ (image),
+  );
 }
 
 const pictureName = () => stemOf(activePane().facts);
 
+/** @param {any} suffix */
 function fileName(suffix) {
   const { facts, view } = activePane(), name = pictureName();
   const token = hasParameter(view.method, "query")
@@ -197,6 +220,10 @@ function fileName(suffix) {
   return `${name}-${view.method}${token}.${suffix}`;
 }
 
+/**
+ * @param {string} text
+ * @param {any=} note
+ */
 async function copyText(text, note = "") {
   Object.assign(find("code"), { textContent: text, hidden: false });
   try {
@@ -207,12 +234,13 @@ async function copyText(text, note = "") {
   }
 }
 
+/** @param {string} name */
 async function runAction(name) {
   if (!activePane().painter || !activePane().values(chosenQuery())) return;
   find("said").textContent = "";
   try {
-    await ACTIONS[name]();
-  } catch (error) {
+    await /** @type {any} */ (ACTIONS)[name]();
+  } catch (/** @type {any} */ error) {
     if (error.expired) renewAnalysis(activePane());
     find("said").textContent =
       `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
@@ -221,5 +249,5 @@ async function runAction(name) {
 
 /** Let the buttons of the panel act. */
 export function offerActions() {
-  for (const button of element.querySelectorAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
+  for (const button of findAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
 }

@@ -9,10 +9,19 @@ const ONE_PEAK = { percentile: 99, ratio: 3, spread: [2, 98] }, SEVERAL_PEAKS = 
 const LOG_FLOOR = 1e-4;
 const SMALLEST_RANGE = 1.1754943508222875e-38;
 
-/** The value at a percentile of sorted values; `round` is Math.floor or Math.ceil. */
+/**
+ * The value at a percentile of sorted values; `round` is Math.floor or Math.ceil.
+ * @param {Float64Array} sorted
+ * @param {number} percent
+ * @param {(place: number) => number} round
+ */
 const percentileOf = (sorted, percent, round) => sorted[round((sorted.length - 1) * (percent / 100))];
 
-/** The number of sorted values that are less. */
+/**
+ * The number of sorted values that are less.
+ * @param {Float64Array} sorted
+ * @param {number} value
+ */
 function countLess(sorted, value) {
   let low = 0, high = sorted.length;
   while (low < high) {
@@ -23,33 +32,45 @@ function countLess(sorted, value) {
   return low;
 }
 
-/** The values without NaN, which stands for a missing one. */
-export const withoutNaN = (values) => (values.some(Number.isNaN) ? values.filter((value) => !Number.isNaN(value)) : values);
+/**
+ * The values without NaN, which stands for a missing one.
+ * @template {Numbers} Values
+ * @param {Values} values
+ * @returns {Values}
+ */
+export const withoutNaN = (values) =>
+  values.some(Number.isNaN) ? /** @type {any} */ (values.filter((value) => !Number.isNaN(value))) : values;
 
-/** The values at the ends of the colours, for sorted values; those of a signed map are magnitudes. */
+/**
+ * The values at the ends of the colours, for sorted values; those of a signed map are magnitudes.
+ * @type {Record<ScaleName, (sorted: Float64Array, percentiles: Percentiles, signed: boolean) => [number, number]>}
+ */
 const SCALE_ENDS = {
-  linear: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted.at(-1)],
+  linear: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted[sorted.length - 1]],
   robust: (sorted, [low, high], signed) => [signed ? 0 : percentileOf(sorted, low, Math.ceil), percentileOf(sorted, high, Math.floor)],
   log: (sorted) => {
-    const firstPositive = sorted.findIndex((value) => value > 0), high = sorted.at(-1);
+    const firstPositive = sorted.findIndex((value) => value > 0), high = sorted[sorted.length - 1];
     return firstPositive < 0 ? [0, 0] : [Math.max(sorted[firstPositive] / (firstPositive ? 2 : 1), high * LOG_FLOOR), high];
   },
-  rank: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted.at(-1)],
-  zero: (sorted) => [0, sorted.at(-1)],
+  rank: (sorted, _, signed) => [signed ? 0 : sorted[0], sorted[sorted.length - 1]],
+  zero: (sorted) => [0, sorted[sorted.length - 1]],
 };
 
-/** By scale, a function of the ends and the sorted values that returns the function from a value to its position. */
+/**
+ * By scale, a function of the ends and the sorted values that returns the function from a value to its position.
+ * @type {Record<ScaleName, (low: number, high: number, sorted: Float64Array) => (value: number) => number>}
+ */
 const SCALE_PLACES = {
   linear: (low, high) => {
     const range = Math.max(high - low, SMALLEST_RANGE);
     return (value) => (value - low) / range;
   },
-  robust: (low, high) => {
-    const linear = SCALE_PLACES.linear(low, high);
+  robust: (low, high, sorted) => {
+    const linear = SCALE_PLACES.linear(low, high, sorted);
     return (value) => clamped(linear(value), 0, 1);
   },
-  log: (low, high) => {
-    if (!(low > 0 && low < high)) return SCALE_PLACES.robust(low, high);
+  log: (low, high, sorted) => {
+    if (!(low > 0 && low < high)) return SCALE_PLACES.robust(low, high, sorted);
     const range = Math.log(high / low);
     return (value) => Math.log(clamped(value, low, high) / low) / range;
   },
@@ -57,21 +78,39 @@ const SCALE_PLACES = {
     const clampedValues = sorted.map((value) => clamped(value, low, high)), total = Math.max(1, countLess(clampedValues, high));
     return (value) => (Number.isNaN(value) ? NaN : countLess(clampedValues, clamped(value, low, high)) / total);
   },
-  zero: (low, high) => SCALE_PLACES.robust(low, high),
+  zero: (low, high, sorted) => SCALE_PLACES.robust(low, high, sorted),
 };
 
 /** A scale fitted to some values; it may colour others. */
 class FittedScale {
+  /**
+   * @param {ScaleName} name
+   * @param {number} low
+   * @param {number} high
+   * @param {Float64Array} sorted
+   * @param {Percentiles} percentiles
+   * @param {boolean} signed
+   * @param {boolean} automatic
+   */
   constructor(name, low, high, sorted, percentiles, signed, automatic) {
-    Object.assign(this, { name, low, high, percentiles, signed, automatic });
+    this.name = name;
+    this.low = low;
+    this.high = high;
+    this.percentiles = percentiles;
+    this.signed = signed;
+    this.automatic = automatic;
     this.placeOf = SCALE_PLACES[name](low, high, sorted);
   }
 
+  /** @returns {[number, number]} */
   get ends() {
     return [this.signed ? -this.high : this.low, this.high];
   }
 
-  /** The positions of values: 0 and 1 at the ends; those of a linear scale may lie outside. */
+  /**
+   * The positions of values: 0 and 1 at the ends; those of a linear scale may lie outside.
+   * @param {Numbers} values
+   */
   places(values) {
     const positions = new Float32Array(values.length), { placeOf, signed } = this;
     for (let index = 0; index < values.length; index++) {
@@ -81,7 +120,10 @@ class FittedScale {
     return positions;
   }
 
-  /** The number of values below and above the ends. */
+  /**
+   * The number of values below and above the ends.
+   * @param {Numbers} values
+   */
   beyond(values) {
     const [low, high] = this.ends;
     let below = 0, above = 0;
@@ -92,11 +134,15 @@ class FittedScale {
     return [below, above];
   }
 
-  /** One sentence about the colours of a map; empty for a linear scale that holds every value. */
+  /**
+   * One sentence about the colours of a map; empty for a linear scale that holds every value.
+   * @param {Numbers} values
+   * @param {ScaleRecord} record
+   */
   caption(values, record) {
     const [below, above] = this.beyond(values);
     if (this.name === "linear" && !below && !above) return "";
-    const name = record.caption.replace("{low}", this.percentiles[0]).replace("{high}", this.percentiles[1]);
+    const name = record.caption.replace("{low}", String(this.percentiles[0])).replace("{high}", String(this.percentiles[1]));
     const [first, side] = above ? [above, "above"] : [below, "below"];
     if (!first) return `${name}.`;
     const others = above && below ? ` and ${below} below` : "";
@@ -106,9 +152,9 @@ class FittedScale {
 
 /**
  * One scale for one or several maps.
- * @param name of a scale; null chooses one from the values, or the linear one if an end is fixed
- * @param maps the values of each
- * @param options percentiles of a robust scale, fixed ends low and high, signed if zero is in the middle
+ * @param {ScaleName | null} name of a scale; null chooses one from the values, or the linear one if an end is fixed
+ * @param {Numbers[]} maps the values of each
+ * @param {ScaleOptions} options percentiles of a robust scale, fixed ends low and high, signed if zero is in the middle
  */
 export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false } = {}) {
   const sorted = new Float64Array(maps.reduce((sum, values) => sum + values.length, 0));
@@ -117,34 +163,47 @@ export function fitScale(name, maps, { percentiles = [2, 98], low = null, high =
   sorted.sort();
   const scaleName = name ?? (low === null && high === null ? chooseScale(sorted, percentiles, signed) : "linear");
   let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
-  const isEnd = (value) => value !== null && (scaleName !== "log" || value > 0);
+  const isAllowed = (/** @type {number} */ value) => scaleName !== "log" || value > 0;
   if (signed) {
-    const fixedEnds = [low, high].filter((value) => value !== null).map(Math.abs);
+    const fixedEnds = [low, high].filter((value) => value !== null).map((value) => Math.abs(value));
     if (fixedEnds.length) end = Math.max(...fixedEnds);
   } else {
-    if (isEnd(low)) start = low;
-    if (isEnd(high)) end = high;
+    if (low !== null && isAllowed(low)) start = low;
+    if (high !== null && isAllowed(high)) end = high;
   }
   return new FittedScale(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
 }
 
-/** Whether peaks take up the colours of other values that differ: see `Peak` of scales.py. */
+/**
+ * Whether peaks take up the colours of other values that differ: see `Peak` of scales.py.
+ * @param {Float64Array} sorted
+ * @param {typeof ONE_PEAK} options
+ */
 function hasPeak(sorted, { percentile, ratio, spread: [low, high] }) {
-  return sorted.at(-1) > ratio * percentileOf(sorted, percentile, Math.floor)
+  return sorted[sorted.length - 1] > ratio * percentileOf(sorted, percentile, Math.floor)
     && percentileOf(sorted, high, Math.floor) > DIFFERENT_RATIO * percentileOf(sorted, low, Math.ceil);
 }
 
-/** Whether the patches below several peaks have most of the sum. */
+/**
+ * Whether the patches below several peaks have most of the sum.
+ * @param {Float64Array} sorted
+ */
 function restHasMost(sorted) {
   const count = Math.floor((sorted.length - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1;
-  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const sum = (/** @type {Float64Array} */ values) => values.reduce((total, value) => total + value, 0);
   return sum(sorted.subarray(0, count)) > MIN_SUM_SHARE * sum(sorted);
 }
 
-/** The scale that best shows sorted values: see `choose` of scales.py. */
+/**
+ * The scale that best shows sorted values: see `choose` of scales.py.
+ * @param {Float64Array} sorted
+ * @param {Percentiles} percentiles
+ * @param {boolean} signed
+ */
 function chooseScale(sorted, percentiles, signed) {
   const median = percentileOf(sorted, 50, Math.floor);
-  const placeOfMedian = (name) => SCALE_PLACES[name](...SCALE_ENDS[name](sorted, percentiles, signed), sorted)(median);
+  const placeOfMedian = (/** @type {ScaleName} */ name) =>
+    SCALE_PLACES[name](...SCALE_ENDS[name](sorted, percentiles, signed), sorted)(median);
   if (placeOfMedian("linear") >= READABLE_MEDIAN) return "linear";
   if (hasPeak(sorted, ONE_PEAK)) {
     const position = placeOfMedian("robust");

@@ -2,9 +2,13 @@
 
 import { SavedBackend, ServerBackend } from "./backend.js";
 
-export const START = JSON.parse(document.getElementById("start").textContent);
-// A page that was saved as one file has its own answers.
-export const backend = START.files ? new SavedBackend(START) : new ServerBackend();
+/** @type {Start} */
+export const START = JSON.parse(document.getElementById("start")?.textContent ?? "");
+/**
+ * The source of the page's answers. A saved one computes nothing, and is asked for files and maps only.
+ * @type {Backend}
+ */
+export const backend = START.files ? /** @type {any} */ (new SavedBackend(START.files, START.maps ?? [])) : new ServerBackend();
 export const SETTINGS = START.settings;
 export const METHODS = Object.fromEntries(SETTINGS.methods.map((method) => [method.name, method]));
 export const PROBES = Object.fromEntries(SETTINGS.probes.map((probe) => [probe.name, probe]));

@@ -2,7 +2,7 @@
 
 import { FUSIONS } from "./attention.js";
 import { paintPixels } from "./colours.js";
-import { createCanvas } from "./dom.js";
+import { contextOf, createCanvas } from "./dom.js";
 
 export const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
@@ -15,19 +15,33 @@ const SHEET_FRAME_COLOUR = "#f76707";
 const SHEET_SLICE_MS = 8;
 
 export class Sheet {
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {Attention} attention
+   */
   constructor(canvas, attention) {
-    Object.assign(this, { canvas, attention, request: null, timer: 0 });
+    this.canvas = canvas;
+    this.attention = attention;
+    /** @type {any} */
+    this.request = null;
+    this.timer = 0;
     const { layers, heads, rows, columns } = attention.facts;
     this.columnsOfCells = heads + 1;
+    // In pixels of the page, once the sheet is drawn.
+    this.cellWidth = 0;
+    this.cellHeight = 0;
     this.patches = rows * columns;
     this.values = new Float32Array(layers * this.columnsOfCells * this.patches);
     this.loadedCells = new Array(layers * this.columnsOfCells).fill(false);
     this.raster = createCanvas(this.columnsOfCells * columns, layers * rows);
-    this.image = this.raster.getContext("2d").createImageData(this.raster.width, this.raster.height);
+    this.image = contextOf(this.raster).createImageData(this.raster.width, this.raster.height);
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
 
-  /** Compute and draw a request in slices; it replaces the previous one. */
+  /**
+   * Compute and draw a request in slices; it replaces the previous one.
+   * @param {any} request
+   */
   show(request) {
     const stale =
       !this.request ||
@@ -55,12 +69,18 @@ export class Sheet {
     else this.draw();
   }
 
-  /** The values of one cell: "patch". */
+  /**
+   * The values of one cell: "patch".
+   * @param {number} cell
+   */
   valuesOf(cell) {
     return this.values.subarray(cell * this.patches, (cell + 1) * this.patches);
   }
 
-  /** Compute all heads of a layer and their fusion. */
+  /**
+   * Compute all heads of a layer and their fusion.
+   * @param {number} layer
+   */
   compute(layer) {
     const { token, direction, fusion } = this.request, { prefix, facts: { heads } } = this.attention;
     const firstCell = layer * this.columnsOfCells, fused = this.valuesOf(firstCell).fill(fusion === "min" ? Infinity : 0);
@@ -69,11 +89,14 @@ export class Sheet {
       this.loadedCells.fill(Boolean(weights), firstCell, firstCell + this.columnsOfCells);
       if (!weights) return;
       this.valuesOf(firstCell + 1 + head).set(weights.subarray(prefix));
-      FUSIONS[fusion](fused, this.valuesOf(firstCell + 1 + head), heads);
+      FUSIONS[/** @type {Fusion} */ (fusion)](fused, this.valuesOf(firstCell + 1 + head), heads);
     }
   }
 
-  /** Colour the pixels of a layer; before the first one, fit the shared scale if there is one. */
+  /**
+   * Colour the pixels of a layer; before the first one, fit the shared scale if there is one.
+   * @param {number} layer
+   */
   colour(layer) {
     const { rows, columns } = this.attention.facts, { colours, shared, fittedScale } = this.request;
     if (layer === 0) {
@@ -97,7 +120,7 @@ export class Sheet {
 
   draw() {
     const { layers } = this.attention.facts, { ratio } = this.request;
-    this.raster.getContext("2d").putImageData(this.image, 0, 0);
+    contextOf(this.raster).putImageData(this.image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), cssWidth = this.canvas.clientWidth;
     if (cssWidth < 1) return;
     Object.assign(this, this.cells(cssWidth, ratio));
@@ -105,25 +128,38 @@ export class Sheet {
     if (this.cellWidth < 1) return;
     Object.assign(this.canvas, { width, height });
     this.canvas.style.height = `${height / scale}px`;
-    this.drawOn(this.canvas.getContext("2d"), scale, this, this.request.ink);
+    this.drawOn(contextOf(this.canvas), scale, this, this.request.ink);
   }
 
-  /** The size of a cell in a sheet of this width. */
+  /**
+   * The size of a cell in a sheet of this width.
+   * @param {number} width
+   * @param {number} ratio
+   */
   cells(width, ratio) {
     const cellWidth = (width - SHEET_MARGIN.left) / this.columnsOfCells;
     return { cellWidth, cellHeight: Math.max(4, (cellWidth - SHEET_GAP) * ratio) + SHEET_GAP };
   }
 
-  /** The sheet on a new canvas of this width, black on white. */
+  /**
+   * The sheet on a new canvas of this width, black on white.
+   * @param {number} width
+   */
   picture(width) {
     const cells = this.cells(width, this.request.ratio);
     const canvas = createCanvas(width, Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight));
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
     this.drawOn(context, 1, cells, "black");
     return canvas;
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} scale
+   * @param {any} options
+   * @param {string} ink
+   */
   drawOn(context, scale, { cellWidth, cellHeight }, ink) {
     const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN, { layer, head } = this.request;
     const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
@@ -137,7 +173,7 @@ export class Sheet {
     });
     Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
     const rowStep = Math.ceil(13 / cellHeight);
-    for (let row = 0; row < layers; row += rowStep) context.fillText(row, left - 5, top + (row + 0.5) * cellHeight);
+    for (let row = 0; row < layers; row += rowStep) context.fillText(String(row), left - 5, top + (row + 0.5) * cellHeight);
     context.textAlign = "center";
     const columnStep = Math.ceil(20 / cellWidth);
     for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : columnStep) {
@@ -150,7 +186,11 @@ export class Sheet {
     context.strokeRect(left + frameColumn * cellWidth - SHEET_GAP / 2, top + layer * cellHeight - SHEET_GAP / 2, cellWidth, cellHeight);
   }
 
-  /** Layer and head (or the fusion) at a point of the element; null outside the cells. */
+  /**
+   * Layer and head (or the fusion) at a point of the element; null outside the cells.
+   * @param {number} x
+   * @param {number} y
+   */
   cellAt(x, y) {
     const column = Math.floor((x - SHEET_MARGIN.left) / this.cellWidth);
     const layer = Math.floor((y - SHEET_MARGIN.top) / this.cellHeight);

@@ -2,7 +2,7 @@
 
 import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, openOwn, takePicture } from "./choices.js";
 import { labelOf } from "./class_names.js";
-import { create, createButton, createCanvas, element, find } from "./dom.js";
+import { contextOf, create, createButton, createCanvas, element, find, findAll } from "./dom.js";
 import { notify } from "./messages.js";
 import { percent } from "./numbers.js";
 import { page, store } from "./page.js";
@@ -17,8 +17,13 @@ const UNCROPPED_FIT = "native";
 
 export class Source {
   constructor() {
+    /** @type {any} */
     this.model = null;
-    for (const input of element.querySelectorAll(".vx-file")) input.onchange = () => {
+    /** @type {Facts | null} */
+    this.predictedFacts = null;
+    /** @type {any} */
+    this.clip = null;
+    for (const input of findAll(".vx-file")) input.onchange = () => {
       if (input.files.length) takePicture(input.files[0]);
       input.value = "";
     };
@@ -41,13 +46,14 @@ export class Source {
     find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
   }
 
+  /** @param {any} options */
   example({ id, url, name, caption }) {
     const title = caption ?? name, image = create("img", { src: url, alt: "", loading: "lazy" });
     return createButton({ title, onclick: () => choosePicture(id), "aria-label": `Example: ${title}`, dataset: { example: id } }, image);
   }
 
   takeDrops() {
-    const pictureIn = (transfer) =>
+    const pictureIn = (/** @type {any} */ transfer) =>
       [...(transfer?.files ?? [])].find(
         ({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name),
       ) ?? transfer?.files?.[0];
@@ -74,14 +80,14 @@ export class Source {
       try {
         video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
         dialog.showModal();
-      } catch (error) {
+      } catch (/** @type {any} */ error) {
         notify(`The camera cannot be used: ${error.message}`);
       }
     };
     find("shoot").onclick = () => {
       const canvas = createCanvas(video.videoWidth, video.videoHeight);
-      canvas.getContext("2d").drawImage(video, 0, 0);
-      canvas.toBlob((blob) => takePicture(new File([blob], "camera.png", { type: "image/png" })));
+      contextOf(canvas).drawImage(video, 0, 0);
+      canvas.toBlob((blob) => blob && takePicture(new File([blob], "camera.png", { type: "image/png" })));
       end();
     };
     find("shot-close").onclick = dialog.oncancel = end;
@@ -103,15 +109,17 @@ export class Source {
     });
   }
 
+  /** @param {any} options */
   modelChoice({ id, title, megabytes }) {
     const cost = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
     return createButton({ onclick: () => chooseModel(id), dataset: { model: id } }, title, create("span", { textContent: cost }));
   }
 
+  /** @param {string} text */
   filterModels(text) {
     for (const group of find("menu").children) {
       const buttons = [...group.querySelectorAll("button")];
-      const matches = (button) =>
+      const matches = (/** @type {any} */ button) =>
         `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`
           .toLowerCase()
           .includes(text);
@@ -120,7 +128,12 @@ export class Source {
     }
   }
 
-  /** Show a view, with its facts and model, which are null until they are loaded. */
+  /**
+   * Show a view, with its facts and model, which are null until they are loaded.
+   * @param {View} view
+   * @param {Facts | null} facts
+   * @param {Model | null} model
+   */
   show(view, facts, model) {
     for (const button of find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
     for (const button of find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
@@ -149,7 +162,7 @@ export class Source {
       `${fitted}, ${rows * high}×${columns * wide} pixels${trained}${sharpness}: ${rows}×${columns} patches of ${high}×${wide} pixels`;
     find("steps").hidden = !model.steps;
     if (model.steps) {
-      const step = view.step ?? model.steps.at(-1);
+      const step = view.step ?? model.steps.at(-1) ?? 0;
       Object.assign(find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
       this.sayStep(step);
     }
@@ -161,18 +174,25 @@ export class Source {
     this.showPredictions(view, facts, model);
   }
 
-  /** Which frame of a clip is wanted; while another frame is on its way, the clip is the one before. */
+  /**
+   * Which frame of a clip is wanted; while another frame is on its way, the clip is the one before.
+   * @param {any} options
+   * @param {Facts | null} facts
+   */
   showFrame({ frame, picture }, facts) {
     if (facts) this.clip = facts.clip && { ...facts.clip, picture };
     const { clip } = this, isClip = backend.computes && !!clip && clip.picture === picture && frame !== null;
     find("clip").hidden = !isClip;
-    element.querySelector("[data-act=video]").hidden = !isClip;
+    findAll("[data-act=video]")[0].hidden = !isClip;
     if (!isClip) return;
     Object.assign(find("clip-frame"), { max: clip.frames - 1, value: frame });
     find("frame-said").textContent = `${frame.toLocaleString("en")} of 0–${(clip.frames - 1).toLocaleString("en")}`;
   }
 
-  /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
+  /**
+   * What a crop hides is dimmed; where that is most of the picture, all of it is a click away.
+   * @param {any} options
+   */
   showCropped({ fit, box: [left, top, right, bottom], width, height }) {
     const seen =
       (Math.max(0, Math.min(right, width) - Math.max(left, 0)) *
@@ -183,10 +203,12 @@ export class Source {
       `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
 
+  /** @param {number} step */
   sayStep(step) {
     find("steps").querySelector("span").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
   }
 
+  /** @param {Model} model */
   showModel(model) {
     this.model = model;
     const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
@@ -214,7 +236,12 @@ export class Source {
     );
   }
 
-  /** Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus. */
+  /**
+   * Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus.
+   * @param {View} view
+   * @param {Facts} facts
+   * @param {Model} model
+   */
   showPredictions(view, facts, model) {
     const holder = find("predictions"), { target } = view.parameters;
     if (this.predictedFacts !== facts) {
@@ -229,6 +256,7 @@ export class Source {
   }
 }
 
+/** @param {any} word */
 function resolutionOf(word) {
   if (word === "null" || word === "") return null;
   return word === "native" ? word : Number(word);

@@ -18,9 +18,9 @@ followHistory();
 listen();
 offerActions();
 
-element.explorer = {
+/** @type {any} */ (element).explorer = {
   panes, store, requests, timings, latest, probes, describe,
-  map: (query) => Array.from(panes[0].values(query) ?? []),
+  map: (/** @type {Query} */ query) => Array.from(panes[0].values(query) ?? []),
   settled: () => !page.isOpening && !requests.running && isSettled() && latest.version === store.version,
 };
 root.classList.toggle("vx-offline", !backend.computes);

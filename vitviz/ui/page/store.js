@@ -9,22 +9,39 @@ export const MAX_ANALYSES = 8;
 // A field of a view, and the settings that depend on it.
 const DEPENDENT_FIELDS = [["method", "parameters"], ["probe", "probe_parameters"]];
 
+/** @param {string} layout */
 export const isPaired = (layout) => layout === "two" || layout === "difference";
+/** @param {any} value */
 export const copyOf = (value) => JSON.parse(JSON.stringify(value));
+/**
+ * @param {any} a
+ * @param {any} b
+ */
 export const isEqual = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
-/** The key of a view's analysis: two views with the same key show the same analysis. */
+/**
+ * The key of a view's analysis: two views with the same key show the same analysis.
+ * @param {any} view
+ */
 export function analysisKey(view) {
   return JSON.stringify(INPUT_FIELDS.map((name) => view[name] ?? null));
 }
 
-/** A state with the changes between two others, entry by entry, also inside views and their parameters. */
+/**
+ * A state with the changes between two others, entry by entry, also inside views and their parameters.
+ * @param {any} state
+ * @param {any} before
+ * @param {any} after
+ */
 export function withChanges(state, before, after) {
   const merged = { ...state };
   for (const name of Object.keys({ ...before, ...after })) {
     const [previous, next, value] = [before[name], after[name], state[name]];
     if (isEqual(previous, next)) continue;
-    if (name === "views") merged.views = value.map((view, index) => withChanges(view, previous[index] ?? view, next[index] ?? view));
+    if (name === "views")
+      merged.views = value.map((/** @type {View} */ view, /** @type {number} */ index) =>
+        withChanges(view, previous[index] ?? view, next[index] ?? view),
+      );
     else if (name === "parameters") merged.parameters = withChanges(value, previous, next);
     else if (next === undefined) delete merged[name];
     else merged[name] = next;
@@ -37,30 +54,43 @@ export function withChanges(state, before, after) {
 /** The only writer of the state: every control, key, click, link and reply is a patch of it. */
 export class Store {
   /**
-   * @param state as `PageState.to_json` of state.py writes it
+   * @param {any} state as `PageState.to_json` of state.py writes it
    */
   constructor(state) {
     // Called after every change, with the state before.
+    /** @type {(before: State) => void} */
     this.onChange = () => {};
-    Object.assign(this, { state: copyOf(state), version: 0 });
+    /** @type {State} */
+    this.state = copyOf(state);
+    this.version = 0;
   }
 
+  /** @param {Partial<State>} change */
   patch(change) {
     this.replace({ ...this.state, ...change });
   }
 
+  /**
+   * @param {number} index
+   * @param {Partial<View>} change
+   */
   patchView(index, change) {
     const views = this.state.views.map((view, viewIndex) => (viewIndex === index ? { ...view, ...change } : view));
     this.patch({ views });
   }
 
-  /** Set parameters of a view's map; null removes one, which then has its default. */
+  /**
+   * Set parameters of a view's map; null removes one, which then has its default.
+   * @param {number} index
+   * @param {Record<string, any>} change
+   */
   patchParameters(index, change) {
     const parameters = { ...this.state.views[index].parameters, ...change };
     for (const name of Object.keys(parameters)) if (parameters[name] === null) delete parameters[name];
     this.patchView(index, { parameters });
   }
 
+  /** @param {State} state */
   replace(state) {
     const before = this.state;
     if (isEqual(before, state)) return;

@@ -7,7 +7,16 @@ import { valueOf } from "./tokens.js";
 const STRIP_DELAY = 40;
 let stripTimer = 0;
 
-/** A token's map in every layer with the view's head, in a row of pictures; `fittedScale` fits a scale to several maps. */
+/**
+ * A token's map in every layer with the view's head, in a row of pictures; `fittedScale` fits a scale to several maps.
+ * @param {any} details
+ * @param {Pane} pane
+ * @param {number} token
+ * @param {ColourTable} table
+ * @param {Look} look
+ * @param {any} fittedScale
+ * @param {any} choose
+ */
 export function showStrip(details, pane, token, table, look, fittedScale, choose) {
   clearTimeout(stripTimer);
   if (!details.open || token === null) return;
@@ -20,7 +29,7 @@ export function showStrip(details, pane, token, table, look, fittedScale, choose
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
     [...frames.children].forEach((frame, layer) => {
       const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
-      painter.draw(frame.firstElementChild, patches, patches && fittedScale([patches]), table, look);
+      painter.draw(frame.firstElementChild, patches ?? null, patches ? fittedScale([patches]) : null, table, look);
       frame.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
     });
   }, STRIP_DELAY);

@@ -1,31 +1,57 @@
 // Tokens and maps by their names.
 
-import { backend, METHODS } from "./settings.js";
+import { backend, METHODS, PROBES } from "./settings.js";
 
-/** The parameter records of a method by name. */
+/**
+ * The parameter records of a method by name.
+ * @param {string} method
+ */
 export function parametersOf(method) {
   return Object.fromEntries(METHODS[method].parameters.map((record) => [record.name, record]));
 }
 
+/**
+ * @param {string} method
+ * @param {string} name
+ */
 export const hasParameter = (method, name) => METHODS[method].parameters.some((record) => record.name === name);
 
-/** A parameter of a view's map, or its default for the model. */
+/**
+ * A parameter of a view's map, or its default for the model.
+ * @param {View} view
+ * @param {string} name
+ * @param {Facts} facts
+ */
 export function valueOf(view, name, facts) {
   const record = parametersOf(view.method)[name], value = view.parameters[name];
   return value !== undefined || !record ? value : defaultOf(record, facts);
 }
 
-/** The default of a parameter for an analysis. */
+/**
+ * The default of a parameter for an analysis.
+ * @param {Parameter} record
+ * @param {Facts} facts
+ */
 export function defaultOf(record, facts) {
   return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
 }
 
-/** The default of a probe's parameter for an analysis; the patch in the middle is the default token. */
+/**
+ * The default of a probe's parameter for an analysis; the patch in the middle is the default token.
+ * @param {Parameter} record
+ * @param {Facts} facts
+ */
 export function probeDefaultOf(record, facts) {
   return record.kind === "token" ? [Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)] : defaultOf(record, facts);
 }
 
-/** The index of a query's token; null if the query is no single token, or the picture lacks it. */
+/**
+ * The index of a query's token; null if the query is no single token, or the picture lacks it.
+ * @param {Query} query
+ * @param {Facts} facts
+ * @param {Model | null} model
+ * @returns {number | null}
+ */
 export function tokenOf(query, facts, model) {
   // Some models start from the mean patch or from a learned query, which a page without a server has no maps of.
   const startsFromNone = backend.computes && (model?.pools_by_attention || model?.default_query === "patches");
@@ -38,14 +64,22 @@ export function tokenOf(query, facts, model) {
   return index < 0 ? null : index;
 }
 
-/** The query of a token, as the library takes it. */
+/**
+ * The query of a token, as the library takes it.
+ * @param {number} token
+ * @param {Facts} facts
+ * @returns {Cell | string}
+ */
 export function queryOf(token, facts) {
   if (token < facts.prefix.length) return facts.prefix[token];
   const patch = token - facts.prefix.length;
   return [Math.floor(patch / facts.columns), patch % facts.columns];
 }
 
-/** The name of a token in labels. */
+/**
+ * The name of a token in labels.
+ * @param {Query} query
+ */
 export function nameOf(query) {
   if (Array.isArray(query)) return `patch (${query.join(", ")})`;
   if (query === "patches") return "mean patch";
@@ -53,15 +87,30 @@ export function nameOf(query) {
   return query === "cls" ? "CLS" : query;
 }
 
-/** The name of a token in captions, as the library's captions have it. */
+/** @type {Record<string, string>} */
+const LONG_NAMES = { cls: "the CLS token", distillation: "the distillation token", patches: "the mean patch" };
+
+/**
+ * The name of a token in captions, as the library's captions have it.
+ * @param {Query} query
+ */
 export function longNameOf(query) {
-  return { cls: "the CLS token", distillation: "the distillation token", patches: "the mean patch" }[query] ?? nameOf(query);
+  return LONG_NAMES[String(query)] ?? nameOf(query);
 }
 
-/** An index as a caption names it, with the range, which shows that indexes begin at 0. */
+/**
+ * An index as a caption names it, with the range, which shows that indexes begin at 0.
+ * @param {string} kind
+ * @param {number} index
+ * @param {number} count
+ */
 const numbered = (kind, index, count) => (count > 1 ? `${kind} ${index} of 0–${count - 1}` : `${kind} ${index}`);
 
-/** Layer and head of a map in words; empty for a map without them. */
+/**
+ * Layer and head of a map in words; empty for a map without them.
+ * @param {View} view
+ * @param {Facts} facts
+ */
 export function placeOf(view, facts) {
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const words = [];
@@ -71,3 +120,9 @@ export function placeOf(view, facts) {
   return words.join(", ");
 }
 
+/**
+ * A parameter of a probe.
+ * @param {string} probe
+ * @param {(record: Parameter) => boolean} test
+ */
+export const probeParameter = (probe, test) => /** @type {Parameter} */ (PROBES[probe].parameters.find(test));

@@ -1,0 +1,319 @@
+// The kinds of values that the page's modules pass to each other; the server's are as `facts.py` and `state.py` write them.
+
+type Attention = import("./attention.js").Attention;
+type Chart = import("./chart.js").Chart;
+type FittedScale = ReturnType<typeof import("./scales.js").fitScale>;
+type Mosaic = import("./mosaic.js").Mosaic;
+type Packs = import("./packs.js").Packs;
+type Painter = import("./canvas.js").Painter;
+type Pane = import("./pane.js").Pane;
+type Sheet = import("./sheet.js").Sheet;
+type Backend = import("./backend.js").ServerBackend;
+
+/** Row and column of a patch. */
+type Cell = [number, number];
+/** A patch, the name of another token or "patches"; null or undefined for the model's own. */
+type Query = Cell | string | null | undefined;
+/** A head, or the fusion of all. */
+type Head = number | Fusion;
+type Fusion = "mean" | "max" | "min";
+type Direction = "row" | "column";
+/** A class, or a difference of classes, a text, or a likeness. */
+type Target = number | TargetFields | null | undefined;
+interface TargetFields {
+  class?: number;
+  against?: number;
+  margin?: boolean;
+  text?: string;
+  like?: string;
+  patch?: Cell;
+}
+
+/** 256 pixels, from the low to the high end. */
+type ColourTable = Uint32Array;
+type Numbers = Float32Array | Float64Array;
+type ScaleName = "linear" | "robust" | "log" | "rank" | "zero";
+type Percentiles = [number, number];
+interface ScaleOptions {
+  percentiles?: Percentiles;
+  low?: number | null;
+  high?: number | null;
+  signed?: boolean;
+}
+type FitScale = (maps: Numbers[], options?: ScaleOptions) => FittedScale;
+interface ScaleRecord {
+  name: ScaleName | null;
+  title: string;
+  help: string;
+  caption: string;
+}
+
+/** How a map is drawn over its picture. */
+interface Look {
+  opacity?: number;
+  fade?: boolean;
+  smooth?: boolean;
+  grid?: boolean;
+  part?: number;
+  scale?: number;
+}
+
+/** What a pane shows. */
+interface Drawing {
+  patches?: Float32Array | null;
+  scale: FittedScale;
+  table: ColourTable;
+  look: Look;
+  marks: Mark[];
+}
+/** An outlined token. */
+interface Mark {
+  token: number | null;
+  colour: string;
+  isDashed?: boolean;
+}
+
+interface Parameter {
+  name: string;
+  title: string;
+  help: string;
+  kind: "layer" | "head" | "token" | "choice" | "number" | "class";
+  default: any;
+  minimum: number;
+  maximum: number;
+  step: number;
+  options: { title: string; value: any }[];
+  on_page?: boolean;
+}
+
+interface Method {
+  name: string;
+  title: string;
+  group: "token" | "layers" | "target";
+  parameters: Parameter[];
+  interpretation: string;
+  citation: string;
+  computed_by: "page" | "quick" | "run";
+  page_parameters: string[];
+  about_a_class: boolean;
+  begins_with_identity: boolean;
+}
+
+interface Probe {
+  name: string;
+  title: string;
+  interpretation: string;
+  citation: string;
+  parameters: Parameter[];
+}
+
+interface Model {
+  id: string;
+  name: string;
+  title: string;
+  labels: string[];
+  reads_text: boolean;
+  pools_by_attention: boolean;
+  default_query: string | null;
+  refusals: Record<string, string>;
+  probe_refusals: Record<string, string>;
+  patch: [number, number];
+  fit: string;
+  detail: number | null;
+  trained_resolution: number;
+  resolutions: { title: string; value: number | "native" | null }[];
+  color_profile: string;
+  steps: number[] | null;
+  card: [string, string][];
+  assumptions: string;
+}
+
+/** An analysis: of one picture and one model. */
+interface Facts {
+  uid: string;
+  model: string;
+  name: string;
+  picture: string;
+  step: number | null;
+  fit: string;
+  resolution: number | "native" | null;
+  width: number;
+  height: number;
+  /** Of the original picture. */
+  pixels: [number, number];
+  /** Left, top, right and bottom edge of the model's input in the picture. */
+  box: [number, number, number, number];
+  layers: number;
+  heads: number;
+  rows: number;
+  columns: number;
+  prefix: string[];
+  windows: number[];
+  /** The token from which maps start by default. */
+  start: number;
+  /** Whether there is a file of all rollouts. */
+  rolls: boolean;
+  predictions: { index: number; probability: number }[];
+  outliers: { patches: Cell[]; about: string } | null;
+  clip: { frames: number; picture?: string } | null;
+  assumptions: string;
+  is_converted: boolean;
+  is_out_of_distribution: boolean;
+}
+
+interface View {
+  model: string;
+  picture: string;
+  step: number | null;
+  frame: number | null;
+  white: number | null;
+  color_profile: string | null;
+  fit: string | null;
+  resolution: number | "native" | null;
+  method: string;
+  parameters: Record<string, any>;
+  pins: Query[];
+  heads_off: [number, number][];
+  patches_off: Cell[];
+  probe: string;
+  probe_parameters: Record<string, any>;
+}
+
+interface State {
+  views: View[];
+  layout: "one" | "slide" | "two" | "difference";
+  divider: number;
+  colormap: string;
+  scale: ScaleName | null;
+  percentiles: Percentiles;
+  opacity: number;
+  fade: boolean;
+  smooth: boolean;
+  grid: boolean;
+  outliers: boolean;
+  shared_scale: boolean;
+  panel: string;
+  guide: number;
+}
+
+interface Settings {
+  methods: Method[];
+  probes: Probe[];
+  scales: ScaleRecord[];
+  colours: Record<string, string>;
+  fits: { name: string; title: string }[];
+  examples: { id: string; url: string; name: string; caption?: string }[];
+  models: { id: string; title: string; family: string; megabytes: number }[];
+  overrides: string[];
+  legal: string;
+  least_seen: number;
+  max_text_chars: number;
+  max_upload_bytes: number;
+  max_clip_bytes: number;
+}
+
+/** A map with parameters. */
+interface MapRequest {
+  method: string;
+  parameters: Record<string, any>;
+}
+/** A file of an analysis; `map` for one with the values of a map. */
+interface AnalysisFile {
+  name: string;
+  map?: MapRequest;
+}
+type MapSource =
+  | { kind: "live"; file: null }
+  | { kind: "rollout"; file: AnalysisFile }
+  | { kind: "map"; file: { name: string; map: MapRequest } };
+
+/** What a page begins with; a saved one has files by name and maps, in base64. */
+interface Start {
+  settings: Settings;
+  state: State;
+  views: Facts[];
+  models: Record<string, Model>;
+  files?: Record<string, string>;
+  maps?: (MapRequest & { content: string })[];
+}
+
+/** Numbers with their shape. */
+type Tensor = Float32Array & { shape: number[] };
+type Tensors = Record<string, Tensor> & { metadata: Record<string, string> };
+
+/** A request that takes long, without page and number. */
+interface RunRequest {
+  kind: string;
+  [name: string]: any;
+}
+/** Steps done of a total, and what is being done. */
+interface Progress {
+  text: string;
+  done: number;
+  total: number;
+}
+/** The values of a probe's tensor by its axes. */
+interface Measurement {
+  name: string;
+  values: Tensor;
+  axes: string[];
+  quantity: string;
+  names: Record<string, string[]>;
+  indexes?: string;
+  is_flag?: boolean;
+}
+/** What the figures of a probe are about. */
+interface ProbeContext {
+  probe: string;
+  pane: Pane;
+  measurements: Measurement[];
+  parameters: Record<string, any>;
+}
+interface Point {
+  x: number;
+  y: number;
+  colour: string;
+  text: string;
+  act?: () => void;
+}
+interface Line {
+  name: string;
+  colour: string;
+  values: number[];
+}
+interface MosaicCell {
+  title: string;
+  paint: (context: CanvasRenderingContext2D, left: number, top: number, width: number, height: number) => void;
+}
+type AtPoint<Result> = (index: number, across: number, down: number) => Result;
+interface MosaicOptions {
+  ratio: number;
+  columns?: number | null;
+  maxWidth?: number;
+  say?: AtPoint<string | null | undefined>;
+  act?: AtPoint<any> | null;
+  onLeave?: (() => void) | null;
+}
+type AtPatch<Result> = (index: number, cell: Cell, value: number) => Result;
+interface MapsOptions {
+  say: AtPatch<string>;
+  act?: AtPatch<any> | null;
+  wide?: boolean;
+  maxWidth?: number;
+  marked?: number[];
+  quantity?: string;
+}
+interface ChartOptions {
+  places: string[];
+  axis: string;
+  quantity: string;
+  lines?: Line[];
+  points?: Point[];
+  mayBeLog?: boolean;
+}
+interface ShownProgress extends Progress {
+  slot: string;
+  method?: string;
+}
+/** An error of a request: replaced by another, stopped, about something that is no longer kept, or final. */
+type RequestError = Error & { replaced?: boolean; stopped?: boolean; expired?: boolean; final?: boolean };
