@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PARTS: dict[str, tuple[Callable[[Card], None], float]] = {
     "right": (right.measure, 150),
     "speed": (speed.measure, 240),
-    "folders": (folders.measure, 60),
+    "folders": (folders.measure, 100),
     "training": (training.measure, 60),
 }
 MAX_SECONDS = 450

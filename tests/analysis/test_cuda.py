@@ -170,7 +170,8 @@ def test_a_training_in_mixed_precision_is_watched(bundled: Model) -> None:
         return losses, torch.cuda.get_rng_state(), log
 
     (losses, state, _), (watched_losses, watched_state, log) = trained(False), trained(True)
-    assert watched_losses == pytest.approx(losses, rel=1e-3)
+    # Gradients are summed in any order, and three steps amplify what bfloat16 rounds.
+    assert watched_losses == pytest.approx(losses, rel=0.02)
     assert torch.equal(state, watched_state)
     assert len(log.images) == 8
     # The first check is of the weights as they were, outside autocast.
