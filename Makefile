@@ -73,7 +73,7 @@ UV_INSTALL = rm -rf build/$@ && $(PYTHON) -m venv build/$@ && build/$@/bin/pytho
   && build/$@/bin/uv pip install --quiet --python build/$@/bin/python
 
 oldest:
-	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,heif,hub,test-library,text,train,verify,video]'
+	$(UV_INSTALL) --resolution lowest-direct --editable '.[atlas,captum,heif,hub,test-library,train,video]'
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile and not parity' \
 	  --ignore=tests/ui --ignore=tests/project \

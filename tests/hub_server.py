@@ -140,8 +140,6 @@ class HubServer:
 
     def use(self, patch: pytest.MonkeyPatch, home: Path, **more: object) -> None:
         """Point huggingface_hub in this process at the server and a cache in ``home``; ``more`` are other constants."""
-        from huggingface_hub import constants
-
         close_session()
         values: dict[str, object] = {
             "ENDPOINT": self.url,
@@ -154,7 +152,9 @@ class HubServer:
             "HF_HUB_DISABLE_TELEMETRY": True,
         }
         for name, value in {**values, **more}.items():
-            patch.setattr(constants, name, value)
+            # Releases before 1.0 copy some of them.
+            for module in ("constants", "file_download"):
+                patch.setattr(f"huggingface_hub.{module}.{name}", value, raising=False)
         # The library does not wait between attempts.
         for module in ("huggingface_hub.file_download", "huggingface_hub.utils._http"):
             patch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda _: None))

@@ -57,6 +57,7 @@ def colours(tmp_path: Path) -> Path:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, object]]]:
     """The app as it was started: with which model, and where."""
+    pytest.importorskip("gradio")
     started = []
 
     class Demo:

@@ -329,7 +329,7 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fr
         ({"interpolation": {}}, "interpolation {}: expected 'nearest'"),
         (
             {"interpolation": "box", "backend": "torchvision"},
-            "interpolation 'box' of the backend 'torchvision': expected 'nearest', 'bilinear', 'bicubic'",
+            "interpolation 'box' of the backend 'torchvision': expected 'nearest', 'bilinear'",
         ),
         ({"backend": "cuda"}, "backend 'cuda': expected 'pillow', 'torchvision' or 'torchvision float'"),
         ({"detail": 0}, "detail = 0: expected None or a whole number of at least 1"),

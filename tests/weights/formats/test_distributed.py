@@ -99,7 +99,7 @@ class InChunks(dcp.DefaultSavePlanner):
 
 def save(value: dict[str, Any], folder: Path, planner: SavePlanner | None = None, files: int = 1) -> Path:
     writer = FileSystemWriter(folder, single_file_per_rank=files == 1, thread_count=files)
-    dcp.save(value, storage_writer=writer, planner=planner, no_dist=True)
+    dcp.save(value, storage_writer=writer, planner=planner)
     return folder
 
 
@@ -120,7 +120,7 @@ def test_any_chunks_in_any_files_are_put_together(seed: int, tmp_path: Path) -> 
     check_same(read_all(file, "model"), tensors)
     # Read by torch, the folder has the same.
     target = {"model": {key: torch.zeros_like(tensor) for key, tensor in tensors.items()}}
-    dcp.load(target, checkpoint_id=folder, no_dist=True)
+    dcp.load(target, checkpoint_id=folder)
     assert all(torch.equal(target["model"][key], tensor) for key, tensor in tensors.items())
 
 
@@ -146,7 +146,7 @@ def test_a_network_opens_with_what_stands_around_and_beside_it(
 def test_a_folder_says_where_it_was_saved(tmp_path: Path) -> None:
     tensors = {"w": torch.randn(3, 2)}
     # Given a path, torch writes it into the metadata.
-    dcp.save(tensors, checkpoint_id=tmp_path / "run", no_dist=True)
+    dcp.save(tensors, checkpoint_id=tmp_path / "run")
     check_same(read_all(open_weights(tmp_path / "run")), tensors)
     check_same(read_all(open_weights(tmp_path / "run" / ".metadata")), tensors)
     with expect_refusal("__0_0.distcp", "one file of a distributed checkpoint; expected the path of its folder"):

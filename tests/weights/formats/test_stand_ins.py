@@ -32,6 +32,9 @@ FACTS: dict[str, Any] = {
 }
 
 
+needs_safe_torch = pytest.mark.skipif(torch.__version__ < stand_ins.SAFE_TORCH, reason="refused whole")
+
+
 class ConfigDict(dict[str, Any]):
     """A dict of another class, as libraries of configurations have."""
 
@@ -52,6 +55,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
 }
 
 
+@needs_safe_torch
 @pytest.mark.parametrize("name", OBJECTS)
 def test_an_object_is_skipped_and_named(tmp_path: Path, name: str) -> None:
     state, path = timm_state(), tmp_path / "last.ckpt"
@@ -75,6 +79,7 @@ class Evaluated(Payload):
         return eval, (f"__import__('os').mkdir({str(self.path)!r})",)
 
 
+@needs_safe_torch
 @pytest.mark.parametrize(("payload", "is_blocked"), [(Payload, True), (Evaluated, False)])
 def test_a_payload_is_not_run(tmp_path: Path, payload: type[Payload], is_blocked: bool) -> None:
     path, executed = tmp_path / "last.ckpt", tmp_path / "executed"
@@ -89,6 +94,7 @@ def test_a_payload_is_not_run(tmp_path: Path, payload: type[Payload], is_blocked
     assert executed.is_dir(), "the payload is one that a careless loader executes"
 
 
+@needs_safe_torch
 @pytest.mark.parametrize("value", [np.ones(10, np.float32), pathlib.Path("/data")], ids=["an array", "a path"])
 @pytest.mark.parametrize("key", ["head.bias", "blocks.1.attn.qkv.bias"])
 def test_an_object_in_place_of_a_tensor_is_refused(tmp_path: Path, key: str, value: object) -> None:
@@ -110,6 +116,7 @@ def test_a_torch_that_a_file_can_corrupt_reads_none(tmp_path: Path, monkeypatch:
         open_weights(tmp_path / "last.ckpt", own=True)
 
 
+@needs_safe_torch
 def test_what_is_read_has_memory_of_its_own(tmp_path: Path) -> None:
     torch.save({**timm_state(), "folder": pathlib.Path("/data")}, tmp_path / "last.ckpt")
     file = open_weights(tmp_path / "last.ckpt", own=True)

@@ -22,6 +22,7 @@ from tests.downloads import (
     cache_folder,
     cached_files,
     expect_refusal,
+    newer_client,
     run,
 )
 from tests.hub_server import HubServer
@@ -101,6 +102,7 @@ def test_an_empty_file_arrives(server: HubServer) -> None:
     assert (download(NAME) / "config.json").read_bytes() == b""
 
 
+@newer_client
 def test_where_there_are_no_links_the_files_are_in_the_snapshot(
     commit: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +318,7 @@ assert "hf_xet" not in sys.modules
 """
 
 
+@newer_client
 def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubServer, tmp_path: Path) -> None:
     commit = server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT}, xet=(WEIGHTS,))
     server.add("someone/lost", {"lost.pth": CONTENT}, lfs=("lost.pth",))

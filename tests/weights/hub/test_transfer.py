@@ -27,6 +27,7 @@ from tests.downloads import (
     cache_folder,
     cached_files,
     expect_refusal,
+    newer_client,
     ranges,
 )
 from tests.hub_server import HubServer, close_session
@@ -87,6 +88,7 @@ def test_shards_are_reported_together_with_their_index(server: HubServer) -> Non
     assert done[-1] == reports[0].total
 
 
+@newer_client
 def test_there_are_at_most_ten_reports_a_second(
     server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +113,7 @@ class Stopped(Exception):
     pass
 
 
+@newer_client
 @pytest.mark.usefixtures("every_report")
 @pytest.mark.parametrize("error", [Stopped(), OSError(32, "Broken pipe"), OSError("no"), KeyboardInterrupt()], ids=repr)
 def test_what_a_report_raises_ends_the_download(
@@ -138,6 +141,7 @@ def test_what_a_report_raises_ends_the_download(
 # After a break.
 
 
+@newer_client
 def test_a_broken_connection_goes_on_where_it_was(server: HubServer, commit: str) -> None:
     server.fault("drop", f"GET {WEIGHTS}", after=500_000, times=2)
     reports: list[DownloadProgress] = []
@@ -156,6 +160,7 @@ def test_a_connection_that_brings_nothing_is_given_up(server: HubServer, commit:
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
 
 
+@newer_client
 def test_a_server_that_falls_silent_is_given_up(
     server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +171,7 @@ def test_a_server_that_falls_silent_is_given_up(
         download(NAME)
 
 
+@newer_client
 @pytest.mark.usefixtures("every_report")
 @pytest.mark.parametrize("linked", [True, False])
 def test_two_at_once_share_what_comes(
@@ -197,6 +203,7 @@ def test_two_at_once_share_what_comes(
     assert not constants.HF_HUB_DISABLE_XET, "the switch of the process is back"
 
 
+@newer_client
 @pytest.mark.usefixtures("every_report")
 def test_a_server_that_cannot_go_on_is_asked_for_everything(server: HubServer, commit: str) -> None:
     server.fault("drop", f"GET {WEIGHTS}", after=500_000, times=1)
@@ -209,6 +216,7 @@ def test_a_server_that_cannot_go_on_is_asked_for_everything(server: HubServer, c
     assert len(done) > 10
 
 
+@newer_client
 def test_a_file_that_is_in_xet_comes_by_http_and_goes_on(server: HubServer) -> None:
     server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT}, xet=(WEIGHTS,))
     found = huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(NAME, WEIGHTS))
@@ -235,6 +243,7 @@ def test_a_damaged_file_is_deleted_and_the_next_download_brings_it(server: HubSe
         shutil.rmtree(home)
 
 
+@newer_client
 def test_more_than_the_stated_size_is_not_received(server: HubServer, commit: str, home: Path) -> None:
     server.fault("size", f"HEAD {WEIGHTS}", after=1000 - len(CONTENT))
     server.fault("no length", f"GET {WEIGHTS}")
@@ -243,6 +252,7 @@ def test_more_than_the_stated_size_is_not_received(server: HubServer, commit: st
     assert not list(home.rglob("*.incomplete"))
 
 
+@newer_client
 def test_a_file_may_be_of_no_stated_size(server: HubServer) -> None:
     server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT})
     server.fault("no length")
@@ -283,6 +293,7 @@ def test_an_answer_may_be_of_no_stated_length(server: HubServer, commit: str) ->
 # What passes, and what does not.
 
 
+@newer_client
 @pytest.mark.parametrize(
     ("kind", "on"),
     [(kind, on) for kind in (500, "drop") for on in ("HEAD config.json", f"HEAD {WEIGHTS}")]

@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from tests.downloads import CONTENT, NAME, SHA256, WEIGHTS, cache_folder, expect_refusal
+from tests.downloads import CONTENT, NAME, SHA256, WEIGHTS, cache_folder, expect_refusal, newer_client
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
 from vitviz.weights.hub.download import download
@@ -46,7 +46,9 @@ KNOWN = ("gated", "gated altogether", "no repository", "a bad token")
 
 @pytest.mark.parametrize(
     ("kind", "on", "found", "token"),
-    [(*FAULTS[name], "") for name in FAULTS] + [(*FAULTS[name], "hf_someones") for name in KNOWN],
+    # Earlier clients go on behind the page that arrived, and only a third download is right.
+    [pytest.param(*FAULTS[name], "", marks=[newer_client] * (name == "a page for the content")) for name in FAULTS]
+    + [(*FAULTS[name], "hf_someones") for name in KNOWN],
     ids=[*FAULTS, *(f"{name}, with a token" for name in KNOWN)],
 )
 def test_what_the_hub_refuses_is_said_in_one_sentence(
@@ -76,6 +78,7 @@ def test_a_revision_that_the_repository_does_not_have(server: HubServer, commit:
 # The token.
 
 
+@newer_client
 def test_the_token_goes_to_the_hub_and_nowhere_else(
     server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +90,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(
     assert set(sent.values()) == {"Bearer hf_someones"}
 
 
+@newer_client
 def test_a_token_that_cannot_be_one_is_not_shown(
     server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,7 +237,7 @@ def test_a_size_that_open_clip_does_not_state_contradicts_nothing() -> None:
     assert source(Sidecars({}, {}, oblong), 100, 200) == "open_clip_config.json"
 
 
-BOX = r"resample = 4: expected one of 0 \(nearest\), 1 \(lanczos\), 2 \(bilinear\), 3 \(bicubic\)"
+BOX = r"resample = 4: expected one of 0 \(nearest\), .*2 \(bilinear\), 3 \(bicubic\)"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ class RemoteFile:
         except HfHubHTTPError:
             raise
         except HTTPError as error:
-            if is_interrupted:
+            if is_interrupted or _status(error) is not None:
                 raise
             total = "" if self.size is None else f" of {readable_size(self.size)}"
             raise CheckpointError(
@@ -249,13 +249,14 @@ def explain(error: Exception, repository: str, revision: str) -> str:
         return f"no revision {quote(revision)}; expected a branch, a tag or a commit of it"
     if isinstance(error, EntryNotFoundError):
         return f"a file that {hub} lists is missing there; try another revision"
-    if isinstance(error, HfHubHTTPError):
-        return _refusal(error, error.response.status_code)
+    if isinstance(error, HTTPError) and _status(error) is not None:
+        return _refusal(error)
     if isinstance(error, UnicodeError) or type(error).__name__ == "LocalProtocolError":
         return "HF_TOKEN has characters that no token has; correct it, or unset it"
     if isinstance(error, HTTPError):
         is_timeout = "Timeout" in type(error).__name__
-        reason = "no answer in time" if is_timeout else textwrap.shorten(str(error) or type(error).__name__, 100)
+        cause = _first_cause(error)
+        reason = "no answer in time" if is_timeout else textwrap.shorten(str(cause) or type(cause).__name__, 100)
         return (
             f"{hub} cannot be reached ({reason}), and it is not completely in the cache (HF_HUB_CACHE); check the "
             "network: without one, or with HF_HUB_OFFLINE=1, only what is in the cache can be used"
@@ -270,8 +271,20 @@ def explain(error: Exception, repository: str, revision: str) -> str:
     return f"cannot be downloaded ({type(error).__name__}; logging at level DEBUG tells more)"
 
 
-def _refusal(error: HfHubHTTPError, status: int) -> str:
-    hub = constants.ENDPOINT
+def _first_cause(error: BaseException) -> BaseException:
+    """What the HTTP client wraps, such as a refused connection."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+def _status(error: Any) -> int | None:
+    """The status of an answer that the hub's or the HTTP client's error refuses; None if there was no answer."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _refusal(error: Any) -> str:
+    hub, status = constants.ENDPOINT, _status(error)
     if status in (401, 403):
         return f"{hub} refuses access ({status}); set HF_TOKEN to a valid token, or unset one that is not"
     if status == 429:
