@@ -22,7 +22,7 @@ from tests.parity.case import Case, randomised
 from tests.parity.random_draws import SEED, silent
 from tests.reference_packages import timm, transformers
 from vitviz import Model, VisionTransformer, VitvizError, load
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.weights.modules import own_engine
 from vitviz.weights.read import read_checkpoint
 

@@ -43,7 +43,7 @@ from tests.support.example import EXAMPLE
 from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
-from vitviz.ui.explorer import pack
+from vitviz.ui.packs import pack
 from vitviz.ui.server.settings import ServerSettings, size
 from vitviz.ui.server.settings import table as settings_table
 

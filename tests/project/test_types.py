@@ -21,7 +21,7 @@ from vitviz.models.positions import POSITION_RULES, PositionRule
 from vitviz.models.probability import PROBABILITIES, Probability
 from vitviz.visualization.scales import SCALES, ScaleName
 from vitviz.weights.metadata.preparation import NORMALISATIONS, Normalisation
-from vitviz.weights.modules.own_engine import ENGINES
+from vitviz.weights.model import ENGINES
 from vitviz.weights.overrides import CHOICES
 
 REGISTRIES: dict[str, tuple[Any, Collection[str]]] = {

@@ -18,7 +18,7 @@ from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit
 from vitviz import Model
 from vitviz.ui import build_demo
-from vitviz.ui.explorer import whole_page
+from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings

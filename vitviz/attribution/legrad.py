@@ -18,8 +18,7 @@ from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.models.autograd import arriving_gradients
-from vitviz.models.capture import CapturedNetwork
-from vitviz.models.capture.legrad import captured_layer_gradients
+from vitviz.models.capture import is_captured
 from vitviz.models.require import require_vit
 from vitviz.models.targets import Target
 from vitviz.models.vit import VisionTransformer
@@ -46,7 +45,9 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
     inputs = AttributionInput.checked(inputs)
     network, target, total = inputs.network, inputs.target, None
     layers = layer_span(start_layer, end_layer, network.config.depth)
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
+        from vitviz.models.capture.legrad import captured_layer_gradients
+
         layout = network.config.layout(*inputs.pixels.shape[-2:])
         gradients = captured_layer_gradients(network, inputs.pixels, target, layers.start)
     else:

@@ -37,8 +37,7 @@ from vitviz.errors.arguments import no_parameter, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
-from vitviz.models.capture import ModuleConfig
-from vitviz.models.capture.residual import NO_STREAM
+from vitviz.models.capture import NO_STREAM, ModuleConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER

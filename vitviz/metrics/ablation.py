@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from einops import rearrange, repeat
@@ -15,13 +16,15 @@ from einops import rearrange, repeat
 from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
-from vitviz.models.capture import CapturedNetwork
-from vitviz.models.capture.switching import output_without
+from vitviz.models.capture import is_captured
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassProbability, EffectScore, Target, effect_score
 from vitviz.progress import Progress
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,9 @@ def switched_off(
     remaining = sorted(set(range(layout.token_count)) - hidden)
     if len(remaining) == layout.prefix_count:
         raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
+        from vitviz.models.capture.switching import output_without
+
         return output_without(network, pixels, mask, hidden, output)[0]
     network = require_vit(network, "switched_off")
     with torch.inference_mode():
@@ -143,7 +148,7 @@ def head_effects(
     """
     config = network.config
     score = effect_score(target, config.classes, config.probability)
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
         return _captured_effects(network, pixels, score, report)
     network = require_vit(network, "head_effects")
     without = torch.zeros(config.depth, config.heads, dtype=torch.float32)
@@ -173,6 +178,8 @@ def _captured_effects(
     report: Callable[[Progress], None] | None,
 ) -> HeadEffects:
     """As :func:`head_effects`, for a captured module: one forward pass for each head."""
+    from vitviz.models.capture.switching import output_without
+
     config = network.config
     all_heads = torch.ones(config.depth, config.heads, dtype=torch.float32, device=network.device)
 

@@ -10,8 +10,7 @@ from vitviz.attention.memory import trim_heap
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ImageError
 from vitviz.models.autograd import arriving_gradients
-from vitviz.models.capture import CapturedNetwork
-from vitviz.models.capture.gradients import captured_features, captured_gradients
+from vitviz.models.capture import is_captured
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.layers import AttentionOutput, AttentionPooling
 from vitviz.models.network import Network
@@ -47,7 +46,9 @@ def trace_gradients(
     start_layer = index_from_end("layer", start_layer, config.depth)
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
+        from vitviz.models.capture.gradients import captured_gradients
+
         return captured_gradients(network, pixels, target, start_layer)
     return _vit_gradients(require_vit(network, "gradients"), pixels, target, start_layer)
 
@@ -107,7 +108,9 @@ def layer_features(
     Raises:
         MethodError: the score is at its maximum, or the module does not expose these tokens.
     """
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
+        from vitviz.models.capture.gradients import captured_features
+
         return captured_features(network, pixels, target, layer)
     vit = require_vit(network, "features of a layer")
     with torch.inference_mode(False), arriving_gradients(network):

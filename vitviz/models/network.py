@@ -1,6 +1,6 @@
 """The protocol through which the rest of vitviz uses a network: vitviz's own, or the user's module.
 
-:class:`vitviz.VisionTransformer` and :class:`vitviz.models.capture.CapturedNetwork` implement it.
+:class:`vitviz.VisionTransformer` and :class:`vitviz.models.capture.network.CapturedNetwork` implement it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -24,23 +24,20 @@ from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
 from vitviz.models.require import require_vit
-from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
-from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package, open_by_package
 from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import DownloadProgress, download
 from vitviz.weights.metadata.preparation import Normalisation
-from vitviz.weights.model import Model, Origin
-from vitviz.weights.modules.calling import Forward
-from vitviz.weights.modules.load import Labels, load_module
-from vitviz.weights.modules.own_engine import ENGINES, EngineName
+from vitviz.weights.model import ENGINES, EngineName, Forward, Labels, Model, Origin
 from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
-from vitviz.weights.verify import PHOTO
-from vitviz.weights.verify import verify as verify_against_package
 from vitviz.weights.zoo import ZOO
+
+# Modules and packages are imported when one is opened: `import vitviz` is hardly slower than `import torch`.
+if TYPE_CHECKING:
+    from vitviz.weights.adapters import Adapter
 
 BUNDLED = ("vitviz-photos",)
 
@@ -177,6 +174,8 @@ def load(
         names = ("normalisation", "image_size", "patch_size", "probability")
         shared = {name: of_checkpoints.pop(name) for name in names}
         _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
+        from vitviz.weights.modules.load import load_module
+
         return load_module(source, device=device, **shared, **of_modules)
     of_modules.pop("engine")
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
@@ -221,6 +220,8 @@ def read(
     **overrides: Any,
 ) -> Reading:
     """The same as :func:`load`, for a checkpoint, with the facts about it."""
+    from vitviz.weights.adapters import find_adapter, open_adapter
+
     # Refuse wrong options before downloading anything.
     target_device = usable_device(device)
     dtype = type_of(precision)
@@ -236,6 +237,9 @@ def read(
     else:
         reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)
     if verify:
+        from vitviz.weights.verify import PHOTO
+        from vitviz.weights.verify import verify as verify_against_package
+
         verification = verify_against_package(reading, resources("assets") / PHOTO)
         if not verification.exact:
             raise CheckpointError(verification.sentence)
@@ -349,6 +353,8 @@ def _open(
     try:
         return read_checkpoint(path, name, family, own=own, **overrides)
     except UnknownFamilyError as error:
+        from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package
+
         facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
         is_named = "architecture" in facts or names_package(path, own)
         if engine == "own" or family is not None or not facts <= set(ALLOWED_OVERRIDES) or not is_named:
@@ -362,6 +368,8 @@ def _open(
 
 
 def _open_by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
+    from vitviz.weights.by_package import open_by_package
+
     options = dict(overrides)
     ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
     adapter = options.pop("adapter", None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import torch
+from torch import nn
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments
@@ -21,6 +22,11 @@ from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.detector import OODDetector
+
+Labels = Sequence[str] | Mapping[int, str]
+Forward = Callable[[nn.Module, torch.Tensor], Any]
+EngineName = Literal["own", "module"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 @dataclass(frozen=True)

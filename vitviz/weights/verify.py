@@ -13,7 +13,7 @@ from PIL import Image
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.require import require_vit

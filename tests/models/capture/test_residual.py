@@ -17,7 +17,8 @@ from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.evaluation.probes.lens import logit_lens
 from vitviz.evaluation.probes.norms import massive_activations
 from vitviz.evaluation.probes.table import probe as run_probe
-from vitviz.models.capture import CapturedNetwork, ModuleConfig
+from vitviz.models.capture import ModuleConfig
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.targets import class_target
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 import vitviz
 from vitviz.errors.kinds import VitvizError
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 
 TOLERANCE = 1e-5

@@ -19,8 +19,8 @@ import vitviz
 from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.evaluation.probes import PROBES, probe
-from vitviz.ui.explorer import pack, whole_page
-from vitviz.ui.packs import findings_pack
+from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.packs import findings_pack, pack
 from vitviz.ui.server.estimates import (
     comparison_bytes,
     forward_bytes,

@@ -23,7 +23,7 @@ from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import change, edit, write
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights import by_package as opening
 from vitviz.weights.load import read

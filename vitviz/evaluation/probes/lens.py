@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import token_stream
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture import is_captured
 from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.require import require_vit
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 # Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
 CHUNK_TOKENS = 256
@@ -42,7 +47,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     """
     network, layout = analysis.network, analysis.trace.layout
     function = network.config.probability
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), None, None)
     network = require_vit(network, "logit_lens")
     has_tokens = POOLINGS[network.config.pooling].width_factor == 1

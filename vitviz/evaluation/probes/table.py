@@ -27,8 +27,7 @@ from vitviz.evaluation.probes.lens import logit_lens, why_no_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
 from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
-from vitviz.models.capture import ModuleConfig
-from vitviz.models.capture.residual import NO_STREAM
+from vitviz.models.capture import NO_STREAM, ModuleConfig
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig

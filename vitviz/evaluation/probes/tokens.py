@@ -13,7 +13,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture import is_captured
 from vitviz.models.require import require_vit
 
 FEATURES = ("tokens", "keys")
@@ -30,7 +30,7 @@ def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
         MethodError: the tokens of a captured module cannot be read between its layers.
     """
     network = analysis.network
-    if isinstance(network, CapturedNetwork):
+    if is_captured(network):
         yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
         return
     vit = require_vit(network, "tokens of each layer")

@@ -4,7 +4,6 @@
 them with what the module computed, and ``recording`` turns them into traces.
 """
 
-from vitviz.models.capture.facts import ModuleConfig, ModuleFacts
-from vitviz.models.capture.network import CapturedNetwork
+from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, is_captured
 
-__all__ = ["CapturedNetwork", "ModuleConfig", "ModuleFacts"]
+__all__ = ["NO_STREAM", "ModuleConfig", "ModuleFacts", "is_captured"]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import nn
 
 from vitviz.attention.layout import TokenLayout, patch_grid
+from vitviz.models.network import Network
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 Size = tuple[int, int]
+NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 
 
 @dataclass(frozen=True)
@@ -118,3 +123,8 @@ class ModuleConfig:
             ConfigError: the size is not a multiple of the patch size.
         """
         return TokenLayout(self.prefix, *self.facts.grid(image_height, image_width))
+
+
+def is_captured(network: Network) -> TypeGuard[CapturedNetwork]:
+    """Whether a network is a captured module. What captures it is imported only where there is one."""
+    return isinstance(network.config, ModuleConfig)

@@ -13,11 +13,11 @@ from torch import nn
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.facts import ModuleConfig, ModuleFacts, Size
+from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Size
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.recording import Recording
-from vitviz.models.capture.residual import NO_STREAM, ResidualStream, StreamTap, call_output, output_of_tokens
+from vitviz.models.capture.residual import ResidualStream, StreamTap, call_output, output_of_tokens
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.capture.verification import VerifiedCapture, verify_capture
 from vitviz.models.network import Encoding

@@ -20,7 +20,6 @@ from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.eager_attention import ADDITIONS, Function
 from vitviz.models.capture.interception import Interception
 
-NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 # Relative to the larger of 1 and the output's largest number.
 OUTPUT_TOLERANCE = 1e-5
 SEED = 1

@@ -20,7 +20,6 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.system.atomic import atomic_write
-from vitviz.ui.explorer.page import whole_page
 from vitviz.weights import Model
 
 HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
@@ -120,6 +119,8 @@ def explore(
             max_bytes=max_bytes,
         )
     name = analysis.source.name if isinstance(analysis.source, Path) else "picture.jpg"
+    from vitviz.ui.explorer.page import whole_page
+
     page = whole_page(analysis, name, name=name, fit=fit or "", resolution=resolution)
     return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}", _still(analysis))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -13,9 +12,9 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.outputs import primary_output
+from vitviz.weights.model import Forward
 from vitviz.weights.modules.unwrap import package_of
 
-Forward = Callable[[nn.Module, torch.Tensor], Any]
 Size = tuple[int, int]
 # model_type of transformers' vision towers that take patches packed as by Qwen2-VL's processor.
 PACKED = (

@@ -15,14 +15,15 @@ from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
-from vitviz.models.capture import CapturedNetwork, ModuleFacts
+from vitviz.models.capture import ModuleFacts
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
-from vitviz.weights.model import Model
-from vitviz.weights.modules.calling import Forward, default_forward
+from vitviz.weights.model import ENGINES, Forward, Labels, Model
+from vitviz.weights.modules.calling import default_forward
 from vitviz.weights.modules.missing import (
     Questions,
     image_size_not_stated,
@@ -33,7 +34,7 @@ from vitviz.weights.modules.missing import (
     prefix_not_stated,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
-from vitviz.weights.modules.own_engine import ENGINES, with_engine
+from vitviz.weights.modules.own_engine import with_engine
 from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, recognise
 from vitviz.weights.modules.sizes import (
     Size,
@@ -49,7 +50,6 @@ from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
 from vitviz.weights.read import summarise
 
-Labels = Sequence[str] | Mapping[int, str]
 Error = TypeVar("Error", bound=VitvizError)
 NO_SIZE = (0, 0)
 

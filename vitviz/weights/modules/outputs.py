@@ -15,7 +15,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.outputs import FIELDS, is_vector, primary_output
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.classes import read_probability
-from vitviz.weights.modules.calling import Forward
+from vitviz.weights.model import Forward
 from vitviz.weights.modules.preparation import as_sidecars
 from vitviz.weights.modules.unwrap import package_of
 

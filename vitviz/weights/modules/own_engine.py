@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,8 +26,6 @@ from vitviz.weights.overrides import check_overrides
 from vitviz.weights.packages.transformers import tensors_as_saved
 from vitviz.weights.read import read_weights
 
-EngineName = Literal["own", "module"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 # Allowed difference of both networks, relative to the largest absolute value, or to 1 if that is larger.
 TOLERANCE = 1e-5
 # Our names of activations by their classes, and of poolings by their names in packages.
@@ -47,7 +45,7 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
     Args:
         module: of any package.
         captured: the model of the captured module.
-        engine: one of :data:`ENGINES`; None for the default.
+        engine: one of :data:`vitviz.weights.model.ENGINES`; None for the default.
         has_forward: whether the user passed a function that calls the module.
 
     Raises:

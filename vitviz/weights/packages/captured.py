@@ -6,7 +6,7 @@ import torch
 from einops import rearrange
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.network import CapturedNetwork
 from vitviz.weights.packages.reference import Answer
 
 Pairs = tuple[tuple[torch.Tensor, torch.Tensor], ...]
