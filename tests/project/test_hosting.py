@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +19,9 @@ import pytest
 import torch
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.ui import files, hosting
+from vitviz.ui import hosting
 from vitviz.ui.hosting import limit_threads, prepare, processors
+from vitviz.ui.server import files
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -149,7 +154,7 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
         # The pipe closes when the last process ends.
         assert process.stdout.read() == ""
         process.wait(30)
-    assert [list(each.iterdir()) for each in found.values()] == [[], []]
+    assert [list(each.parent.iterdir()) for each in found.values()] == [[], []]
 
 
 TOLD_TWICE = """
@@ -176,49 +181,86 @@ def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", TOLD_TWICE], env=environment, cwd=ROOT, timeout=300).returncode == 0
 
 
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty folder for temporary files, with no folder registered."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(files, "WRITTEN", set())
-    return tmp_path
+def hold(parent: Path, folders: Connection) -> None:
+    """A process with a folder, which is killed."""
+    folder = files.own_folder(parent)
+    (folder / files.FILES / "some").mkdir()
+    (folder / files.FILES / "some" / "upload.png").write_bytes(b"somebody's")
+    folders.send(folder)
+    time.sleep(60)
 
 
-def test_a_locked_folder_is_free_once_its_process_has_ended(temporary: Path) -> None:
-    asks = multiprocessing.get_context("fork").Event()
+def test_a_start_deletes_what_the_dead_have_left_and_nothing_of_the_living(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
     receiver, folders = multiprocessing.Pipe()
+    processes, held = [], []
+    for _ in range(3):
+        processes.append(context.Process(target=hold, args=(tmp_path, folders)))
+        processes[-1].start()
+        # One after the other, so that each has the folder of its number.
+        held.append(receiver.recv())
+    first, second, third = held
+    assert len({first, second, third}) == 3 and first.parent.stat().st_mode & 0o077 == 0
+    for process in (processes[0], processes[2]):
+        process.kill()
+        process.join()
+    assert files.own_folder(tmp_path) == first
+    assert sorted(path.name for path in first.rglob("*")) == [files.FILES, files.TEMPORARY]
+    assert list(third.iterdir()) == []
+    assert (second / files.FILES / "some" / "upload.png").exists()
+    processes[1].kill()
+    processes[1].join()
 
-    def hold() -> None:
-        folder = files.own_folder()
-        (folder / "some").mkdir()
-        (folder / "some" / "upload.png").write_bytes(b"somebody's")
-        folders.send(folder)
-        asks.wait(60)
 
-    process = multiprocessing.get_context("fork").Process(target=hold)
-    process.start()
-    first, second = receiver.recv(), files.own_folder()
-    assert first != second and first.parent == second.parent and set() == files.WRITTEN
-    assert first.parent.stat().st_mode & 0o077 == 0
-    process.kill()
-    process.join()
-    assert files.own_folder() == first
-    # The folder of a killed process is recognised, and deleted when it is old.
-    assert {str(first / "some" / "upload.png")} == files.WRITTEN
-
-
-def test_a_folder_that_others_may_write_to_is_left_alone(temporary: Path) -> None:
-    user = temporary / f"vitviz-{os.getuid()}"
+def test_a_folder_that_others_may_write_to_is_left_alone(tmp_path: Path) -> None:
+    user = tmp_path / f"vitviz-{os.getuid()}"
     user.mkdir()
     user.chmod(0o777)
-    folder = files.own_folder()
-    assert folder.parent == temporary and folder.stat().st_mode & 0o077 == 0
+    folder = files.own_folder(tmp_path)
+    assert folder.parents[1] == tmp_path and folder.parent.stat().st_mode & 0o077 == 0
     assert list(user.iterdir()) == []
 
 
-def test_a_folder_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+def test_a_file_system_without_locks_is_used_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    first, second = files.own_folder(tmp_path), files.own_folder(tmp_path)
+    assert first != second and all((folder / files.FILES).is_dir() for folder in (first, second))
+    assert caplog.text.count("has no locks: files stay there if the app is killed (No locks available)") == 2
+
+
+def test_many_files_do_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, popen = files.own_folder(tmp_path), subprocess.Popen
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*command, **options))
+        return started[0]
+
+    os.mkfifo(tmp_path / "go")
+    # It deletes once it is let.
+    monkeypatch.setattr(files, "DELETE", ("sh", "-c", f'read line < {tmp_path}/go; rm -rf -- "$@"', "sh"))
+    monkeypatch.setattr(files, "DELETE_SECONDS", 0.01)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    files.discard(folder)
+    # The next process has the names for itself.
+    assert started[0].poll() is None and not (folder / files.FILES).exists()
+    (tmp_path / "go").write_text("\n")
+    assert started[0].wait(60) == 0 and list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_named_has_one_for_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GRADIO_TEMP_DIR", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
+    monkeypatch.setattr("atexit.register", lambda *arguments: None)
     monkeypatch.setattr("vitviz.ui.hosting.limit_threads", lambda threads: None)
     prepare()
-    assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
+    folder = tmp_path / f"vitviz-{os.getuid()}" / "1"
+    assert os.environ["GRADIO_TEMP_DIR"] == str(folder / "files")
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(folder / "temporary")

@@ -22,7 +22,6 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
-from gradio.route_utils import delete_files_created_by_app
 from gradio.utils import get_upload_folder
 from PIL import Image
 from playwright.sync_api import Browser
@@ -332,9 +331,7 @@ def test_nothing_of_a_visitor_outlasts_the_cleaning(
     served: Served, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tally.rows_checked and kept_files() > served.first
-    # Other tests of this process have files elsewhere, which other apps may be serving.
-    folder = get_upload_folder()
-    own = [{path for path in kept if path.startswith(folder)} for kept in served.app.get_blocks().temp_file_sets]
-    monkeypatch.setattr(served.app.get_blocks(), "temp_file_sets", own)
-    delete_files_created_by_app(served.app.get_blocks(), age=None)
+    folder = served.app.handlers.service.folder
+    monkeypatch.setattr(folder, "keep_seconds", 0)
+    folder.delete_unused()
     assert kept_files() == served.first

@@ -18,13 +18,13 @@ from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
-from vitviz.ui.files import keep
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport
 from vitviz.ui.runs import Run, RunEnded, Runs
+from vitviz.ui.server.files import Folder
 from vitviz.ui.service import AnalysisService
 
 pytestmark = pytest.mark.parity
@@ -38,6 +38,9 @@ Make = Callable[..., Model]
 class FullDisk(io.FileIO):
     """A file on it takes a few bytes, then no more."""
 
+    def __init__(self, path: Path, mode: str, opener: Any) -> None:
+        super().__init__(path, mode, opener=opener)
+
     def write(self, content: Any) -> int:
         super().write(content[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -45,7 +48,7 @@ class FullDisk(io.FileIO):
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
+    monkeypatch.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
 
 
 def test_nothing_is_left_of_a_file_that_a_full_disk_cut(
@@ -53,8 +56,8 @@ def test_nothing_is_left_of_a_file_that_a_full_disk_cut(
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     with pytest.raises(LimitError, match=r"cannot keep a file of 1,000 bytes \(No space left on device\)"):
-        keep(bytes(1000), "pack.safetensors")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+        Folder().keep(bytes(1000), "pack.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("uploaded", [True, False])
@@ -90,7 +93,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     visit = Visit(Runs(Handlers(AnalysisService(make_model()))))
     uid = visit.handlers.start()["views"][0]["uid"]
     with monkeypatch.context() as patched:
-        patched.setattr("vitviz.system.atomic.open", FullDisk, raising=False)
+        patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
         with pytest.raises(LimitError, match="No space left on device"):
             visit.handlers.service.file(uid, "layer 0")
         assert "this server cannot keep a file" in visit.run("probe", uid=uid, probe="token_norms")["failed"]

@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 from tests.support.visits import PAGE
 from vitviz import Analysis
 from vitviz.ui.explorer.app import static_version
-from vitviz.ui.files import made
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.packs import pack
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.files import MIN_BYTES
 from vitviz.ui.service import AnalysisService
 
 JSON = {"content-type": "application/json"}
@@ -112,11 +112,48 @@ def test_nothing_is_left_of_an_upload_that_fails(client: TestClient, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_run_has_made_is_fetched_by_its_address(client: TestClient, tmp_path: Path) -> None:
-    address = made(b"film", "maps.mp4")
+def test_what_a_run_has_made_is_fetched_by_its_address(
+    client: TestClient, service: AnalysisService, tmp_path: Path
+) -> None:
+    address = service.folder.publish(b"film", "maps.mp4")
     assert client.get(address).content == b"film"
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_bytes(b"x")
-    for wrong in ("made/other/file", "made/../made", "made/other/none"):
+    folder = address.split("/")[1]
+    tmp_path.with_name("secret").write_bytes(b"x")
+    for wrong in ("made/other/file", f"made/{folder}/..", "made/%2E%2E/secret", f"made/{folder}/none"):
         with pytest.raises((RequestError, AssertionError)):
             assert client.get(wrong).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("ranges", "status", "content"),
+    [
+        ("bytes=1-2", 206, b"il"),
+        ("bytes=-2", 206, b"lm"),
+        ("bytes=0-1,1-3", 206, b"film"),
+        ("bytes=0-0,3-3", 206, None),
+        ("bytes=9-", 416, b""),
+        ("bytes=a-b,c", 400, None),
+        ("bytes=0-0,9-9", 416, b""),
+    ],
+)
+def test_one_range_or_several_of_a_file_are_served(
+    client: TestClient, service: AnalysisService, ranges: str, status: int, content: bytes | None
+) -> None:
+    address = service.folder.publish(b"film", "maps.mp4")
+    path = service.folder.path / Path(*Path(address).parts[1:])
+    for each in (address, f"/gradio_api/file={path}"):
+        answer = client.get(each, headers={"range": ranges})
+        assert answer.status_code == status and content in (None, answer.content)
+
+
+def test_an_upload_for_which_there_is_no_room_is_refused_and_leaves_nothing(
+    client: TestClient, service: AnalysisService, tmp_path: Path
+) -> None:
+    service.folder.sizes.max_size = MIN_BYTES + 5
+    form = {"files": {"files": ("a.png", b"123456")}}
+    for address, options in [("/upload", {"content": b"123456"}), ("/gradio_api/upload", form)]:
+        with pytest.raises(RequestError, match="no room for more files of yours") as refused:
+            client.post(address, **options)
+        assert refused.value.status == 507 and list(tmp_path.iterdir()) == []
+        assert service.folder.sizes.size == 0
+    assert client.post("/upload", content=b"12345").status_code == 200

@@ -17,7 +17,6 @@ from tests.driver import notice, opened_page, upload
 from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit
 from vitviz import Model
-from vitviz.ui import build_demo
 from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
@@ -26,7 +25,6 @@ from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ExpiredError
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
-from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
@@ -119,12 +117,6 @@ def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(ad
 def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
     answer = httpx.get(f"{address}{path}", follow_redirects=True, timeout=60)
     assert answer.status_code in (403, 404)
-
-
-def test_uploads_leave_the_disk_as_stated(make_model: Make) -> None:
-    for hours, expected in ((0.5, (1800, 1800)), (12.0, (3600, 12 * 3600))):
-        app = build_demo(make_model(), ServerSettings(keep_hours=hours))
-        assert app.get_blocks().delete_cache == expected
 
 
 # What a checkpoint or a file is called.

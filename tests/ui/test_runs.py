@@ -133,6 +133,13 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     assert visit.run("analyze", state=reply["state"], index=1)["facts"]["layers"] == 3
 
 
+def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "bad.pth").write_bytes(b"none")
+    own = {"files": [{"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}]}
+    assert "bad" in visit.run("analyze", state=STATE, index=0, own=own)["failed"]
+    assert len(visit.handlers.service.own_models._models) == 0
+
+
 @pytest.mark.parametrize(
     ("own", "words"),
     [

@@ -27,7 +27,6 @@ from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import method_of, parameters_of, scale_of
 from vitviz.ui.fields import MAX_RESOLUTION
-from vitviz.ui.files import keep
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
@@ -234,7 +233,7 @@ class Api:
         heatmap = self._map(analysis, record, arguments, deadline)
         content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
         name = f"{record.name}.png"
-        return FileData(path=str(keep(content, name)), orig_name=name, mime_type="image/png")
+        return FileData(path=str(self.service.folder.keep(content, name)), orig_name=name, mime_type="image/png")
 
     def _names(self) -> list[str]:
         """Names of the models in the menu, the default first."""

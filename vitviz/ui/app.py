@@ -8,7 +8,6 @@ import gradio as gr
 
 from vitviz.errors.arguments import instance
 from vitviz.ui.api import publish
-from vitviz.ui.files import WRITTEN
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server.explanations import HANDLERS
@@ -48,12 +47,8 @@ class App(gr.Server):
         page = PageRoutes(handlers)
         # They come before Gradio's, so that those of the same path are never reached.
         self.router.routes.extend(page.routes)
-        keep_seconds = server_settings.keep_seconds
-        with gr.Blocks(
-            title="vitviz", mode="server", delete_cache=(min(3600, keep_seconds), keep_seconds), analytics_enabled=False
-        ) as self.blocks:
+        with gr.Blocks(title="vitviz", mode="server", analytics_enabled=False) as self.blocks:
             publish(self.blocks, handlers.service, page.run_threads)
-        self.blocks.temp_file_sets.append(WRITTEN)
         self.blocks._queue.sleep_when_free = EVENT_SECONDS
         self.blocks._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
         forbid_fetching()

@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradio.utils import get_upload_folder
-
 from vitviz import isolation
 from vitviz.analysis.encoder import Encoder
 from vitviz.attribution import METHODS
@@ -18,7 +16,6 @@ from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.progress import Progress
 from vitviz.ui.arguments import parameters_of, view_index
-from vitviz.ui.files import made
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.service import AnalysisService
@@ -68,16 +65,14 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
     cost = Encoder(analysis.model).cost_at(geometry.input_height, geometry.input_width, BATCH_FRAMES)
     # A batch of frames waits while another is drawn, in the clip's own size.
     frame_bytes = 3 * width * height * 4 * BATCH_FRAMES
-    folder = Path(get_upload_folder())
-    folder.mkdir(parents=True, exist_ok=True)
     with (
         service.turn(service.films, cost.nbytes + map_bytes(analysis, method.name) + frame_bytes, "this video", report),
-        TemporaryDirectory(dir=folder, prefix="film-") as temporary,
+        TemporaryDirectory(prefix="vitviz-film-") as temporary,
     ):
         report(ProgressReport(PHASE_TITLES[COMPUTING]))
         output = Path(temporary) / "maps.mp4"
         summary = render_video(
             video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
         )
-        address = made(output.read_bytes(), "maps.mp4")
+        address = service.folder.publish(output.read_bytes(), "maps.mp4")
     return {"address": address, "caption": summary.caption, "sound": summary.sound}

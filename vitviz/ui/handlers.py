@@ -28,6 +28,7 @@ from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report_queue
+from vitviz.ui.server.fair_lock import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.weights import ZOO, Model, parse_overrides
@@ -36,6 +37,7 @@ from vitviz.weights.formats.names import is_weight_file
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The canvas picture among the files of an analysis.
 SEEN = "seen.webp"
+OPENING = ProgressReport("Opening the model")
 # The picture and input with which the page opens.
 FIRST_INPUT: dict[str, Any] = {
     "picture": View().picture,
@@ -145,7 +147,7 @@ class Handlers:
         index = view_index(request, len(state.views))
         view, is_new = state.views[index], request.get("upload") is not None
         if request.get("own") is not None:
-            view = replace(view, model=self._own_model(request["own"]), step=None)
+            view = replace(view, model=self._own_model(request["own"], report), step=None)
         upload = upload_of(request["upload"], "upload") if is_new else None
         model = self._model(view, report)
         view, notes = normalize_input(view, model)
@@ -155,7 +157,7 @@ class Handlers:
             view, changes = self._uncropped(view, model, upload, report)
             notes += changes
         uid, analysis = self._analyzed(view, model, upload, report)
-        view = replace(view, picture=self.service.pictures.id(upload))
+        view = replace(view, picture=self.service.pictures.id(upload, current_visitor()))
         shown_views: list[ShownView | None] = [None] * len(state.views)
         shown_views[index] = ShownView(model, analysis.trace.layout)
         state, changes = normalize(state.with_view(index, view), shown_views)
@@ -204,8 +206,8 @@ class Handlers:
             "models": {"": self._model_facts("", analysis.model)},
         }
 
-    def _own_model(self, value: object) -> str:
-        """The model name of a visitor's own checkpoint, or of one on the hub."""
+    def _own_model(self, value: object, report: Report) -> str:
+        """The model name of a visitor's own checkpoint, once it is open, or of one on the hub."""
         own = fields("own", value, ("files", "hub", "overrides"))
         hub, overrides_text, files = (own.get(name) or "" for name in ("hub", "overrides", "files"))
         for name, text, limit in (("hub", hub, MAX_NAME_CHARS), ("overrides", overrides_text, MAX_OVERRIDE_CHARS)):
@@ -220,15 +222,20 @@ class Handlers:
         if hub and not overrides:
             return f"hf:{hub}"
         if hub:
-            return self.service.own_models.id(OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub))
+            return self._opened_id(OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub), report)
         uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
         weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
         name = max(weights, key=lambda upload: upload.path.stat().st_size).name
         choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
-        return self.service.own_models.id(OwnModel(choice, name))
+        return self._opened_id(OwnModel(choice, name), report)
+
+    def _opened_id(self, own: OwnModel, report: Report) -> str:
+        report(OPENING)
+        self.service.model(own.choice, report)
+        return self.service.own_models.id(own, current_visitor())
 
     def _model(self, view: View, report: Report) -> Model:
-        report(ProgressReport("Opening the model"))
+        report(OPENING)
         return self.service.model(self.service.choice(view.model, view.step), report)
 
     def _analyzed(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[str, Analysis]:
@@ -361,7 +368,7 @@ class Handlers:
     def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Id and name of an uploaded picture that is not to be analysed."""
         upload = upload_of(request.get("upload"), "upload")
-        return {"id": self.service.pictures.id(upload), "name": visible(upload.name)}
+        return {"id": self.service.pictures.id(upload, current_visitor()), "name": visible(upload.name)}
 
 
 def sentence(error: VitvizError) -> str:

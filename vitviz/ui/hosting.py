@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,14 +33,14 @@ from vitviz.models.network import Encoding
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.system.machine import control_groups
-from vitviz.ui.files import empty, own_folder
+from vitviz.ui.server.files import FILES, TEMPORARY, discard, own_folder
 
 Forward = Callable[..., Encoding]
 """Runs a network: takes it, and then the arguments of :meth:`vitviz.VisionTransformer.encode`."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The variable with the folder of the page's files.
-FILES = "GRADIO_TEMP_DIR"
+# The variable with the folder of visitors' files.
+GRADIO_FILES = "GRADIO_TEMP_DIR"
 # The variable that ZeroGPU sets.
 ZERO_GPU = "SPACES_ZERO_GPU"
 GPU = "cuda"
@@ -52,19 +53,19 @@ MIN_GPU_FLOPS = 150e9
 def prepare(threads: int | None = None) -> None:
     """Set up the process that serves the app, once.
 
-    It gets its number of threads and a folder for the page's files, which is emptied at the end, whichever signal ends
-    the process but SIGKILL.
+    It gets its number of threads and a folder for visitors' files and everything temporary, which is emptied at the
+    end, whichever signal ends the process but SIGKILL.
 
     Raises:
         ConfigError: as :func:`limit_threads` and :func:`vitviz.isolation.require_forks`.
     """
     require_forks()
     limit_threads(threads)
-    if not os.environ.get(FILES):
-        # In Gradio's shared folder, one process may delete files that another is serving.
-        folder = own_folder()
-        os.environ[FILES] = str(folder)
-        atexit.register(empty, folder)
+    # In a shared folder, one process may delete files that another is serving.
+    folder = own_folder(Path(os.environ.get(GRADIO_FILES) or tempfile.gettempdir()))
+    os.environ[GRADIO_FILES] = str(folder / FILES)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder / TEMPORARY)
+    atexit.register(discard, folder)
     # Python handles signals in the main thread only.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: _end())

@@ -54,6 +54,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         return ""
     blocks = demo.get_blocks()
     guard_connections(blocks.server, demo, demo.rules)
+    demo.handlers.service.folder.watch()
     if not quiet:
         print(f"vitviz runs at {(share_address or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
     if block:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
-import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -19,6 +17,7 @@ from vitviz import isolation
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.isolation import Worker, shared_worker
+from vitviz.ui.fair_store import FairStore
 from vitviz.weights import (
     BUNDLED,
     ZOO,
@@ -177,19 +176,11 @@ class OwnModels:
     """The latest checkpoints of visitors, by unguessable ids."""
 
     def __init__(self) -> None:
-        self._models: OrderedDict[str, OwnModel] = OrderedDict()
-        self._lock = threading.Lock()
+        self._models: FairStore[OwnModel] = FairStore(MAX_OWN)
 
-    def id(self, own: OwnModel) -> str:
+    def id(self, own: OwnModel, visitor: str = "") -> str:
         """The id of a checkpoint: ``own:TOKEN``."""
-        with self._lock:
-            key = next((key for key, model in self._models.items() if model == own), None)
-            key = key or f"own:{secrets.token_urlsafe(16)}"
-            self._models[key] = own
-            self._models.move_to_end(key)
-            if len(self._models) > MAX_OWN:
-                self._models.popitem(last=False)
-        return key
+        return f"own:{self._models.key(own, visitor)}"
 
     def get(self, key: str) -> OwnModel:
         """The checkpoint of an id.
@@ -197,8 +188,7 @@ class OwnModels:
         Raises:
             CheckpointError: there is none of this id, or it is no longer kept.
         """
-        with self._lock:
-            model = self._models.get(key)
+        model = self._models.get(key.removeprefix("own:"))
         if model is None:
             raise CheckpointError(OWN_EXPIRED)
         return model

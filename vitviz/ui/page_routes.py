@@ -6,24 +6,21 @@ import asyncio
 import gzip
 import json
 import re
-import secrets
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from gradio.utils import get_upload_folder
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from vitviz import __version__
-from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
-from vitviz.ui.files import WRITTEN
 from vitviz.ui.handlers import SEEN, Handlers
 from vitviz.ui.runs import Runs, failure, outcome
 from vitviz.ui.server.bodies import RequestError
@@ -32,7 +29,6 @@ from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
 
 # Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
 THREADS, SHARE, MAX_REQUESTS = 64, 8, 300
-MAX_NAME_CHARS = 120
 # All files of a form stay open until it ends.
 MAX_FILES = 100
 NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
@@ -72,7 +68,7 @@ class PageRoutes:
     """
 
     def __init__(self, handlers: Handlers) -> None:
-        self._handlers, self._service = handlers, handlers.service
+        self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, and the id of the analysis with which it opens.
         self._html: tuple[str, bytes] | None = None
         self._runs, self._threads = Runs(handlers), FairThreads(THREADS, SHARE, MAX_REQUESTS)
@@ -122,11 +118,11 @@ class PageRoutes:
 
     async def _made(self, request: Request) -> Response:
         """A file that a run has made."""
-        return _written(Path(get_upload_folder()) / request.path_params["folder"] / request.path_params["name"])
+        return self._found(self._disk.path / request.path_params["folder"] / request.path_params["name"])
 
     async def _kept(self, request: Request) -> Response:
         """An upload, or a file that an endpoint has made."""
-        return _written(Path(request.path_params["path"]))
+        return self._found(Path(request.path_params["path"]))
 
     async def _map(self, request: Request) -> Response:
         """The values of a map that takes little time."""
@@ -180,79 +176,67 @@ class PageRoutes:
 
     async def _upload(self, request: Request) -> Response:
         """Keep the body as a file, whole or not at all; the answer has its path."""
-        with new_file(request.query_params.get("name", "")) as (path, file):
+        with _no_room_explained(), self._disk.new(request.query_params.get("name", "")) as file:
             async for part in request.stream():
                 await asyncio.to_thread(file.write, part)
-        return JSONResponse({"path": str(path)})
+        return JSONResponse({"path": str(file.path)})
 
     async def _upload_form(self, request: Request) -> Response:
         """Keep the files of a form, as Gradio's clients send them; the answer has their paths."""
         boundary = re.search(r'boundary="?([^";]{1,70})', request.headers.get("content-type", ""))
         end = b""
 
-        async def stream() -> AsyncGenerator[bytes, None]:
-            nonlocal end
-            async for part in request.stream():
-                end = (end + part)[-MAX_END_BYTES:]
-                yield part
+        with _no_room_explained(), self._disk.borrow() as grow:
 
-        parser = MultiPartParser(request.headers, stream(), max_files=MAX_FILES, max_fields=0)
-        try:
-            form = await parser.parse()
-            files = form.getlist("files")
-            is_whole = boundary is not None and end.rstrip().endswith(f"--{boundary[1]}--".encode())
-            if not files or len(files) != len(form.multi_items()) or not is_whole:
-                raise RequestError(400, NO_FORM)
-            return JSONResponse([str(await asyncio.to_thread(_copied, file)) for file in files])
-        except (MultiPartException, KeyError):
-            # The parser's own message may quote the form.
-            raise RequestError(400, NO_FORM) from None
-        finally:
-            # Those that are not whole, too.
-            for spooled in parser._files_to_close_on_error:
-                spooled.close()
+            async def stream() -> AsyncGenerator[bytes, None]:
+                nonlocal end
+                async for part in request.stream():
+                    await asyncio.to_thread(grow, len(part))
+                    end = (end + part)[-MAX_END_BYTES:]
+                    yield part
+
+            # It has temporary files of its own.
+            parser = MultiPartParser(request.headers, stream(), max_files=MAX_FILES, max_fields=0)
+            try:
+                form = await parser.parse()
+                files = form.getlist("files")
+                is_whole = boundary is not None and end.rstrip().endswith(f"--{boundary[1]}--".encode())
+                if not files or len(files) != len(form.multi_items()) or not is_whole:
+                    raise RequestError(400, NO_FORM)
+                return JSONResponse([str(await asyncio.to_thread(self._copied, file)) for file in files])
+            except (MultiPartException, KeyError):
+                # The parser's own message may quote the form.
+                raise RequestError(400, NO_FORM) from None
+            finally:
+                # Those that are not whole, too.
+                for spooled in parser._files_to_close_on_error:
+                    spooled.close()
+
+    def _copied(self, upload: Any) -> Path:
+        with self._disk.new(upload.filename or "") as file:
+            shutil.copyfileobj(upload.file, file)
+        return file.path
+
+    # ---- files ----
+
+    def _found(self, path: Path) -> Response:
+        """A file of the app's folder."""
+        found = self._disk.find(path)
+        if found is None:
+            raise RequestError(404, NO_FILE)
+        picture = PICTURES.get(path.suffix.lower())
+        disposition = "attachment" if picture is None else "inline"
+        return FileResponse(
+            found, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
+        )
 
 
 @contextmanager
-def new_file(name: str) -> Iterator[tuple[Path, BinaryIO]]:
-    """A file in a folder of its own, which is deleted if anything fails while it is written.
-
-    Args:
-        name: the visitor's, of which legal signs are kept.
-
-    Raises:
-        OSError: the disk is full.
-    """
-    legal = re.sub(r"[^\w. -]", "_", name)[-MAX_NAME_CHARS:].strip(". ") or "file"
-    path = Path(get_upload_folder()) / secrets.token_urlsafe(16) / legal
-    path.parent.mkdir(0o700, parents=True)
-    WRITTEN.add(str(path))
+def _no_room_explained() -> Iterator[None]:
     try:
-        # No other user of the machine may read it.
-        path.touch(0o600)
-        with path.open("wb") as file:
-            yield path, file
-    except BaseException:
-        shutil.rmtree(path.parent, ignore_errors=True)
-        WRITTEN.discard(str(path))
-        raise
-
-
-def _written(path: Path) -> Response:
-    """A file that the app has written."""
-    if str(path) not in WRITTEN or not path.is_file():
-        raise RequestError(404, NO_FILE)
-    picture = PICTURES.get(path.suffix.lower())
-    disposition = "attachment" if picture is None else "inline"
-    return FileResponse(
-        path, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
-    )
-
-
-def _copied(upload: Any) -> Path:
-    with new_file(upload.filename or "") as (path, file):
-        shutil.copyfileobj(upload.file, file)
-    return path
+        yield
+    except LimitError as error:
+        raise RequestError(507, str(error)) from None
 
 
 def _compressed(request: Request, content: bytes, media_type: str, headers: Mapping[str, str]) -> Response:

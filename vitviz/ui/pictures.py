@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import re
-import secrets
-import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -14,6 +11,7 @@ from urllib.parse import unquote
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain, quote
 from vitviz.images.colours import ColorProfile
+from vitviz.ui.fair_store import FairStore
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
@@ -86,24 +84,14 @@ class Pictures:
     """The latest uploaded pictures, for links, by ids that are the only way to them."""
 
     def __init__(self) -> None:
-        self._uploads: OrderedDict[str, Upload] = OrderedDict()
-        # Ids by the paths of the files.
-        self._ids: dict[Path, str] = {}
-        self._lock = threading.Lock()
+        self._uploads: FairStore[Upload] = FairStore(MAX_KEPT)
 
-    def id(self, upload: Upload) -> str:
+    def id(self, upload: Upload, visitor: str = "") -> str:
         """The name of a picture in states and links: ``example:NAME`` or ``picture:ID``."""
         example = example_of(upload)
         if example is not None:
             return f"example:{example}"
-        with self._lock:
-            key = self._ids.setdefault(upload.path, secrets.token_urlsafe(16))
-            self._uploads[key] = Upload(upload.path, upload.name)
-            self._uploads.move_to_end(key)
-            if len(self._uploads) > MAX_KEPT:
-                _, oldest = self._uploads.popitem(last=False)
-                del self._ids[oldest.path]
-        return f"picture:{key}"
+        return f"picture:{self._uploads.key(Upload(upload.path, upload.name), visitor)}"
 
     def upload(self, picture: str) -> Upload:
         """The picture of a name in a state.
@@ -114,8 +102,7 @@ class Pictures:
         kind, _, name = picture.partition(":")
         if kind == "example" and name in EXAMPLES:
             return Upload(resources("assets") / name, name)
-        with self._lock:
-            upload = self._uploads.get(name) if kind == "picture" else None
+        upload = self._uploads.get(name) if kind == "picture" else None
         if upload is None or not upload.path.is_file():
             raise ImageError(EXPIRED)
         return upload

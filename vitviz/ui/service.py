@@ -35,6 +35,7 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import forward_bytes, map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.server.files import Folder
 from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
@@ -75,7 +76,8 @@ class AnalysisService:
         # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
         self.worker = worker or shared_worker()
-        self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
+        self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
+        self.uploaded = UploadedPictures(self.worker, self.folder, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker)
         self.budget = MemoryBudget(
             shared_bytes(self.server_settings, start.nbytes), [self.cache, self.towers, self.models]
@@ -91,7 +93,7 @@ class AnalysisService:
         self._likeness_lock = FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
-        self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
+        self.explorer_files = ExplorerFiles(self.uploaded, self.budget, self.folder)
 
     def model(self, choice: ModelChoice, report: Report | None = None) -> Model:
         """The model that a visitor chose, opened unless it is in memory.
@@ -228,7 +230,13 @@ class AnalysisService:
         analysis = self.cache.get(uid)
         if analysis is None:
             raise ExpiredError
+        self._note_use(self.origins.get(analysis))
         return analysis
+
+    def _note_use(self, origin: Origin | None) -> None:
+        """Keep the files of an analysis: what is in use is not old."""
+        for path in () if origin is None else (origin.upload.path, *map(Path, origin.choice.files)):
+            self.folder.find(path)
 
     def file(self, uid: str, name: str) -> Path:
         """A file of an analysis for the explorer, written once.

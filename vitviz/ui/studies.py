@@ -20,7 +20,6 @@ from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import bounds_of, values_of
 from vitviz.ui.facts import class_names, visible
-from vitviz.ui.files import made
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import findings_pack, map_file
@@ -126,7 +125,7 @@ def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) 
     with service.turn(lock, nbytes, "this probe", report):
         report(ProgressReport(record.title))
         findings = run_probe(analysis, record.name, **parameters)
-        address = made(findings_pack(findings), "pack.safetensors")
+        address = service.folder.publish(findings_pack(findings), "pack.safetensors")
     return {
         "probe": record.name,
         "summary": visible(findings.summary),

@@ -109,8 +109,6 @@ Apps = Callable[[str], SmallApp]
 @contextmanager
 def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
     app = build_demo(model, server_settings or ServerSettings())
-    # At its end, an app deletes all files that its process wrote, also those of the apps beside it.
-    app.get_blocks().temp_file_sets.clear()
     address = serve(app, block=False, quiet=True)
     try:
         yield SmallApp(address, app, model)

@@ -4,6 +4,7 @@ import { runInPanel } from "./analyses.js";
 import { keyOf } from "./chart.js";
 import { setProbeParameter } from "./choices.js";
 import { gradient } from "./colours.js";
+import { asCsv } from "./csv.js";
 import { create, createButton, find, setText } from "./dom.js";
 import { asNpy, asNpyText, asPng, asZip, metadataOf, saveFile, stemOf } from "./files.js";
 import { lookOfPanels } from "./look.js";
@@ -309,9 +310,8 @@ export class Probes {
   }
 
   csv() {
-    const quoted = (/** @type {string} */ cell) => (/[",\n]/.test(cell) ? `"${cell.replace(/"/g, '""')}"` : cell),
-      { heading, rows } = this.result.reply;
-    return [heading, ...rows].map((cells) => `${cells.map(quoted).join(",")}\r\n`).join("");
+    const { heading, rows } = this.result.reply;
+    return asCsv([heading, ...rows]);
   }
 
   /** The measurements and their metadata (JSON), under the names of `vitviz probe --output`. */

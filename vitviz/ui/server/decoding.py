@@ -19,10 +19,10 @@ from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
-from vitviz.ui.files import delete_upload
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.server.files import Folder
 from vitviz.weights import resources
 
 # Larger pictures have a lock of their own.
@@ -65,11 +65,12 @@ class UploadedPictures:
 
     Args:
         worker: decodes them.
+        folder: of the uploads.
         clip_limits: of clips.
     """
 
-    def __init__(self, worker: Worker, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
-        self.worker, self.clip_limits = worker, clip_limits
+    def __init__(self, worker: Worker, folder: Folder, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
+        self.worker, self._folder, self.clip_limits = worker, folder, clip_limits
         self._clips: OrderedDict[Path, ClipFacts] = OrderedDict()
         # The messages about refused files, which outlive these.
         self._refused: dict[Upload, str] = {}
@@ -163,13 +164,13 @@ class UploadedPictures:
         if path in self._deletions:
             return
         if len(self._deletions) >= MAX_DELETIONS:
-            return delete_upload(path)
+            return self._folder.delete(path)
         self._deletions.add(path)
         timer = threading.Timer(REFUSED_SECONDS, self._delete, [path])
         timer.daemon = True
         timer.start()
 
     def _delete(self, path: Path) -> None:
-        delete_upload(path)
+        self._folder.delete(path)
         with self._lock:
             self._deletions.discard(path)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.ui.explorer.page import page_parts
-from vitviz.ui.files import keep
 from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import layer_bytes, page_bytes
 from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.server.files import Folder
 
 # The names of the explorer as one file, in the parts of `page_parts`, and of the original picture.
 PAGE, PICTURE = "page", "picture"
@@ -28,10 +27,11 @@ class ExplorerFiles:
     Args:
         uploaded: opens pictures.
         budget: gives each file its memory while it is written.
+        folder: of the files.
     """
 
-    def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget) -> None:
-        self._uploaded, self._budget = uploaded, budget
+    def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget, folder: Folder) -> None:
+        self._uploaded, self._budget, self._folder = uploaded, budget, folder
         # A page or a picture may take seconds; layers do not wait for them.
         self._locks = {PAGE: FairLock(), PICTURE: FairLock()}
         self.lock = FairLock()
@@ -55,9 +55,8 @@ class ExplorerFiles:
             paths = self._paths.setdefault(analysis, {})
             if name not in paths or not paths[name].exists():
                 content = self.content(analysis, name, upload, source)
-                paths[name] = keep(content, "pack.safetensors")
-            # The cache drops the oldest files.
-            os.utime(paths[name])
+                paths[name] = self._folder.keep(content, "pack.safetensors")
+            self._folder.find(paths[name])
             return paths[name]
 
     def content(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> bytes:

@@ -112,6 +112,13 @@ class ServerSettings:
     keep_hours: float = setting(
         12.0, time("hours"), "how long uploads and the files of the page stay on disk", "{:g}".format
     )
+    files_bytes: int | None = setting(
+        None,
+        size,
+        "uploads and the files of the page on disk, together; beyond it, the visitor who holds the most loses first "
+        "what they used least lately; half of what is free on the disk if unset",
+        size_text,
+    )
     threads: int | None = setting(
         None, count(), "processors that torch computes with; as many as the container may use if unset"
     )

@@ -1,0 +1,119 @@
+"""The files of visitors: who loses which when there is no room, what is old, and what deletes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gradio.context import LocalContext
+
+from vitviz.errors.kinds import LimitError
+from vitviz.ui.server import files
+from vitviz.ui.server.files import MIN_BYTES, Folder, own_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """Room for four small files."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    return Folder(4 * MIN_BYTES + 100, 60)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in its only item."""
+    now = [100.0]
+    monkeypatch.setattr("vitviz.ui.fair_store.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def visit(address: str) -> None:
+    request: Any = SimpleNamespace(client=SimpleNamespace(host=address))
+    LocalContext.request.set(request)
+
+
+@pytest.fixture(autouse=True)
+def nobody() -> Any:
+    yield
+    LocalContext.request.set(None)
+
+
+def test_who_fills_the_disk_loses_their_own_files(folder: Folder) -> None:
+    visit("10.0.0.1")
+    mine = folder.keep(b"mine", "cat.png")
+    visit("10.0.0.2")
+    flood = [folder.keep(b"1", "a.png") for _ in range(20)]
+    assert mine.is_file() and [path.is_file() for path in flood] == [False] * 17 + [True] * 3
+    assert not flood[0].parent.exists()
+
+
+def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Folder) -> None:
+    visit("10.0.0.2")
+    with pytest.raises(LimitError, match="no room for more files of yours"), folder.new("large.bin") as file:
+        file.write(bytes(3 * MIN_BYTES))
+        visit("10.0.0.1")
+        mine = folder.keep(bytes(100), "cat.png")
+        visit("10.0.0.2")
+        file.write(b"1")
+    assert mine.is_file() and list(folder.path.iterdir()) == [mine.parent]
+    with pytest.raises(LimitError), folder.borrow() as grow:
+        grow(4 * MIN_BYTES)
+    with folder.borrow() as grow:
+        grow(MIN_BYTES)
+    assert folder.sizes.size == MIN_BYTES + 100
+
+
+def test_a_file_in_use_is_not_old(folder: Folder, clock: list[float]) -> None:
+    used, unused = (folder.keep(b"1", name) for name in ("a.png", "b.png"))
+    clock[0] += 50
+    assert folder.find(used) == used.resolve()
+    clock[0] += 50
+    folder.delete_unused()
+    assert used.is_file() and not unused.parent.exists()
+
+
+def test_only_files_of_the_folder_are_found_and_deleted(folder: Folder, tmp_path: Path) -> None:
+    path, other = folder.keep(b"1", "a.png"), tmp_path.with_name("other.png")
+    other.write_bytes(b"1")
+    link, above = path.parent / "link.png", path.parent / ".." / ".." / "other.png"
+    link.symlink_to(other)
+    for wrong in (other, link, above, path.parent, Path("a" * 5000)):
+        assert folder.find(wrong) is None
+        folder.delete(wrong)
+    assert other.is_file() and path.is_file()
+    link.unlink()
+    folder.delete(path)
+    assert list(tmp_path.iterdir()) == [] and folder.sizes.size == 0
+
+
+def test_files_that_gradio_writes_grow_old_in_a_folder_of_ones_own_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    own = own_folder(tmp_path) / files.FILES
+    for path in (own, tmp_path / "shared"):
+        monkeypatch.setenv("GRADIO_TEMP_DIR", str(path))
+        folder = Folder(4 * MIN_BYTES, 60)
+        (path / "hash").mkdir()
+        (path / "hash" / "picture.png").write_bytes(bytes(100))
+        for _ in range(2):
+            folder.delete_unused()
+            assert (path / "hash").exists()
+            clock[0] += 30
+        folder.delete_unused()
+        assert (path / "hash").exists() is (path != own)
+
+
+def test_the_deletion_of_old_files_begins_again_after_a_failure(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ended(BaseException):
+        """Ends the endless loop."""
+
+    outcomes: list[BaseException] = [KeyError("/tmp/cat.png"), OSError("full"), Ended()]
+    monkeypatch.setattr(files, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(folder, "delete_unused", lambda: (_ for _ in ()).throw(outcomes.pop(0)))
+    with pytest.raises(Ended):
+        folder._watch()
+    assert caplog.text.count("the deletion of unused files, which begins again") == 2 and "cat.png" not in caplog.text

@@ -1,0 +1,13 @@
+// Tables for spreadsheets.
+
+// What a spreadsheet would execute if it did not begin with an apostrophe; a number is none.
+const FORMULA = /^[=+\-@\t\r]/, NUMBER = /^[+-]?\d+(\.\d+)?(e[+-]?\d+)?%?$/;
+
+/** Rows of texts as CSV. */
+export function asCsv(rows) {
+  const cell = (text) => {
+    const shown = FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text;
+    return /[",\r\n]/.test(shown) ? `"${shown.replace(/"/g, '""')}"` : shown;
+  };
+  return rows.map((cells) => `${cells.map(cell).join(",")}\r\n`).join("");
+}

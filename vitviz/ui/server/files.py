@@ -1,0 +1,281 @@
+"""The files of the app's visitors, in a folder of its process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from gradio.utils import get_upload_folder
+
+from vitviz.errors.kinds import LimitError
+from vitviz.ui.fair_store import FairStore
+from vitviz.ui.server.fair_lock import current_visitor
+from vitviz.ui.server.log import LOGGER, log_unexpected
+
+# Not on Windows.
+with suppress(ImportError):
+    import fcntl
+
+# The folders that belong to this process alone.
+_OWN: set[Path] = set()
+MAX_NAME_CHARS = 120
+# What a file counts at least: its folder, its place in memory, and the time to delete it.
+MIN_BYTES = 2**18
+# The interval at which unused files are deleted.
+SWEEP_SECONDS = 60.0
+# The system's command outlives this process, for which deleting many files would take too long.
+DELETE = ("rm", "-rf", "--")
+DELETE_SECONDS = 1.0
+# Within the folder of a process: the visitors' files, everything temporary, and what is being deleted.
+FILES, TEMPORARY, DELETED = "files", "temporary", "deleted-"
+NO_ROOM = "this server has no room for more files of yours now: expected a smaller one, or another try later"
+
+
+class NewFile:
+    """A file that is being written, within the bound of its folder.
+
+    Args:
+        path: of the file.
+        file: open for writing.
+        grow: counts bytes before they are written.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, grow: Callable[[int], None]) -> None:
+        self.path, self._file, self._grow = path, file, grow
+
+    def write(self, content: bytes) -> int:
+        """Write bytes.
+
+        Raises:
+            LimitError: there is no room for them.
+            OSError: the disk is full.
+        """
+        self._grow(len(content))
+        return self._file.write(content)
+
+
+class Folder:
+    """Files, each in a folder of its own, whose name nobody can guess and says nothing about the content.
+
+    Beyond the bound, those of the visitor who holds the most are deleted, the least recently used first. What is being
+    written counts, too. A file that nobody uses for a while is deleted as well.
+
+    Args:
+        max_bytes: bound on all files together; by default half of what is free on the disk.
+        keep_seconds: how long a file is kept after its last use.
+    """
+
+    def __init__(self, max_bytes: int | None = None, keep_seconds: float = 12 * 3600) -> None:
+        self.keep_seconds = keep_seconds
+        self.path.mkdir(0o700, parents=True, exist_ok=True)
+        # What the files take, by the names of their folders.
+        self.sizes: FairStore[str] = FairStore(max_bytes or shutil.disk_usage(self.path).free // 2)
+
+    @property
+    def path(self) -> Path:
+        """The folder, in which Gradio's own files lie, too."""
+        return Path(get_upload_folder())
+
+    @contextmanager
+    def new(self, name: str) -> Iterator[NewFile]:
+        """A new file, which is deleted if the block fails.
+
+        Args:
+            name: the visitor's, of which legal signs are kept.
+
+        Raises:
+            LimitError: there is no room for it.
+            OSError: the disk is full.
+        """
+        legal = re.sub(r"[^\w. -]", "_", name)[-MAX_NAME_CHARS:].strip(". ") or "file"
+        with self._share() as token:
+            path = self.path / token / legal
+            try:
+                self._grow(token, MIN_BYTES)
+                path.parent.mkdir(0o700, parents=True)
+                # No other user of the machine may read it.
+                with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                    yield NewFile(path, file, partial(self._grow, token))
+                self._grow(token, 0)
+            except BaseException:
+                self._delete([token])
+                raise
+
+    @contextmanager
+    def borrow(self) -> Iterator[Callable[[int], None]]:
+        """A function that counts bytes which lie elsewhere on the disk until the block ends.
+
+        Raises:
+            LimitError: by the function, if there is no room for them.
+        """
+        with self._share() as token:
+            yield partial(self._grow, token)
+            self.sizes.drop(token)
+
+    def keep(self, content: bytes, name: str) -> Path:
+        """Write a file; returns its path.
+
+        Raises:
+            LimitError: there is no room for it, or the disk is full.
+        """
+        try:
+            with self.new(name) as file:
+                file.write(content)
+        except OSError as error:
+            raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
+        return file.path
+
+    def publish(self, content: bytes, name: str) -> str:
+        """Write a file as :meth:`keep`; returns the address at which the page fetches it."""
+        return "/".join(("made", *self.keep(content, name).parts[-2:]))
+
+    def find(self, path: Path) -> Path | None:
+        """The path of a file, whose use counts; None if it is no file of this folder."""
+        try:
+            found, folder = path.resolve(), self.path.resolve()
+            if not found.is_relative_to(folder) or not found.is_file():
+                return None
+        # The path is impossible on this system.
+        except (ValueError, OSError):
+            return None
+        self.sizes.get(found.relative_to(folder).parts[0])
+        return found
+
+    def delete(self, path: Path) -> None:
+        """Delete a file if it is one of this folder."""
+        found = self.find(path)
+        if found is not None:
+            found.unlink(missing_ok=True)
+            # Empty, as its own folder is.
+            with suppress(OSError):
+                found.parent.rmdir()
+                self.sizes.drop(found.parent.name)
+
+    def delete_unused(self) -> None:
+        """Delete what nobody has used for as long as files are kept."""
+        if self.path in _OWN:
+            # Gradio's files, which have no visitor, begin to be old when they are seen.
+            for item in list(os.scandir(self.path)):
+                # Another thread may delete it.
+                with suppress(FileNotFoundError):
+                    if item.name not in self.sizes:
+                        self._delete(self.sizes.put(item.name, item.name, "", _size(Path(item.path))))
+        self._delete(self.sizes.drop_unused(self.keep_seconds))
+
+    def watch(self) -> None:
+        """Delete unused files from now on, in a thread of its own."""
+        threading.Thread(target=self._watch, name="vitviz-files", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(SWEEP_SECONDS, self.keep_seconds))
+            try:
+                self.delete_unused()
+            except Exception as error:
+                log_unexpected("the deletion of unused files, which begins again", error)
+
+    @contextmanager
+    def _share(self) -> Iterator[str]:
+        """A new name with a share of the bound, which is given back if the block fails."""
+        token = secrets.token_urlsafe(16)
+        self._delete(self.sizes.put(token, token, current_visitor(), 0))
+        try:
+            yield token
+        except BaseException:
+            self.sizes.drop(token)
+            raise
+
+    def _grow(self, token: str, count: int) -> None:
+        try:
+            self._delete(self.sizes.grow(token, count))
+            self.sizes.grow(token, 0)
+        # Its visitor holds the most, and used everything else later.
+        except KeyError:
+            raise LimitError(NO_ROOM) from None
+
+    def _delete(self, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            shutil.rmtree(self.path / token, ignore_errors=True)
+
+
+def own_folder(parent: Path) -> Path:
+    """A folder of this process alone, inside one that other processes and users may share.
+
+    It has the folders :data:`FILES` and :data:`TEMPORARY`. What processes left there that no longer live is deleted.
+    """
+    home = parent / f"vitviz-{os.getuid()}"
+    home.mkdir(0o700, parents=True, exist_ok=True)
+    status = home.lstat()
+    # Another user may have created it before.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        home = Path(tempfile.mkdtemp(prefix="vitviz-", dir=parent))
+    try:
+        numbered = (home / str(number) for number in itertools.count(1))
+        folder = next(folder for folder in numbered if _lock(folder) is not None)
+        for other in home.iterdir():
+            handle = None if other == folder else _lock(other)
+            if handle is not None:
+                discard(other)
+                os.close(handle)
+        discard(folder)
+    except OSError as error:
+        LOGGER.warning("%s has no locks: files stay there if the app is killed (%s)", home, error.strerror)
+        folder = Path(tempfile.mkdtemp(prefix="unlocked-", dir=home))
+    for name in (FILES, TEMPORARY):
+        (folder / name).mkdir(0o700)
+    _OWN.add(folder / FILES)
+    return folder
+
+
+def discard(folder: Path) -> None:
+    """Delete the contents of the folder of a process, in a second if they are few; many take longer than this process.
+
+    The folder itself stays: another process may wait for its lock.
+    """
+    with suppress(OSError):
+        for path in folder.iterdir():
+            # The next process may write under the old name while this is deleted.
+            if not path.name.startswith(DELETED):
+                path.rename(folder / f"{DELETED}{secrets.token_hex(8)}")
+        paths = list(folder.iterdir())
+        if paths:
+            command = subprocess.Popen([*DELETE, *paths], stderr=subprocess.DEVNULL, start_new_session=True)
+            with suppress(subprocess.TimeoutExpired):
+                command.wait(DELETE_SECONDS)
+
+
+def _lock(folder: Path) -> int | None:
+    """The descriptor of a folder that is locked from now on; None if another living process has locked it.
+
+    The system releases the lock when the process ends, however it ends.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    folder.mkdir(0o700, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return handle
+
+
+def _size(path: Path) -> int:
+    return MIN_BYTES + sum(each.stat().st_size for each in [path, *path.rglob("*")])
