@@ -3,9 +3,12 @@
 // What a spreadsheet would execute if it did not begin with an apostrophe; a number is none.
 const FORMULA = /^[=+\-@\t\r]/, NUMBER = /^[+-]?\d+(\.\d+)?(e[+-]?\d+)?%?$/;
 
-/** Rows of texts as CSV. */
+/**
+ * Rows of texts as CSV.
+ * @param {string[][]} rows
+ */
 export function asCsv(rows) {
-  const cell = (text) => {
+  const cell = (/** @type {string} */ text) => {
     const shown = FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text;
     return /[",\r\n]/.test(shown) ? `"${shown.replace(/"/g, '""')}"` : shown;
   };
