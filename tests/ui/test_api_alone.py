@@ -171,6 +171,15 @@ def test_the_endpoints_are_tools(served: tuple[Any, str]) -> None:
             key = literal_eval(told.content[0].text)["id"]
             drawn = await session.call_tool("overlay", {"id": key, "method": "rollout"})
             assert Image.open(io.BytesIO(b64decode(drawn.content[0].data))).size == (900, 599)
+            # More than the package of MCP takes.
+            large = io.BytesIO()
+            Image.effect_noise((1800, 2000), 80).save(large, "png")
+            address = f"data:image/png;base64,{b64encode(large.getvalue()).decode()}"
+            assert len(address) > 4 * 2**20
+            told = await session.call_tool("analyze", {"image": address})
+            assert literal_eval(told.content[0].text)["image"] == [1800, 2000]
+            elsewhere = await session.call_tool("analyze", {"image": "http://127.0.0.1:1/cat.png"})
+            assert elsewhere.isError and "not uploaded here" in elsewhere.content[0].text
             wrong = await session.call_tool("maps", {"id": "guess", "maps": [ROLLOUT]})
             assert wrong.isError and "no analysis of this id" in wrong.content[0].text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -42,3 +43,10 @@ def test_a_port_in_use_is_said_with_the_option_that_names_another() -> None:
     demo: Any = SimpleNamespace(launch=start)
     with pytest.raises(ConfigError, match=r"port 7000 is in use; expected a free one: vitviz app --port"):
         launch.serve(demo, server_port=7000)
+
+
+def test_the_package_of_tools_logs_nothing() -> None:
+    """It would quote the name of a tool, which may have line breaks."""
+    demo: Any = SimpleNamespace(launch=lambda **_: (None, "", None))
+    assert launch.serve(demo, quiet=True) == ""
+    assert not logging.getLogger("mcp.server.lowlevel.server").isEnabledFor(logging.CRITICAL)

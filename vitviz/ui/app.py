@@ -56,11 +56,12 @@ class App(gr.Server):
     def build_middleware_stack(self) -> Any:
         """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
         gradio_app: Any = super().build_middleware_stack()
-        return RequestFilter(gradio_app, self.get_blocks(), self.rules, self.server_settings.upload_bytes)
+        folder, max_bytes = self.handlers.service.folder, self.server_settings.upload_bytes
+        return RequestFilter(gradio_app, self.get_blocks(), self.rules, folder, max_bytes)
 
     def launch(self, **options: Any) -> Any:  # type: ignore[override]
         """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""
-        # Server.launch makes Blocks of its own, whose files are never deleted.
+        # Server.launch makes Blocks of its own, without the fields of the endpoints.
         defaults = {
             # With it, Gradio requests its own page and gives up after three seconds, too few for a busy machine.
             "_frontend": False,

@@ -10,9 +10,8 @@ from typing import Any
 
 from gradio.components.api_component import Api
 
-from vitviz.ui.pictures import SCHEMES
+from vitviz.ui.pictures import SCHEMES, upload_of
 
-REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
 _move = Api.async_move_resource_to_block_cache
 
 
@@ -20,10 +19,10 @@ async def move_local(component: Api, path: Any) -> str | None:
     """Gradio's method that moves a file to its cache, for files of this machine alone.
 
     Raises:
-        PermissionError: the file is elsewhere.
+        ImageError: the address is no upload's.
     """
     if str(path).startswith(SCHEMES):
-        raise PermissionError(REFUSED)
+        return str(upload_of({"path": str(path)}).path)
     return await _move(component, path)
 
 

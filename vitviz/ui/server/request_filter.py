@@ -34,10 +34,12 @@ from vitviz.ui.server.bodies import (
 )
 from vitviz.ui.server.calls import CALL, Call, check_fields, checked_call, session_of
 from vitviz.ui.server.explanations import explained
+from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
 from vitviz.ui.server.routes import ANSWERS, JOIN, PREFIX, UPLOAD, Body, Route, find_route
+from vitviz.ui.server.tools import with_uploads
 
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
@@ -53,11 +55,12 @@ class RequestFilter:
         app: the application behind it.
         blocks: Gradio's app.
         rules: the hosts and origins that are served.
+        folder: of the visitors' files.
         max_upload_bytes: the largest upload.
     """
 
-    def __init__(self, app: App, blocks: gr.Blocks, rules: HostRules, max_upload_bytes: int) -> None:
-        self._app, self._blocks, self._rules = app, blocks, rules
+    def __init__(self, app: App, blocks: gr.Blocks, rules: HostRules, folder: Folder, max_upload_bytes: int) -> None:
+        self._app, self._blocks, self._rules, self._folder = app, blocks, rules, folder
         self._max_upload_bytes = max_upload_bytes
         self._headers = ResponseHeaders(rules.frames)
         self._answers, self._bodies = Answers(app), HeldBodies()
@@ -138,10 +141,14 @@ class RequestFilter:
                 stack.enter_context(self._answers.asking(visitor))
                 content = call.content
                 answer.when_accepted = lambda event: self._answers.expect(call.session or event, visitor, scope)
-            elif route.body is Body.JSON:
+            elif route.body is Body.TOOL:
+                content = await run_off_loop(len(content), partial(with_uploads, content, self._folder))
+            else:
                 value = await run_off_loop(len(content), partial(parse_json, content))
                 check_fields(scope["path"], value)
-            await self._app(scope, replayed(content, receive), answer.send)
+            headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+            headers.append((b"content-length", str(len(content)).encode()))
+            await self._app({**scope, "headers": headers}, replayed(content, receive), answer.send)
 
     def _call(self, path: str, content: bytes) -> Call:
         return checked_call(self._blocks, path, parse_json(content))

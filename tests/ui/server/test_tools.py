@@ -1,0 +1,30 @@
+"""Pictures in calls by MCP."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from vitviz.ui.pictures import upload_of
+from vitviz.ui.server.files import Folder
+from vitviz.ui.server.tools import with_uploads
+
+
+def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    folder = Folder()
+    url = f"data:image/png;base64,{b64encode(b'picture').decode()}"
+    arguments = {"image": url, "maps": [{"like": "data:,a%20b"}, "data:x;base64,abc"], "model": "data"}
+    call = {"method": "tools/call", "params": {"name": "analyze", "arguments": arguments}, "id": 1}
+    found = json.loads(with_uploads(json.dumps(call).encode(), folder))
+    replaced = found["params"]["arguments"]
+    addresses = [replaced["image"], replaced["maps"][0]["like"], replaced["maps"][1]]
+    kept = [upload_of({"path": address}).path.read_bytes() for address in addresses]
+    assert kept == [b"picture", b"a b", b""]
+    found["params"]["arguments"] = arguments
+    assert found == call
+    for other in ({"method": "tools/list"}, [1], {"params": [1]}, {"params": {"name": url}}):
+        assert json.loads(with_uploads(json.dumps(other).encode(), folder)) == other
