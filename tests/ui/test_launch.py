@@ -6,6 +6,7 @@ import logging
 import os
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,7 +32,9 @@ def test_no_proxy_stands_between_the_app_and_itself(monkeypatch: pytest.MonkeyPa
         seen.append(PROXIES.keys() & os.environ.keys())
         return None, "http://127.0.0.1:7860/", None
 
-    demo: Any = SimpleNamespace(launch=start, get_blocks=lambda: SimpleNamespace(server=None), rules=None)
+    demo: Any = SimpleNamespace(
+        launch=start, get_blocks=lambda: SimpleNamespace(server=None), rules=None, handlers=Mock()
+    )
     assert launch.serve(demo, block=False, quiet=True) == "http://127.0.0.1:7860"
     assert seen == [set()] and {name: os.environ[name] for name in PROXIES} == PROXIES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from tests.support.example import ROOT
 
 PACKAGES = {"gradio", "gradio_client", "uvicorn", "starlette", "fastapi"}
-# Objects of vitviz.
-OWN = ("self", "cls", "answer")
+# Objects of vitviz, and of the standard library.
+OWN = {"self", "cls", "answer", *sys.stdlib_module_names}
 
 
 def patches(source: str) -> Iterator[str]:
