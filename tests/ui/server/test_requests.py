@@ -205,19 +205,18 @@ def test_an_upload_that_is_aborted_leaves_nothing(served: RunningApp, silent: No
 def test_a_full_disk_is_told_and_keeps_nothing(
     served: RunningApp, silent: None, monkeypatch: pytest.MonkeyPatch, route: str
 ) -> None:
-    before, opened = served.files(), Path.open
+    before = served.files()
 
     class Full(io.FileIO):
+        def __init__(self, path: Path, mode: str, opener: Any) -> None:
+            super().__init__(path, mode, opener=opener)
+
         def write(self, content: Any) -> int:
             super().write(content[:10])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def full(path: Path, mode: str = "r", *given: Any, **named: Any) -> Any:
-        is_ours = mode == "wb" and path.is_relative_to(served.folder)
-        return Full(path, "w") if is_ours else opened(path, mode, *given, **named)
-
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", full)
+        patched.setattr("vitviz.ui.server.files.open", Full, raising=False)
         answer = post(served.port, route, form(("a.bin", b"x" * 10**5)), kind=EDGE)
         assert (answer.status, answer.detail) == (507, "this server has no room for it now")
     wait_until(lambda: served.files() == before)

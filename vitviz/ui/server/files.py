@@ -38,7 +38,7 @@ MIN_BYTES = 2**18
 SWEEP_SECONDS = 60.0
 # The system's command outlives this process, for which deleting many files would take too long.
 DELETE = ("rm", "-rf", "--")
-DELETE_SECONDS = 1.0
+DELETE_SECONDS = 0.5
 # Within the folder of a process: the visitors' files, everything temporary, and what is being deleted.
 FILES, TEMPORARY, DELETED = "files", "temporary", "deleted-"
 NO_ROOM = "this server has no room for more files of yours now: expected a smaller one, or another try later"
@@ -241,7 +241,7 @@ def own_folder(parent: Path) -> Path:
 
 
 def discard(folder: Path) -> None:
-    """Delete the contents of the folder of a process, in a second if they are few; many take longer than this process.
+    """Delete the contents of the folder of a process, before this process ends if they are few; many take longer.
 
     The folder itself stays: another process may wait for its lock.
     """
