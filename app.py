@@ -5,7 +5,7 @@ from vitviz.ui.hosting import prepare
 from vitviz.ui.server.settings import ServerSettings
 
 server_settings = ServerSettings.of()
-prepare(server_settings.threads)
+prepare(server_settings.threads, server_settings.app_bytes)
 demo = build_demo(server_settings=server_settings)
 
 if __name__ == "__main__":

@@ -264,3 +264,30 @@ def test_a_folder_that_is_named_has_one_for_the_process(monkeypatch: pytest.Monk
     folder = tmp_path / f"vitviz-{os.getuid()}" / "1"
     assert os.environ["GRADIO_TEMP_DIR"] == str(folder / "files")
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(folder / "temporary")
+
+
+BEYOND = """
+import sys
+from vitviz.errors.kinds import LimitError
+from vitviz.attention.memory import enough_memory
+from vitviz.ui.hosting import CHILDREN_BYTES, limit_memory
+import torch
+
+limit_memory(CHILDREN_BYTES + 2**30)
+for attempt in range(2):
+    try:
+        with enough_memory("this map"):
+            torch.zeros(2**31, dtype=torch.uint8)
+        print("computed")
+    except LimitError as error:
+        print(error)
+print(torch.zeros(2**26, dtype=torch.uint8).sum().item())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this limit")
+@pytest.mark.process
+def test_memory_beyond_the_limit_is_refused_and_the_process_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", BEYOND], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    words = "this map: this machine has not enough memory free; choose a smaller resolution"
+    assert done.stdout.splitlines() == [words, words, "0"], done.stderr

@@ -75,12 +75,14 @@ class Visit:
 
     def ask(self, name: str, /, **request: Any) -> dict[str, Any]:
         """What a function that answers at once says; a map as the reply of a run has it."""
-        function = {
-            "map": self.handlers.map_quickly,
-            "describe": self.handlers.describe,
-            "picture": self.handlers.picture,
-        }
-        answer = outcome(name, lambda: function[name](request))  # type: ignore[arg-type]
+        handlers = self.handlers
+
+        async def respond() -> Any:
+            if name == "describe":
+                return handlers.describe(request)
+            return await {"map": handlers.map_quickly, "picture": handlers.picture}[name](request)
+
+        answer: Any = on_loop(outcome(name, respond()))
         if isinstance(answer, bytes):
             answer = {"content": base64.b64encode(answer).decode()}
         json.dumps(answer, allow_nan=False)

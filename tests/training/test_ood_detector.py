@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from safetensors.torch import load_file, save_file
 
 import vitviz
+from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
@@ -216,4 +217,4 @@ def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model)
     for threshold, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
         kept = None if threshold is None else replace(detector, threshold=threshold)
         handlers = build_demo(replace(bundled, ood_detector=kept)).handlers
-        assert handlers.start()["views"][0]["is_out_of_distribution"] is is_unlike
+        assert on_loop(handlers.start())["views"][0]["is_out_of_distribution"] is is_unlike

@@ -13,6 +13,7 @@ import torch
 
 import vitviz
 from tests.support.training import SMALL, interrupt_step, same_weights, write_folder
+from tests.support.visits import on_loop
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
@@ -153,14 +154,14 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
     bench = AnalysisService(model, ServerSettings(model_bytes=model.nbytes + 1))
     for step in (*STEPS[:2], *STEPS[:2]):
         # Only the newest state is in the cache, so the files are linked again.
-        assert bench.model(choice._replace(step=step)).step == step
+        assert on_loop(bench.model(choice._replace(step=step))).step == step
     with pytest.raises(CheckpointError, match="no snapshot of training step 7"):
-        bench.model(choice._replace(step=7))
+        on_loop(bench.model(choice._replace(step=7)))
 
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
     bench = AnalysisService(vitviz.load(run), ServerSettings(models="start"))
-    assert bench.model(DEFAULT_MODEL._replace(step=20)).step == 20
+    assert on_loop(bench.model(DEFAULT_MODEL._replace(step=20))).step == 20
 
 
 @pytest.fixture
@@ -171,21 +172,21 @@ def handlers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand
 
 
 def test_a_link_contains_the_step(handlers: Handlers) -> None:
-    page_state = handlers.open({"link": "?step=20"}, lambda state: None)
+    page_state = on_loop(handlers.open({"link": "?step=20"}, lambda state: None))
     assert page_state["state"]["views"][0]["step"] == page_state["views"][0]["step"] == 20 and page_state["notes"] == []
     assert page_state["models"][""]["steps"] == list(STEPS)
     uid = page_state["views"][0]["uid"]
     assert handlers.describe({"state": page_state["state"], "uids": [uid]})["link"] == "?step=20"
     # Without a step the last state opens.
-    last = handlers.open({"link": f"?step={STEPS[-1]}"}, lambda state: None)
+    last = on_loop(handlers.open({"link": f"?step={STEPS[-1]}"}, lambda state: None))
     assert last["state"]["views"][0]["step"] is None and last["notes"] == []
-    other = handlers.open({"link": "?step=7"}, lambda state: None)
+    other = on_loop(handlers.open({"link": "?step=7"}, lambda state: None))
     assert other["state"]["views"][0]["step"] is None
     assert "no snapshot of training step 7; expected 0, 20, 1000" in other["notes"][0]
 
 
 def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> None:
-    page_state = handlers.open({"link": "?step=20"}, lambda state: None)
+    page_state = on_loop(handlers.open({"link": "?step=20"}, lambda state: None))
     uid = page_state["views"][0]["uid"]
     lines = handlers.describe({"state": page_state["state"], "uids": [uid]})["python"]
     answers: dict[str, Any] = {}

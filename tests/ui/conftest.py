@@ -16,7 +16,7 @@ import vitviz.ui.arguments
 import vitviz.ui.facts
 from tests.support.api_calls import PHOTO
 from tests.support.page_states import KINDS, STEPS
-from tests.support.visits import Make, Visit
+from tests.support.visits import Make, Visit, on_loop
 from vitviz import Analysis
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.normalize import ShownView
@@ -55,7 +55,7 @@ def visit(service: AnalysisService) -> Visit:
 @pytest.fixture
 def first(visit: Visit) -> dict[str, Any]:
     """What the page shows first."""
-    return visit.handlers.start()
+    return on_loop(visit.handlers.start())
 
 
 @pytest.fixture

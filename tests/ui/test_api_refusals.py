@@ -15,6 +15,7 @@ from gradio_client.exceptions import AppError
 
 from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, maps, post_json
 from tests.support.example import EXAMPLE, ROOT
+from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.ui.api import Api
 from vitviz.ui.server.bodies import MAX_DEPTH
@@ -134,7 +135,7 @@ def endpoints(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         # The app in this process has another folder of uploads.
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("GRADIO_TEMP_DIR", str(folder))
-            return getattr(api, api_name.removeprefix("/"))(**said)
+            return on_loop(getattr(api, api_name.removeprefix("/"))(**said))
 
     return ask
 

@@ -16,6 +16,7 @@ import vitviz
 from tests.reference_packages import transformers  # noqa: F401
 from tests.support.example import COARSE, COARSEST
 from tests.support.map_contents import map_metadata, map_values
+from tests.support.visits import on_loop
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.ui.handlers import Handlers
@@ -40,7 +41,7 @@ def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Uplo
     files = [{"path": str(folder / OWN), "orig_name": OWN}]
     upload = {"path": str(folder / picture.name), "orig_name": picture.name}
     request = {"state": PageState().to_json(), "index": 0, "own": {"files": files}, "upload": upload}
-    return handlers.analyze(request, ignore)
+    return on_loop(handlers.analyze(request, ignore))
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_the_lines_make_the_map_that_the_page_shows(
     view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {})}
     answer = described(handlers, {**opened["state"], "views": [view]}, uid)
     legal = answer["state"]["views"][0]
-    found = handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore)
+    found = on_loop(handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore))
     made = run(answer["python"])
     shown = map_values(found)[len(opened["facts"]["prefix"]) :]
     np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
@@ -97,8 +98,10 @@ def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, mo
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    opened = handlers.open(
-        {"link": f"?resolution={COARSE}&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
+    opened = on_loop(
+        handlers.open(
+            {"link": f"?resolution={COARSE}&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
+        )
     )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     made = run(python)
@@ -117,7 +120,9 @@ def test_the_lines_draw_on_the_scale_of_the_page(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    opened = handlers.open({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
+    opened = on_loop(
+        handlers.open({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
+    )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
     expected = run(python)["heatmap"].overlay(style)
@@ -131,7 +136,7 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
     link = f"?method=attention&resolution={COARSEST}&second.method=rollout&second.example=rocket.jpg&layout=two"
-    opened = handlers.open({"link": link}, ignore)
+    opened = on_loop(handlers.open({"link": link}, ignore))
     uids = [each["uid"] for each in opened["views"]]
     made = run(described(handlers, opened["state"], *uids)["python"])
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=COARSEST)
@@ -151,7 +156,7 @@ def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monk
         save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
     model = replace(vitviz.load(folder), name=str(folder))
     handlers = Handlers(AnalysisService(model))
-    opened = handlers.open({"link": "?step=0"}, ignore)
+    opened = on_loop(handlers.open({"link": "?step=0"}, ignore))
     answer = described(handlers, opened["state"], opened["views"][0]["uid"])
     assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
     assert run(answer["python"])["model"].step == 0
@@ -170,9 +175,11 @@ def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: py
     handlers = Handlers(AnalysisService(model))
     words = 'a "cat"\\'
     state = PageState((View(method="relevance", parameters={"target": {"text": words}}),)).to_json()
-    uid = handlers.start()["views"][0]["uid"]
+    uid = on_loop(handlers.start())["views"][0]["uid"]
     python = described(handlers, state, uid)["python"]
-    found = handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)
+    found = on_loop(
+        handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)
+    )
     shown = map_values(found)[1:]
     np.testing.assert_allclose(run(python)["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert json.dumps(words) in python

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.visits import Visit
+from tests.support.visits import Visit, on_loop
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.attribution.requests import TextPrompt
@@ -70,9 +70,9 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     bench, bad = AnalysisService(make_model()), Upload(tmp_path / "bad.png", "bad.png")
     bad.path.write_bytes(b"<html>")
     with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
-        bench.analyze(bench.start, bad, InputSettings("squash"))
-    with pytest.raises(ImageError), bench.uploaded.opened(bad):
-        pass
+        on_loop(bench.analyze(bench.start, bad, InputSettings("squash")))
+    with pytest.raises(ImageError):
+        on_loop(bench.uploaded.opened(bad, lambda opened: opened))
     # One for a file, however often it is told of.
     [(seconds, act, given)] = timers
     assert seconds == 30 and bad.path.exists()
@@ -80,10 +80,9 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     assert bad.path.exists() is not uploaded and picture.path.exists()
     # A page that asks for it once more is told the same.
     with pytest.raises(ImageError) as again:
-        bench.analyze(bench.start, bad, InputSettings("squash"))
+        on_loop(bench.analyze(bench.start, bad, InputSettings("squash")))
     assert str(again.value) == str(first.value)
-    with bench.uploaded.opened(picture) as opened:
-        assert opened.size == (40, 24)
+    assert on_loop(bench.uploaded.opened(picture, lambda opened: opened.size)) == (40, 24)
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
@@ -91,13 +90,13 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     visit = Visit(Runs(Handlers(AnalysisService(make_model()))))
-    uid = visit.handlers.start()["views"][0]["uid"]
+    uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
         with pytest.raises(LimitError, match="No space left on device"):
-            visit.handlers.service.file(uid, "layer 0")
+            on_loop(visit.handlers.service.file(uid, "layer 0"))
         assert "this server cannot keep a file" in visit.run("probe", uid=uid, probe="token_norms")["failed"]
-    assert visit.handlers.service.file(uid, "layer 0").is_file()
+    assert on_loop(visit.handlers.service.file(uid, "layer 0")).is_file()
     assert "address" in visit.run("probe", uid=uid, probe="token_norms")
 
 
@@ -110,13 +109,13 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     bench, path = AnalysisService(make_model()), tmp_path / "mine.safetensors"
     save_checkpoint(path, make_model(register_tokens=2))
     choice = ModelChoice("", (str(path),))
-    model = bench.model(choice)
+    model = on_loop(bench.model(choice))
     path.unlink()
-    _, analysis = bench.analyze(bench.model(choice), picture, InputSettings("squash"))
+    _, analysis = on_loop(bench.analyze(on_loop(bench.model(choice)), picture, InputSettings("squash")))
     assert analysis.map("relevance").values.isfinite().all()
-    bench.models = type(bench.models)(1, on_evict=bench.cache.drop)
+    bench.models.discard(lambda kept: kept is model)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
-        bench.model(choice)
+        on_loop(bench.model(choice))
     assert model.labels == analysis.model.labels
 
 
@@ -126,8 +125,8 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     bench = AnalysisService(model)
     shutil.rmtree(tmp_path / "clip")
     with pytest.raises(CheckpointError):
-        bench.target(model, TextPrompt("a cat"))
-    _, analysis = bench.analyze(model, picture, InputSettings(model.preprocessing.fit))
+        on_loop(bench.target(model, TextPrompt("a cat")))
+    _, analysis = on_loop(bench.analyze(model, picture, InputSettings(model.preprocessing.fit)))
     assert analysis.rollout().values.sum() > 0
 
 
@@ -135,7 +134,7 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: U
     bench = AnalysisService(make_model())
     picture.path.unlink()
     with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
-        bench.analyze(bench.start, picture, InputSettings("squash"))
+        on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
 
 
 # Visitors who leave.
@@ -151,6 +150,6 @@ def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model
         run.is_ended = True
 
     with pytest.raises(RunEnded):
-        bench.analyze(bench.start, picture, InputSettings("squash"), report)
+        on_loop(bench.analyze(bench.start, picture, InputSettings("squash"), report))
     assert done == [0] and len(bench.small) == len(bench.large) == 0
-    assert bench.analyze(bench.start, picture, InputSettings("squash"))[0]
+    assert on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))[0]

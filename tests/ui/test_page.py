@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -17,7 +18,6 @@ from tests.driver import (
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Model
-from vitviz.ui.runs import RunEnded
 
 pytestmark = pytest.mark.browser
 
@@ -77,10 +77,10 @@ def test_what_takes_long_is_seen_and_ends_when_its_page_is_closed(browser: Brows
     with small_app(bundled) as app:
         ended, compare = threading.Event(), app.handlers.kinds["compare"]
 
-        def watched(*given: Any) -> dict[str, Any]:
+        async def watched(*given: Any) -> dict[str, Any]:
             try:
-                return compare(*given)
-            except RunEnded:
+                return await compare(*given)
+            except asyncio.CancelledError:
                 ended.set()
                 raise
 

@@ -22,6 +22,7 @@ from tests.driver import (
     upload,
 )
 from tests.support.clips import moving_frames, read_frames, sound_packets, write_clip
+from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, made
 from vitviz import Model
@@ -153,12 +154,12 @@ def handlers() -> Handlers:
 def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, clip: Path) -> None:
     picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
     link = f"?{picture.replace(':', '=')}&frame=99&method=rollout"
-    reply = handlers.open({"link": link}, lambda _: None)
+    reply = on_loop(handlers.open({"link": link}, lambda _: None))
     assert reply["state"]["views"][0]["frame"] == COUNT - 1
     assert f"Frame 99: this clip has frames 0 to {COUNT - 1}, and the last is shown." in reply["notes"]
     assert reply["views"][0]["clip"] == {"frames": COUNT}
     # A picture has none.
-    reply = handlers.open({"link": "?example=rocket.jpg&frame=3"}, lambda _: None)
+    reply = on_loop(handlers.open({"link": "?example=rocket.jpg&frame=3"}, lambda _: None))
     assert reply["state"]["views"][0]["frame"] is None and reply["views"][0]["clip"] is None
 
 
@@ -166,10 +167,10 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     from gradio.utils import get_upload_folder
 
     picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
-    reply = handlers.open({"link": f"?{picture.replace(':', '=')}&method=relevance"}, lambda _: None)
+    reply = on_loop(handlers.open({"link": f"?{picture.replace(':', '=')}&method=relevance"}, lambda _: None))
     request = {"state": reply["state"], "index": 0, "uid": reply["views"][0]["uid"]}
     steps: list[str] = []
-    found = handlers.kinds["film"](request, lambda step: steps.append(str(step)))
+    found = on_loop(handlers.kinds["film"](request, lambda step: steps.append(str(step))))
     assert (
         len(read_frames(Path(get_upload_folder()).joinpath(*found["address"].split("/")[1:]))) == COUNT
         and len(steps) > 10
@@ -180,7 +181,7 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     ):
         views = [{**reply["state"]["views"][0], "parameters": parameters}]
         with pytest.raises(vitviz.MethodError, match=words):
-            handlers.kinds["film"]({**request, "state": {**reply["state"], "views": views}}, lambda _: None)
+            on_loop(handlers.kinds["film"]({**request, "state": {**reply["state"], "views": views}}, lambda _: None))
 
     class Stopped(Exception):
         pass
@@ -190,11 +191,15 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
             raise Stopped
 
     with pytest.raises(Stopped):
-        handlers.kinds["film"](request, stop)
+        on_loop(handlers.kinds["film"](request, stop))
     assert not list(Path(get_upload_folder()).glob("film-*"))
-    still = handlers.open({"link": "?example=rocket.jpg"}, lambda _: None)
+    still = on_loop(handlers.open({"link": "?example=rocket.jpg"}, lambda _: None))
     with pytest.raises(vitviz.ImageError, match="a picture; expected a clip"):
-        handlers.kinds["film"]({"state": still["state"], "index": 0, "uid": still["views"][0]["uid"]}, lambda _: None)
+        on_loop(
+            handlers.kinds["film"](
+                {"state": still["state"], "index": 0, "uid": still["views"][0]["uid"]}, lambda _: None
+            )
+        )
 
 
 @pytest.mark.long
@@ -206,7 +211,7 @@ def test_without_the_extra_the_answer_says_which_one_is_missing(
     worker = Worker()
     service = AnalysisService(bundled, worker=worker)
     with pytest.raises(vitviz.ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
-        service.uploaded.clip(Upload(clip, "clip.mp4"))
+        on_loop(service.uploaded.clip(Upload(clip, "clip.mp4")))
     worker.close()
 
 
@@ -218,7 +223,7 @@ def test_the_operator_limits_clips(bundled: Model, clip: Path) -> None:
     ):
         service = AnalysisService(bundled, ServerSettings(**given))  # type: ignore[arg-type]
         with pytest.raises(vitviz.ImageError, match=words):
-            service.uploaded.clip(Upload(clip, "clip.mp4"))
+            on_loop(service.uploaded.clip(Upload(clip, "clip.mp4")))
     settings = ServerSettings.of(
         {"VITVIZ_CLIP_SECONDS": "2.5", "VITVIZ_CLIP_PIXELS": "10", "VITVIZ_CLIP_BYTES": "1 KiB"}
     )

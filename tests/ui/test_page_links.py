@@ -31,6 +31,7 @@ from tests.driver import (
     state,
     upload,
 )
+from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import Apps, SmallApp
 from vitviz import Analysis
@@ -270,8 +271,8 @@ def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
     page, cache = cifar_page, cifar.handlers.service.cache
     uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     assert cache.get(uid) is not None
-    monkeypatch.setattr(cache, "max_bytes", cifar.analysis.nbytes)
-    cifar.handlers.open({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None)
+    monkeypatch.setattr(cache, "limit", 1)
+    on_loop(cifar.handlers.open({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None))
     assert cache.get(uid) is None
     choose_method(page, "relevance")
     expect_map(page, cifar.analysis.map("relevance"))

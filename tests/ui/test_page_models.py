@@ -35,6 +35,7 @@ from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
 from tests.support.example import EXAMPLE
+from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
@@ -342,6 +343,6 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
     # What the page is told of the other examples.
     handlers = Handlers(service.AnalysisService(bundled))
     for name in EXAMPLES:
-        [told] = handlers.open({"link": f"?example={name}"}, lambda _: None)["views"]
+        [told] = on_loop(handlers.open({"link": f"?example={name}"}, lambda _: None))["views"]
         expected = vitviz.analyze(EXAMPLE.with_name(name), bundled).is_out_of_distribution
         assert told["is_out_of_distribution"] == expected, name

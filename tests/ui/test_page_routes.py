@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -16,6 +17,7 @@ from tests.support.visits import PAGE
 from vitviz import Analysis
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import pack
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server.bodies import RequestError
@@ -92,13 +94,16 @@ def test_a_run_is_lines_of_json(client: TestClient, uid: str) -> None:
 
 
 def test_an_upload_has_a_folder_of_its_own(client: TestClient, tmp_path: Path) -> None:
-    paths = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=b"same").json()["path"] for _ in "ab"]
+    content = as_png(Image.new("RGB", (8, 8)))
+    paths = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=content).json()["path"] for _ in "ab"]
     for path in map(Path, paths):
-        assert path.name == "_a_cät 1.png" and path.parents[1] == tmp_path and path.read_bytes() == b"same"
+        assert path.name == "_a_cät 1.png" and path.parents[1] == tmp_path and path.read_bytes() == content
         assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     assert len(set(paths)) == 2
     state = client.post("/picture", json={"upload": {"path": paths[0], "orig_name": "cat.png"}}).json()
     assert state["name"] == "cat.png" and state["id"].startswith("picture:")
+    Path(paths[1]).write_bytes(b"no picture")
+    assert "id" not in client.post("/picture", json={"upload": {"path": paths[1], "orig_name": "cat.png"}}).json()
     assert Path(client.post("/upload", params={"name": ".."}, content=b"").json()["path"]).name == "file"
 
 

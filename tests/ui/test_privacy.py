@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import notice, opened_page, upload
 from tests.support.example import ROOT
-from tests.support.visits import STATE, Visit
+from tests.support.visits import STATE, Visit, on_loop
 from vitviz import Model
 from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.facts import model_facts
@@ -37,12 +37,12 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 @pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
 def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
     bench = AnalysisService(make_model())
-    key, _ = bench.analyze(bench.start, picture, InputSettings("squash"))
+    key, _ = on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
     visit = Visit(Runs(Handlers(bench)))
     for guess in wrong:
         with pytest.raises(ExpiredError):
-            bench.file(guess, name)
+            on_loop(bench.file(guess, name))
         assert visit.ask("map", uid=guess, method="rollout") == {"expired": True}
         assert visit.ask("describe", uids=[guess], state={})["python"] == ""
 
@@ -50,7 +50,7 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
 @pytest.mark.slow
 def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
     bench = AnalysisService(make_model())
-    keys = {bench.analyze(bench.start, picture, InputSettings("squash"))[0] for _ in range(20)}
+    keys = {on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))[0] for _ in range(20)}
     assert len(keys) == 20 and all(re.fullmatch(r"[\w-]{22}", key) for key in keys)
 
 
@@ -143,7 +143,7 @@ def hostile(make_model: Make) -> Model:
 
 def test_what_a_checkpoint_calls_its_classes_is_text(hostile: Model, picture: Upload) -> None:
     bench = AnalysisService(hostile)
-    _, analysis = bench.analyze(hostile, Upload(picture.path, HOSTILE))
+    _, analysis = on_loop(bench.analyze(hostile, Upload(picture.path, HOSTILE)))
     page, plain = (whole_page(analysis, title, name=title) for title in (HOSTILE, "plain"))
     assert Elements(page).found == Elements(plain).found and HOSTILE not in page
 

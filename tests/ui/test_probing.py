@@ -12,6 +12,7 @@ import pytest
 from gradio.utils import get_upload_folder
 from safetensors import safe_open
 
+from tests.support.visits import on_loop
 from tests.ui.test_runs import Visit
 from vitviz import Analysis, Model, save_checkpoint
 from vitviz.attention.sinks import OutlierRule, norms_of_patches
@@ -41,7 +42,7 @@ def visit(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def key(visit: Visit, picture: Upload) -> str:
     service = visit.handlers.service
-    return service.analyze(service.start, picture)[0]
+    return on_loop(service.analyze(service.start, picture))[0]
 
 
 def analysis_of(visit: Visit, key: str) -> Analysis:
@@ -98,12 +99,12 @@ def test_wrong_requests_are_one_sentence(visit: Visit, key: str, request_: dict[
 def test_what_a_model_cannot_have_is_said_with_the_model(make_model: Make, picture: Upload) -> None:
     model = make_model(classes=0, cls_token=False, pooling="mean", rotary=True, heads=1, head_width=32)
     handlers = Handlers(AnalysisService(model))
-    [facts] = handlers.start()["models"].values()
+    [facts] = on_loop(handlers.start())["models"].values()
     refusals = facts["probe_refusals"]
     assert list(refusals) == ["logit_lens", "prefix_mass", "head_similarity", "position_similarity"]
     for name, sentence in refusals.items():
         assert sentence == f"{PROBES[name].title}: {PROBES[name].refusal(model.network.config)}."
-        reply = Visit(Runs(handlers)).run("probe", uid=handlers.start()["views"][0]["uid"], probe=name)
+        reply = Visit(Runs(handlers)).run("probe", uid=on_loop(handlers.start())["views"][0]["uid"], probe=name)
         assert reply["failed"].endswith(sentence.partition(": ")[2]) and reply["final"]
 
 
@@ -114,7 +115,7 @@ def test_only_what_no_other_time_can_answer_is_final(visit: Visit, key: str, mon
     def full(*_: object) -> None:
         raise LimitError("no memory for this now")
 
-    monkeypatch.setattr(visit.handlers.service.budget, "share", full)
+    monkeypatch.setattr(visit.handlers.service, "run", full)
     reply = visit.run("probe", uid=key, probe="token_norms")
     assert (reply["failed"], reply["final"]) == ("no memory for this now.", False)
     assert visit.run("probe", uid="gone", probe="token_norms")["expired"]
@@ -128,7 +129,7 @@ def test_outliers_are_counted_with_their_rule(
     for row, column in places:
         model.network.positions[row, column] *= 300
     service = AnalysisService(model)
-    _, analysis = service.analyze(service.start, picture)
+    _, analysis = on_loop(service.analyze(service.start, picture))
     found = outliers(analysis.trace)
     assert found is not None and found["patches"] == [list(place) for place in places]
     norms = norms_of_patches(analysis.trace).numpy()
@@ -157,7 +158,7 @@ def test_the_lines_of_python_find_the_same(visit: Visit, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     handlers = visit.handlers
     save_checkpoint(tmp_path / "small", handlers.service.start)
-    [facts] = handlers.start()["views"]
+    [facts] = on_loop(handlers.start())["views"]
     view = {"probe": "patch_similarity", "probe_parameters": {"query": [1, 2], "layer": 0, "features": "keys"}}
     open_ = visit.ask("describe", state={"views": [view], "panel": "probes"}, uids=[facts["uid"]])
     names: dict[str, Any] = {}

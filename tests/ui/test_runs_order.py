@@ -16,12 +16,13 @@ from gradio.context import LocalContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.server_client import wait_until
 from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit, on_loop
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui import runs as runs_module
 from vitviz.ui.progress_reports import ProgressReport
-from vitviz.ui.runs import LINE_SECONDS, MAX_RUNS_PER_VISITOR, MAX_THREADS_PER_VISITOR, RunEnded
+from vitviz.ui.runs import LINE_SECONDS, MAX_RUNS_PER_VISITOR, RunEnded
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
@@ -35,9 +36,13 @@ class Held:
     def __init__(self, visit: Visit) -> None:
         self.begun, self.release, self.count = threading.Event(), threading.Event(), 0
         self.replies: list[dict[str, Any]] = []
+        self.line = visit.handlers.service.long
         visit.handlers.kinds["map"] = self
 
-    def __call__(self, request: Mapping[str, Any], report: Callable[[ProgressReport], None]) -> dict[str, Any]:
+    async def __call__(self, request: Mapping[str, Any], report: Callable[[ProgressReport], None]) -> dict[str, Any]:
+        return await self.line.run(lambda: self.hold(report))
+
+    def hold(self, report: Callable[[ProgressReport], None]) -> dict[str, Any]:
         self.count += 1
         self.begun.set()
         while not self.release.wait(0.005):
@@ -111,16 +116,16 @@ def test_a_lost_connection_ends_a_run_after_a_while(visit: Visit, monkeypatch: p
     monkeypatch.setattr(runs_module, "GRACE_SECONDS", 0.2)
     held, request = Held(visit), {"page": PAGE, "number": 1, "kind": "map"}
     ended = threading.Event()
-    begin = held.__call__
+    hold = held.hold
 
-    def watched(request: Mapping[str, Any], report: Callable[[ProgressReport], None]) -> dict[str, Any]:
+    def watched(report: Callable[[ProgressReport], None]) -> dict[str, Any]:
         try:
-            return begin(request, report)
+            return hold(report)
         except RunEnded:
             ended.set()
             raise
 
-    visit.handlers.kinds["map"] = watched
+    held.hold = watched  # type: ignore[method-assign]
 
     async def leave_at_once() -> None:
         lines = visit.runs.lines(request)
@@ -138,7 +143,7 @@ def test_a_lost_connection_ends_a_run_after_a_while(visit: Visit, monkeypatch: p
         time.sleep(0.02)
 
 
-def test_one_visitor_has_so_many_threads(visit: Visit) -> None:
+def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
     """Those who wait for one take none of others, and too many are refused."""
     held = Held(visit)
     pages = [Visit(visit.runs, f"{number:x>22}") for number in range(MAX_RUNS_PER_VISITOR)]
@@ -150,7 +155,7 @@ def test_one_visitor_has_so_many_threads(visit: Visit) -> None:
     while len(visit.runs) < len(pages):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert held.count <= MAX_THREADS_PER_VISITOR
+    assert held.count == 1
     with pytest.raises(RequestError, match="wait for them"):
         visit.run("map")
     visitor = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host="127.0.0.9")))  # type: ignore[arg-type]
@@ -165,7 +170,7 @@ def test_one_visitor_has_so_many_threads(visit: Visit) -> None:
 def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisService) -> None:
     def stop_at(state: Any) -> None:
         if isinstance(state, ProgressReport) and state.done == 1:
-            visit.runs.end({"page": PAGE, "number": 1})
+            visit.end(number=1)
 
     analyze = service.analyze
 
@@ -174,7 +179,8 @@ def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisServ
 
     service.analyze = watched  # type: ignore[method-assign]
     assert visit.run("analyze", state=STATE, index=0)["stopped"] is True
-    assert len(service.cache) == len(service.small) == 0
+    wait_until(lambda: not len(service.small))
+    assert len(service.cache) == 0
 
 
 # ---- hostile requests, and failures ----
@@ -224,7 +230,10 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
     def broken(*given: Any) -> Any:
         raise RuntimeError(secret)
 
-    visit.handlers.kinds["rank"] = broken
+    async def fails(*given: Any) -> Any:
+        broken()
+
+    visit.handlers.kinds["rank"] = fails
     with caplog.at_level(logging.ERROR):
         assert visit.run("rank", uid=uid)["failed"] == INTERNAL_ERROR
         monkeypatch.setattr(handlers_module, "as_python", broken)
@@ -234,25 +243,6 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
     assert "content" in visit.run("map", uid=uid, method="relevance")
 
 
-@pytest.mark.slow
-def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
-    visit: Visit, uid: str, service: AnalysisService
-) -> None:
-    most = service.budget.max_bytes - service.budget.nbytes
-
-    async def stop_when_told() -> Any:
-        request = {"page": PAGE, "number": 1, "kind": "map", "uid": uid, "method": "relevance", "parameters": {}}
-        async for line in visit.runs.lines(request):
-            if line.get("text") == "Waiting for memory that others use":
-                visit.runs.end(request)
-        return line
-
-    with service.budget.share(most, "another"):
-        assert on_loop(stop_when_told()) == {"reply": {"stopped": True}}
-    visit.number = 1
-    assert "content" in visit.run("map", uid=uid, method="relevance", parameters={})
-
-
 def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"<html>")
     upload = {"path": str(tmp_path / "bad.png"), "orig_name": "bad.png"}
@@ -260,4 +250,4 @@ def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> 
     outside = visit.run("analyze", state=STATE, index=0, upload={"path": "/etc/passwd"})
     assert "not uploaded here" in outside["failed"]
     with pytest.raises(MethodError):
-        visit.handlers.analyze({"state": STATE, "index": 1}, lambda state: None)
+        on_loop(visit.handlers.analyze({"state": STATE, "index": 1}, lambda state: None))

@@ -15,6 +15,7 @@ import vitviz
 import vitviz.weights.text_tower
 from tests.parity.case import randomised
 from tests.reference_packages import transformers
+from tests.support.visits import on_loop
 from tests.towers import MAKERS, VISION, Scores, make_transformers
 from vitviz import METHODS, Analysis, Model, VisionTransformer
 from vitviz.cli.command import main
@@ -163,15 +164,15 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
     }
     for sentence, model in sentences.items():
         handlers = Handlers(AnalysisService(model))
-        request = {"uid": handlers.start()["views"][0]["uid"]}
+        request = {"uid": on_loop(handlers.start())["views"][0]["uid"]}
         with pytest.raises(MethodError) as refused:
-            handlers.kinds["rank"](request, lambda state: None)
+            on_loop(handlers.kinds["rank"](request, lambda state: None))
         assert f"{refused.value}." == sentence
     handlers = Handlers(AnalysisService(clip))
-    request = {"uid": handlers.start()["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
+    request = {"uid": on_loop(handlers.start())["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
     switched, ranked = (
-        handlers.kinds["switch"](request, lambda state: None),
-        handlers.kinds["rank"](request, lambda state: None),
+        on_loop(handlers.kinds["switch"](request, lambda state: None)),
+        on_loop(handlers.kinds["rank"](request, lambda state: None)),
     )
     assert switched["unit"] == ranked["unit"] == "score" and ranked["target_name"] == "the text “a cat”"
     [row] = switched["rows"]

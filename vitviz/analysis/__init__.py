@@ -6,18 +6,15 @@ over many images are in ``evaluation``.
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import FailedAnalysis, analyze_batch
-from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost
 from vitviz.analysis.encoder import Encoder, analyze, cost
 from vitviz.analysis.predictions import Prediction, Predictions
 
 __all__ = [
     "Analysis",
-    "AnalysisCache",
     "Cost",
     "Encoder",
     "FailedAnalysis",
-    "ModelCache",
     "Prediction",
     "Predictions",
     "analyze",

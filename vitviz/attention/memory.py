@@ -8,6 +8,7 @@ holes between the activations of a large input; they add half of its size, so th
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import sys
 import threading
@@ -32,6 +33,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is a failed allocation."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
 
 
@@ -44,7 +47,7 @@ def enough_memory(task: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
         raise LimitError(f"{task}: this machine has not enough memory free; choose a smaller resolution") from None

@@ -83,8 +83,6 @@ class Method:
         computed_by: who computes its maps for the app's page: the ``"page"`` itself, from files of the analysis; the
             server in one ``"quick"`` answer; or the server in a ``"run"``, with progress.
         page_parameters: those that may be set where the page computes; with any other, a quick answer does.
-        image_passes: how it passes batches of changed images through the network: ``"forward"``, or ``"backward"`` too
-            for the gradient of their pixels; None if it passes none. Determines its memory.
     """
 
     name: MethodName
@@ -101,7 +99,6 @@ class Method:
     compute_batch: Callable[..., list[TokenMap]] | None = None
     computed_by: Computer = "run"
     page_parameters: tuple[str, ...] = ()
-    image_passes: Literal["forward", "backward"] | None = None
 
     @property
     def class_specific(self) -> bool:
@@ -332,7 +329,6 @@ METHODS = MethodTable(
             "What the pixels add to the score on the way from a blank image, without what lowers it; based on pixels, "
             "not on attention.",
             package=CAPTUM,
-            image_passes="backward",
         ),
         Method(
             "occlusion",
@@ -343,7 +339,6 @@ METHODS = MethodTable(
             "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks",
             "How far the score falls when one patch is hidden; patches that repeat each other all score low.",
             package=CAPTUM,
-            image_passes="forward",
         ),
     )
 )

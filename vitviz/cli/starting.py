@@ -16,5 +16,5 @@ def run(host: str | None, port: int | None, **load_options: Any) -> None:
     from vitviz.ui.server.settings import ServerSettings
 
     server_settings = ServerSettings.of()
-    prepare(server_settings.threads)
+    prepare(server_settings.threads, server_settings.app_bytes)
     serve(build_demo(model, server_settings), server_name=host, server_port=port)

@@ -5,12 +5,11 @@ An analysis has an unguessable id: only those who know it can ask for its maps.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from difflib import get_close_matches
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, get_args, get_type_hints
 
@@ -48,7 +47,7 @@ from vitviz.ui.records import (
     opened_record,
 )
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import FairThreads
+from vitviz.ui.server.line import UnderWay
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
@@ -69,13 +68,13 @@ SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 Parameter = ParamSpec("Parameter")
 
 
-def _answering(endpoint: Callable[Parameter, Any]) -> Callable[Parameter, Any]:
+def _answering(endpoint: Callable[Parameter, Awaitable[Any]]) -> Callable[Parameter, Awaitable[Any]]:
     """An endpoint whose errors are one sentence each; an unexpected one goes to the log only."""
 
     @wraps(endpoint)
-    def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
+    async def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
         try:
-            return endpoint(*arguments, **options).model_dump()
+            return (await endpoint(*arguments, **options)).model_dump()
         except VitvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:
@@ -96,7 +95,7 @@ class Api:
         self.service = service
 
     @_answering
-    def models(self) -> ModelRecords:
+    async def models(self) -> ModelRecords:
         """The named models.
 
         Returns:
@@ -105,7 +104,7 @@ class Api:
         return ModelRecords(root=[model_record(name) for name in self._names()])
 
     @_answering
-    def open(self, model: str | None = None) -> OpenedRecord:
+    async def open(self, model: str | None = None) -> OpenedRecord:
         """Open a model, which may take a download.
 
         Args:
@@ -114,10 +113,10 @@ class Api:
         Returns:
             the facts of the model
         """
-        return opened_record(self.service.model(self._choice(model)))
+        return opened_record(await self.service.model(self._choice(model)))
 
     @_answering
-    def methods(self) -> MethodRecords:
+    async def methods(self) -> MethodRecords:
         """The methods that make maps, with their parameters.
 
         Returns:
@@ -126,7 +125,7 @@ class Api:
         return MethodRecords(root=list(map(method_record, METHODS.values())))
 
     @_answering
-    def analyze(
+    async def analyze(
         self, image: FileData, model: str | None = None, fit: str | None = None, resolution: int | None = None
     ) -> AnalysisRecord:
         """Run a model on a picture, once. The answer has the id of the analysis for /maps and /overlay.
@@ -147,18 +146,13 @@ class Api:
         if named is not None and not is_cached(named.repository):
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
-        opened = self.service.model(choice)
-        cost, (width, height) = self.service.cost_of(opened, upload, legal_fit, pixels)
-        if cost.flops > MAX_FLOPS:
-            raise LimitError(
-                f"image of {width}×{height} pixels: {cost.tokens:,} tokens take {cost.flops:.1e} operations; "
-                f"expected at most {MAX_FLOPS:.1e}, by a lower resolution"
-            )
-        uid, analysis = self.service.analyze(opened, upload, InputSettings(legal_fit, pixels), choice=choice)
-        return analysis_record(uid, analysis, (width, height))
+        opened = await self.service.model(choice)
+        settings = InputSettings(legal_fit, pixels)
+        uid, analysis = await self.service.analyze(opened, upload, settings, choice=choice, max_flops=MAX_FLOPS)
+        return analysis_record(uid, analysis, self.service.origins[analysis].size)
 
     @_answering
-    def maps(self, id: str, maps: MapRequests) -> MapRecords:
+    async def maps(self, id: str, maps: MapRequests) -> MapRecords:
         """Maps of an analysis, in the order of the request: all of them, or an error.
 
         Args:
@@ -173,12 +167,13 @@ class Api:
         requests = list(_map_requests(maps, analysis))
         return MapRecords(
             root=[
-                map_record(method, self._map(analysis, method, arguments, deadline)) for method, arguments in requests
+                map_record(method, await self._map(analysis, method, arguments, deadline))
+                for method, arguments in requests
             ]
         )
 
     @_answering
-    def overlay(
+    async def overlay(
         self,
         id: str,
         method: str = "attention",
@@ -230,7 +225,7 @@ class Api:
         )
         arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
         query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
-        heatmap = self._map(analysis, record, arguments, deadline)
+        heatmap = await self._map(analysis, record, arguments, deadline)
         content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
         name = f"{record.name}.png"
         return FileData(path=str(self.service.folder.keep(content, name)), orig_name=name, mime_type="image/png")
@@ -262,7 +257,7 @@ class Api:
             raise MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
         return analysis
 
-    def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
+    async def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
         """A map, computed before a deadline or among the latest.
 
         Raises:
@@ -280,7 +275,7 @@ class Api:
                 )
 
         check()
-        return self.service.heatmap(analysis, method, arguments, check)
+        return await self.service.heatmap(analysis, method, arguments, check)
 
 
 def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
@@ -300,20 +295,20 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
 
 
-def publish(blocks: gr.Blocks, service: AnalysisService, threads: FairThreads) -> None:
+def publish(blocks: gr.Blocks, service: AnalysisService, under_way: UnderWay) -> None:
     """Add the documented endpoints to an app; call it in the app's context.
 
     Args:
         blocks: Gradio's app.
         service: models and analyses.
-        threads: compute the answers, as those of the page's runs.
+        under_way: counts the calls of each visitor, with the page's runs.
     """
     api = Api(service)
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         inputs, answer = _fields(endpoint)
         blocks.default_config.set_event_trigger(
             [],
-            _in_turn(endpoint, threads),
+            _counted(endpoint, under_way),
             inputs,
             answer,
             preprocess=False,
@@ -327,14 +322,14 @@ def publish(blocks: gr.Blocks, service: AnalysisService, threads: FairThreads) -
     blocks.queue(api_open=False)
 
 
-def _in_turn(endpoint: Callable[..., Any], threads: FairThreads) -> Callable[..., Any]:
-    """An endpoint that a thread answers once it is the visitor's turn."""
+def _counted(endpoint: Callable[..., Awaitable[Any]], under_way: UnderWay) -> Callable[..., Awaitable[Any]]:
+    """An endpoint that counts among what its visitor has under way."""
 
     @wraps(endpoint)
     async def answer(*arguments: Any) -> Any:
         try:
-            # A thread cannot be interrupted, so that a call that is cancelled keeps its place until it ends.
-            return await asyncio.shield(threads.run(partial(endpoint, *arguments)))
+            with under_way.request():
+                return await endpoint(*arguments)
         except RequestError as error:
             raise gr.Error(str(error), print_exception=False) from None
 

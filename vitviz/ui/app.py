@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gradio as gr
@@ -18,8 +20,8 @@ from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import Model, load
 
-# Events of programs that have begun; inside, they wait for a thread in the same line as the runs of the page.
-MAX_EVENTS = 400
+# Events of programs that have begun; inside, they wait in the same lines as the runs of the page, without a thread.
+MAX_EVENTS = 4000
 # Sessions of the clients of programs, which Gradio remembers.
 MAX_SESSIONS = 100
 # The intervals at which Gradio's queue looks for events, and for their progress, of which these have none. By itself it
@@ -48,7 +50,7 @@ class App(gr.Server):
         # They come before Gradio's, so that those of the same path are never reached.
         self.router.routes.extend(page.routes)
         with gr.Blocks(title="vitviz", mode="server", analytics_enabled=False) as self.blocks:
-            publish(self.blocks, handlers.service, page.run_threads)
+            publish(self.blocks, handlers.service, page.runs.under_way)
         self.blocks._queue.sleep_when_free = EVENT_SECONDS
         self.blocks._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
         forbid_fetching()
@@ -92,5 +94,7 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
         instance("model", model, Model, "vitviz.load()")
     handlers = Handlers(AnalysisService(model or load(), server_settings))
     # The first visitor finds it analysed.
-    handlers.start()
+    with ThreadPoolExecutor(1) as thread:
+        # A notebook has an event loop in its own thread.
+        thread.submit(asyncio.run, handlers.start()).result()
     return App(handlers, server_settings)

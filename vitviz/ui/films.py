@@ -8,16 +8,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vitviz import isolation
-from vitviz.analysis.encoder import Encoder
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
-from vitviz.datasets.video.render import COMPUTING, render_video
+from vitviz.datasets.video.render import COMPUTING, VideoSummary, render_video
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.progress import Progress
 from vitviz.ui.arguments import parameters_of, view_index
 from vitviz.ui.progress_reports import ProgressReport, Report
-from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
 
@@ -27,14 +25,14 @@ PHASE_TITLES = {COMPUTING: "Maps of all frames"}
 DRAWING_TITLE = "Drawing all frames"
 
 
-def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+async def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """A video file of one view's map, in every frame of its clip.
 
     Raises:
         ExpiredError: the analysis of the view is no longer cached.
         ImageError: the view shows no clip, or the clip is no longer kept.
         MethodError: the map is about something else than a class.
-        LimitError: the server never has this much memory.
+        LimitError: there is not enough memory.
     """
     state = PageState.from_json(request.get("state"))
     view = state.views[view_index(request, len(state.views))]
@@ -60,19 +58,14 @@ def film(service: AnalysisService, request: Mapping[str, Any], report: Report) -
     def report_phase(phase: str, progress: Progress) -> None:
         report(ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
 
-    width, height = origin.size
-    geometry = analysis.prepared.geometry
-    cost = Encoder(analysis.model).cost_at(geometry.input_height, geometry.input_width, BATCH_FRAMES)
-    # A batch of frames waits while another is drawn, in the clip's own size.
-    frame_bytes = 3 * width * height * 4 * BATCH_FRAMES
-    with (
-        service.turn(service.films, cost.nbytes + map_bytes(analysis, method.name) + frame_bytes, "this video", report),
-        TemporaryDirectory(prefix="vitviz-film-") as temporary,
-    ):
+    def render() -> tuple[str, VideoSummary]:
         report(ProgressReport(PHASE_TITLES[COMPUTING]))
-        output = Path(temporary) / "maps.mp4"
-        summary = render_video(
-            video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
-        )
-        address = service.folder.publish(output.read_bytes(), "maps.mp4")
+        with TemporaryDirectory(prefix="vitviz-film-") as temporary:
+            output = Path(temporary) / "maps.mp4"
+            summary = render_video(
+                video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
+            )
+            return service.folder.publish(output.read_bytes(), "maps.mp4"), summary
+
+    address, summary = await service.run(service.films, analysis, render, report)
     return {"address": address, "caption": summary.caption, "sound": summary.sound}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.attribution.json_values import fields
-from vitviz.attribution.requests import LikenessRequest
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
@@ -27,8 +26,8 @@ from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
-from vitviz.ui.progress_reports import ProgressReport, Report, no_report, report_queue
-from vitviz.ui.server.fair_lock import current_visitor
+from vitviz.ui.progress_reports import ProgressReport, Report, no_report
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.weights import ZOO, Model, parse_overrides
@@ -60,8 +59,8 @@ class Handlers:
         self.service = service
         # Pictures of analyses as WebP files.
         self._webp: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
-        # What answers the event ``run``, by the kind of the request.
-        self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
+        # What answers a run, by the kind of the request.
+        self.kinds: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[dict[str, Any]]]] = {
             "open": self.open,
             "analyze": self.analyze,
             "map": self.map_slowly,
@@ -86,7 +85,7 @@ class Handlers:
 
     # ---- models, pictures and analyses ----
 
-    def open(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    async def open(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The state and the analyses of a link; a note says what it asks for in vain."""
         text = request.get("link")
         if not isinstance(text, str):
@@ -98,7 +97,7 @@ class Handlers:
         for view in link.state.views:
             key = tuple(view.input.values())
             if key not in by_input:
-                by_input[key] = self._opened(view, report, notes)
+                by_input[key] = await self._opened(view, report, notes)
             uid, analysis, legal = by_input[key]
             parameters = dict(view.parameters)
             if legal.model != view.model:
@@ -108,16 +107,16 @@ class Handlers:
             opened.append((uid, analysis))
         shown_views = [ShownView(analysis.model, analysis.trace.layout) for _, analysis in opened]
         state, changes = normalize(replace(link.state, views=tuple(views)), shown_views)
-        facts = [self._facts(*pair, view) for pair, view in zip(opened, state.views, strict=False)]
+        facts = [await self._facts(*pair, view) for pair, view in zip(opened, state.views, strict=False)]
         models = {
             view.model: self._model_facts(view.model, each.model) for view, each in zip(views, shown_views, strict=True)
         }
         return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
-    def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
+    async def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
         """Id and analysis of a view, and the view; a model, picture or input that fails is replaced by the default."""
         try:
-            model = self._model(view, report)
+            model = await self._model(view, report)
         except VitvizError as error:
             notes.append(f"{sentence(error)} The default model is shown.")
             view = replace(view, model="", step=None)
@@ -125,38 +124,45 @@ class Handlers:
         view, changes = normalize_input(view, model)
         notes += changes
         try:
-            view, upload, changes = self._frame(view, model, self.service.pictures.upload(view.picture), report)
+            view, upload, changes = await self._frame(view, model, self.service.pictures.upload(view.picture), report)
             notes += changes
         except VitvizError as error:
             notes.append(sentence(error))
             view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None, color_profile=None)
             upload = self.service.pictures.upload(view.picture)
         try:
-            uid, analysis = self._analyzed(view, model, upload, report)
+            uid, analysis = await self._analyzed(view, model, upload, report)
         except VitvizError as error:
             if view == replace(view, **FIRST_INPUT):
                 raise
             notes.append(sentence(error))
             view = replace(view, **FIRST_INPUT)
-            uid, analysis = self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
+            uid, analysis = await self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
         return uid, analysis, view
 
-    def analyze(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    async def analyze(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """One view of a state, with another model, picture or input."""
         state = PageState.from_json(request.get("state"))
         index = view_index(request, len(state.views))
         view, is_new = state.views[index], request.get("upload") is not None
-        if request.get("own") is not None:
-            view = replace(view, model=self._own_model(request["own"], report), step=None)
         upload = upload_of(request["upload"], "upload") if is_new else None
-        model = self._model(view, report)
+        if request.get("own") is None:
+            model = await self._model(view, report)
+        else:
+            own = _own_model(request["own"])
+            report(OPENING)
+            model = await self.service.model(own.choice, report)
+            # What cannot be opened has no name.
+            view = replace(view, model=self.service.own_models.id(own, current_visitor()), step=None)
         view, notes = normalize_input(view, model)
-        view, upload, changes = self._frame(view, model, upload or self.service.pictures.upload(view.picture), report)
+        view, upload, changes = await self._frame(
+            view, model, upload or self.service.pictures.upload(view.picture), report
+        )
         notes += changes
         if is_new:
-            view, changes = self._uncropped(view, model, upload, report)
+            view, changes = await self._uncropped(view, model, upload, report)
             notes += changes
-        uid, analysis = self._analyzed(view, model, upload, report)
+        uid, analysis = await self._analyzed(view, model, upload, report)
         view = replace(view, picture=self.service.pictures.id(upload, current_visitor()))
         shown_views: list[ShownView | None] = [None] * len(state.views)
         shown_views[index] = ShownView(model, analysis.trace.layout)
@@ -164,89 +170,61 @@ class Handlers:
         return {
             "state": state.to_json(),
             "index": index,
-            "facts": self._facts(uid, analysis, state.views[index]),
+            "facts": await self._facts(uid, analysis, state.views[index]),
             "models": {view.model: self._model_facts(view.model, model)},
             "notes": [*notes, *changes],
         }
 
-    def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
+    async def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
         if not is_clip(upload.path):
             color_profile = view.color_profile or model.preprocessing.color_profile
             return replace(view, frame=None), upload._replace(white=view.white, color_profile=color_profile), []
         report(ProgressReport("Reading the clip"))
-        last = self.service.uploaded.clip(upload, report_queue(report)).frames - 1
+        last = (await self.service.uploaded.clip(upload, report)).frames - 1
         frame, notes = view.frame or 0, []
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last
         return replace(view, frame=frame, white=None, color_profile=None), upload._replace(frame=frame), notes
 
-    def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
+    async def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
         """A view of a new picture, whole if the model's own crop hides most of it; and notes of changes."""
         if view.fit is not None or model.preprocessing.fit != "crop":
             return view, []
-        share = self.service.visible_share(model, upload, InputSettings(None, view.resolution), report)
+        share = await self.service.visible_share(model, upload, InputSettings(None, view.resolution), report)
         if share >= MIN_VISIBLE_SHARE:
             return view, []
         note = f"The crop that this model was trained with hides {1 - share:.0%} of this picture, which is shown whole"
         note += ", in its own shape. To crop it, choose “crop (centre)” under “Seen as”."
         return replace(view, fit="native"), [note]
 
-    def start(self) -> dict[str, Any]:
+    async def start(self) -> dict[str, Any]:
         """What a page begins with."""
         view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
-        uid, analysis = self.service.analyze(self.service.start, upload)
+        uid, analysis = await self.service.analyze(self.service.start, upload)
         state, _ = normalize(PageState(), [ShownView(analysis.model, analysis.trace.layout)])
         return {
             "settings": self.settings(),
             "state": state.to_json(),
-            "views": [self._facts(uid, analysis, view)],
+            "views": [await self._facts(uid, analysis, view)],
             "models": {"": self._model_facts("", analysis.model)},
         }
 
-    def _own_model(self, value: object, report: Report) -> str:
-        """The model name of a visitor's own checkpoint, once it is open, or of one on the hub."""
-        own = fields("own", value, ("files", "hub", "overrides"))
-        hub, overrides_text, files = (own.get(name) or "" for name in ("hub", "overrides", "files"))
-        for name, text, limit in (("hub", hub, MAX_NAME_CHARS), ("overrides", overrides_text, MAX_OVERRIDE_CHARS)):
-            if not isinstance(text, str) or len(text) > limit:
-                raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
-        if not isinstance(files, list | str) or len(files) > MAX_FILES:
-            raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
-        overrides = tuple(parse_overrides([text for text in overrides_text.split(",") if text.strip()]).items())
-        hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
-        if bool(files) == bool(hub):
-            raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
-        if hub and not overrides:
-            return f"hf:{hub}"
-        if hub:
-            return self._opened_id(OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub), report)
-        uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
-        weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
-        name = max(weights, key=lambda upload: upload.path.stat().st_size).name
-        choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
-        return self._opened_id(OwnModel(choice, name), report)
-
-    def _opened_id(self, own: OwnModel, report: Report) -> str:
+    async def _model(self, view: View, report: Report) -> Model:
         report(OPENING)
-        self.service.model(own.choice, report)
-        return self.service.own_models.id(own, current_visitor())
+        return await self.service.model(self.service.choice(view.model, view.step), report)
 
-    def _model(self, view: View, report: Report) -> Model:
-        report(OPENING)
-        return self.service.model(self.service.choice(view.model, view.step), report)
-
-    def _analyzed(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[str, Analysis]:
+    async def _analyzed(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[str, Analysis]:
         choice = self.service.choice(view.model, view.step)
-        return self.service.analyze(model, upload, InputSettings(view.fit, view.resolution), report, choice)
+        return await self.service.analyze(model, upload, InputSettings(view.fit, view.resolution), report, choice)
 
-    def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
+    async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
         picture = f"files/{uid}/{SEEN}"
         facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
-        clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
+        clip = None if origin.upload.frame is None else await self.service.uploaded.clip(origin.upload)
         return {**facts, "clip": clip and {"frames": clip.frames}}
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
@@ -258,20 +236,11 @@ class Handlers:
 
     # ---- maps ----
 
-    def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    async def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map, in base64."""
-        analysis, method, parameters = self._map_request(request)
-        if self.service.recent_map(analysis, method, parameters) is not None:
-            return {"content": as_base64(self._map_content(analysis, method, parameters))}
-        if isinstance(parameters.get("target"), LikenessRequest):
-            # Before this map has its turn, so that others have theirs meanwhile.
-            report(ProgressReport("Analysing the other picture"))
-            self.service.target_of(analysis, parameters["target"], report)
-        with self.service.lock(analysis, method).turn(report_queue(report)):
-            report(ProgressReport(method.title))
-            return {"content": as_base64(self._map_content(analysis, method, parameters, report))}
+        return {"content": as_base64(await self._map_content(*self._map_request(request), report))}
 
-    def map_quickly(self, request: Mapping[str, Any]) -> bytes:
+    async def map_quickly(self, request: Mapping[str, Any]) -> bytes:
         """The file of a map that takes little time.
 
         Raises:
@@ -280,8 +249,7 @@ class Handlers:
         analysis, method, parameters = self._map_request(request)
         if computed_by(method, parameters, analysis.trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
-        with self.service.lock(analysis, method).turn():
-            return self._map_content(analysis, method, parameters)
+        return await self._map_content(analysis, method, parameters)
 
     def _map_request(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
@@ -289,10 +257,10 @@ class Handlers:
         parameters = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
         return analysis, method, parameters
 
-    def _map_content(
+    async def _map_content(
         self, analysis: Analysis, method: Method, parameters: dict[str, Any], report: Report = no_report
     ) -> bytes:
-        heatmap = self.service.heatmap(analysis, method, parameters, report)
+        heatmap = await self.service.heatmap(analysis, method, parameters, report)
         return map_file(analysis, method, parameters, heatmap.token_map)
 
     # ---- files, links and uploads ----
@@ -365,9 +333,11 @@ class Handlers:
             liked = None
         return ViewSource(analysis, origin, model_name, liked)
 
-    def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Id and name of an uploaded picture that is not to be analysed."""
         upload = upload_of(request.get("upload"), "upload")
+        # What cannot be opened has no id.
+        await self.service.uploaded.opened(upload, lambda picture: picture.size)
         return {"id": self.service.pictures.id(upload, current_visitor()), "name": visible(upload.name)}
 
 
@@ -375,6 +345,28 @@ def sentence(error: VitvizError) -> str:
     """An error's message with a full stop."""
     text = str(error)
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _own_model(value: object) -> OwnModel:
+    """A visitor's own checkpoint, or one on the hub."""
+    own = fields("own", value, ("files", "hub", "overrides"))
+    hub, overrides_text, files = (own.get(name) or "" for name in ("hub", "overrides", "files"))
+    for name, text, limit in (("hub", hub, MAX_NAME_CHARS), ("overrides", overrides_text, MAX_OVERRIDE_CHARS)):
+        if not isinstance(text, str) or len(text) > limit:
+            raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
+    if not isinstance(files, list | str) or len(files) > MAX_FILES:
+        raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
+    overrides = tuple(parse_overrides([text for text in overrides_text.split(",") if text.strip()]).items())
+    hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
+    if bool(files) == bool(hub):
+        raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
+    if hub:
+        return OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub)
+    uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
+    weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
+    name = max(weights, key=lambda upload: upload.path.stat().st_size).name
+    choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
+    return OwnModel(choice, name)
 
 
 def _liked_picture(view: View) -> str | None:

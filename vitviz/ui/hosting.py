@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -46,21 +47,25 @@ ZERO_GPU = "SPACES_ZERO_GPU"
 GPU = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.
 LOAN_SECONDS = 20
+# Three pictures that are being opened, one of them large.
+CHILDREN_BYTES = 2**30
 # Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
 MIN_GPU_FLOPS = 150e9
 
 
-def prepare(threads: int | None = None) -> None:
+def prepare(threads: int | None = None, memory_bytes: int | None = None) -> None:
     """Set up the process that serves the app, once.
 
-    It gets its number of threads and a folder for visitors' files and everything temporary, which is emptied at the
-    end, whichever signal ends the process but SIGKILL.
+    It gets its number of threads, a limit of memory, and a folder for visitors' files and everything temporary, which
+    is emptied at the end, whichever signal ends the process but SIGKILL.
 
     Raises:
         ConfigError: as :func:`limit_threads` and :func:`vitviz.isolation.require_forks`.
     """
     require_forks()
     limit_threads(threads)
+    if memory_bytes is not None:
+        limit_memory(memory_bytes)
     # In a shared folder, one process may delete files that another is serving.
     folder = own_folder(Path(os.environ.get(GRADIO_FILES) or tempfile.gettempdir()))
     os.environ[GRADIO_FILES] = str(folder / FILES)
@@ -112,6 +117,26 @@ def limit_threads(threads: int | None = None) -> int:
     with suppress(RuntimeError):
         torch.set_num_interop_threads(count)
     return count
+
+
+def limit_memory(nbytes: int) -> None:
+    """Have the system refuse what this process needs above a limit, so that a request fails, not the app.
+
+    Only Linux enforces it. A driver of graphics cards reserves far more than it uses, so there is no limit beside one.
+
+    Args:
+        nbytes: of this process and of those that open pictures.
+    """
+    if not sys.platform.startswith("linux") or torch.cuda.is_available():
+        return
+    # Not on every system.
+    import resource
+
+    pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
+    # The limit counts the reserved bytes, of which some, such as the stacks of threads, are never used.
+    unused = (pages[5] - pages[1]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes - CHILDREN_BYTES + unused, hard))
 
 
 def on_gpu(function: Function) -> Function:

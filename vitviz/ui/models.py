@@ -7,8 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +20,14 @@ from vitviz.ui.fair_store import FairStore
 from vitviz.weights import (
     BUNDLED,
     ZOO,
-    DownloadProgress,
     Model,
     NamedModel,
-    fetch,
     find_snapshots,
     is_cached,
     load,
 )
 from vitviz.weights.formats.names import is_weight_file
-from vitviz.weights.hub.names import INDEX_SUFFIX
+from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import reads_text
 
 
@@ -74,49 +71,37 @@ DEFAULT_MODEL = ModelChoice("start")
 """The model with which the page opened."""
 MAX_OWN = 1000
 OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
-# Half precision on disk becomes single precision in memory.
-MEMORY_FACTOR = 2
 # The name of a series of snapshots without one.
 SERIES = "snapshots"
 
 
 def open_choice(
-    choice: ModelChoice,
-    report: Callable[[DownloadProgress], None] | None = None,
-    *,
-    worker: Worker | None = None,
-    max_bytes: int = 3 * 2**30,
-    room: Callable[[int], AbstractContextManager[None]] = lambda nbytes: nullcontext(),
+    choice: ModelChoice, origin: Origin | None = None, worker: Worker | None = None, max_bytes: int = 3 * 2**30
 ) -> Model:
     """Open a visitor's choice in a worker process.
 
     Args:
         choice: of the visitor.
-        report: receives the progress of a download.
-        worker: the worker of this process by default.
+        origin: the files of a published checkpoint, as :func:`vitviz.weights.fetch` returns them.
+        worker: opens it; the worker of this process by default.
         max_bytes: the largest weights.
-        room: holds this many bytes of memory while the model is opened.
 
     Raises:
         CheckpointError, LimitError: it cannot be opened.
     """
     overrides, worker = dict(choice.overrides), worker or shared_worker()
     if not choice.files:
-        origin = fetch(choice.source, report)
         # The name is not on the hub: a bundled model, or unknown.
         if origin is None:
             return load(choice.source, engine="own", **overrides)
-        with room(_opening_bytes(origin.folder.iterdir())):
-            return isolation.open_published(worker, choice.source, origin, max_bytes, **overrides)
+        return isolation.open_published(worker, choice.source, origin, max_bytes, **overrides)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
     name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
-    nbytes = _opening_bytes(map(Path, choice.files))
     if len(choice.files) == 1:
-        with room(nbytes):
-            return isolation.open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
-    # Gradio puts each upload into a folder of its own, but the files of a checkpoint belong beside each other.
+        return isolation.open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
+    # Each upload has a folder of its own, but the files of a checkpoint belong beside each other.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
         try:
@@ -127,10 +112,9 @@ def open_choice(
             for file in choice.files:
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
-            with room(nbytes):
-                model = isolation.open_checkpoint(
-                    worker, folder, max_bytes, name if series is None else SERIES, **overrides
-                )
+            model = isolation.open_checkpoint(
+                worker, folder, max_bytes, name if series is None else SERIES, **overrides
+            )
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:
@@ -144,13 +128,10 @@ def open_choice(
     return model
 
 
-def _opening_bytes(files: Iterable[Path]) -> int:
-    """The memory that opening a checkpoint takes: the network in the worker, and its copy on the way back."""
-    paths = list(files)
-    sizes = [path.stat().st_size for path in paths if is_weight_file(path)]
-    # Without an index, several files are several states, or the same weights in several formats.
-    is_sharded = any(path.name.endswith(INDEX_SUFFIX) for path in paths)
-    return 2 * MEMORY_FACTOR * (sum(sizes) if is_sharded else max(sizes, default=0))
+def file_bytes(choice: ModelChoice, origin: Origin | None) -> int:
+    """The size of the files of a choice."""
+    files = map(Path, choice.files) if origin is None else origin.folder.iterdir()
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _link(file: str, target: Path) -> None:
@@ -179,7 +160,14 @@ class OwnModels:
         self._models: FairStore[OwnModel] = FairStore(MAX_OWN)
 
     def id(self, own: OwnModel, visitor: str = "") -> str:
-        """The id of a checkpoint: ``own:TOKEN``."""
+        """The name of a checkpoint in states: ``own:TOKEN``, or ``hf:OWNER/NAME`` for one that needs no settings.
+
+        Args:
+            own: a checkpoint that was opened.
+            visitor: whose it is.
+        """
+        if own.choice.source and not own.choice.overrides:
+            return own.choice.source
         return f"own:{self._models.key(own, visitor)}"
 
     def get(self, key: str) -> OwnModel:

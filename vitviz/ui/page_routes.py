@@ -24,11 +24,11 @@ from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import SEEN, Handlers
 from vitviz.ui.runs import Runs, failure, outcome
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import FairThreads
+from vitviz.ui.server.line import Line, UnderWay
 from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
 
 # Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
-THREADS, SHARE, MAX_REQUESTS = 64, 8, 300
+THREADS, SHARE, MAX_REQUESTS = 16, 8, 300
 # All files of a form stay open until it ends.
 MAX_FILES = 100
 NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
@@ -53,7 +53,6 @@ KEPT = {"cache-control": "private, max-age=31536000, immutable"}
 # Proxies pass on each line as it comes.
 STREAMED = {"cache-control": "no-store", "x-accel-buffering": "no"}
 READ = ["GET", "HEAD"]
-Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class PageRoutes:
@@ -64,15 +63,14 @@ class PageRoutes:
 
     Attributes:
         routes: of Starlette.
-        run_threads: compute what takes long.
+        runs: what takes long.
     """
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, and the id of the analysis with which it opens.
         self._html: tuple[str, bytes] | None = None
-        self._runs, self._threads = Runs(handlers), FairThreads(THREADS, SHARE, MAX_REQUESTS)
-        self.run_threads = self._runs.threads
+        self.runs, self._threads, self._under_way = Runs(handlers), Line(THREADS, SHARE), UnderWay(MAX_REQUESTS)
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
@@ -83,8 +81,8 @@ class PageRoutes:
             Route("/made/{folder}/{name}", self._made),
             Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
             Route("/map", self._map, methods=["POST"]),
-            Route("/describe", self._json(handlers.describe), methods=["POST"]),
-            Route("/picture", self._json(handlers.picture), methods=["POST"]),
+            Route("/describe", self._describe, methods=["POST"]),
+            Route("/picture", self._picture, methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),
             Route("/end", self._end, methods=["POST"]),
         ]
@@ -92,10 +90,12 @@ class PageRoutes:
     # ---- the page ----
 
     async def _page(self, request: Request) -> Response:
-        start = await self._threads.run(self._handlers.start)
-        uid = start["views"][0]["uid"]
-        if self._html is None or self._html[0] != uid:
-            self._html = uid, gzip.compress(await self._threads.run(lambda: app_page(start).encode()), PAGE_LEVEL)
+        with self._under_way.request():
+            start = await self._handlers.start()
+            uid = start["views"][0]["uid"]
+            if self._html is None or self._html[0] != uid:
+                html = await self._threads.run(lambda: gzip.compress(app_page(start).encode(), PAGE_LEVEL))
+                self._html = uid, html
         return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
 
     async def _health(self, request: Request) -> Response:
@@ -112,9 +112,14 @@ class PageRoutes:
     async def _file(self, request: Request) -> Response:
         """A file of an analysis, such as the queries and keys of a layer."""
         uid, name = request.path_params["uid"], request.path_params["name"]
-        if name == SEEN:
-            return await self._answered(lambda: Response(self._handlers.seen(uid), 200, KEPT, "image/webp"))
-        return await self._answered(lambda: FileResponse(self._service.file(uid, name), headers=KEPT, media_type=BYTES))
+
+        async def respond() -> Response:
+            if name == SEEN:
+                content = await self._threads.run(lambda: self._handlers.seen(uid))
+                return Response(content, 200, KEPT, "image/webp")
+            return FileResponse(await self._service.file(uid, name), headers=KEPT, media_type=BYTES)
+
+        return await self._answered(respond)
 
     async def _made(self, request: Request) -> Response:
         """A file that a run has made."""
@@ -127,31 +132,39 @@ class PageRoutes:
     async def _map(self, request: Request) -> Response:
         """The values of a map that takes little time."""
         value = await request.json()
-        return await self._answered(lambda: Response(self._handlers.map_quickly(_object(value)), media_type=BYTES))
 
-    def _json(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        async def respond(request: Request) -> Response:
-            value = await request.json()
-            return await self._answered(lambda: JSONResponse(answer(_object(value))))
+        async def respond() -> Response:
+            return Response(await self._handlers.map_quickly(_object(value)), media_type=BYTES)
 
-        return respond
+        return await self._answered(respond)
 
-    async def _answered(self, respond: Callable[[], Response]) -> Response:
-        """A response from a thread, or why there is none."""
+    async def _describe(self, request: Request) -> Response:
+        value = await request.json()
 
-        def respond_or_explain() -> Response:
-            answer = outcome("a request of the page", respond)
-            if isinstance(answer, Response):
-                return answer
-            return JSONResponse(answer, 410 if "expired" in answer else 400)
+        async def respond() -> Response:
+            return JSONResponse(await self._threads.run(lambda: self._handlers.describe(_object(value))))
 
-        return await self._threads.run(respond_or_explain)
+        return await self._answered(respond)
+
+    async def _picture(self, request: Request) -> Response:
+        value = await request.json()
+
+        async def respond() -> Response:
+            return JSONResponse(await self._handlers.picture(_object(value)))
+
+        return await self._answered(respond)
+
+    async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
+        """A response, or why there is none."""
+        with self._under_way.request():
+            answer = await outcome("a request of the page", respond())
+        return answer if isinstance(answer, Response) else JSONResponse(answer, 410 if "expired" in answer else 400)
 
     # ---- what takes long ----
 
     async def _run(self, request: Request) -> Response:
         """Lines of JSON: progress, and at last the reply. The same request again reads on."""
-        lines = self._runs.lines(await request.json())
+        lines = self.runs.lines(await request.json())
         try:
             first = await anext(lines)
         except VitvizError as error:
@@ -167,7 +180,7 @@ class PageRoutes:
 
     async def _end(self, request: Request) -> Response:
         try:
-            self._runs.end(await request.json())
+            self.runs.end(await request.json())
         except VitvizError as error:
             return JSONResponse(failure(error), 400)
         return Response(status_code=204)

@@ -16,23 +16,18 @@ class ProgressReport(NamedTuple):
     total: int = 1
 
 
-Report = Callable[[ProgressReport | DownloadProgress], None]
+Step = ProgressReport | DownloadProgress
+Report = Callable[[Step], None]
 """Receives progress; an exception that it raises ends the request."""
+
+
+class RunEnded(Exception):
+    """The visitor stopped the request, sent another one, or left."""
 
 
 class ExpiredError(Exception):
     """The analysis has left the cache."""
 
 
-def report_queue(report: Report) -> Callable[[int], None]:
-    """A callback for :meth:`FairLock.turn`: reports how many requests come first."""
-    return lambda before: report(ProgressReport(f"Waiting: {before} before this one"))
-
-
-def report_memory(report: Report) -> Callable[[], None]:
-    """A callback for :meth:`MemoryBudget.share`: reports that others hold the memory."""
-    return lambda: report(ProgressReport("Waiting for memory that others use"))
-
-
-def no_report(step: ProgressReport | DownloadProgress) -> None:
+def no_report(step: Step) -> None:
     """A :data:`Report` for callers that show no progress."""

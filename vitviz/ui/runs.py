@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from vitviz.attribution.json_values import number
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.ui.handlers import Handlers, sentence
-from vitviz.ui.progress_reports import ExpiredError, ProgressReport
-from vitviz.ui.server.line import FairThreads
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.line import UnderWay
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
 from vitviz.weights import DownloadProgress
 
@@ -25,18 +25,12 @@ MAX_NUMBER = 2**53
 GRACE_SECONDS = 5.0
 # The interval between two lines, and the longest silence, after which proxies close a connection.
 LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
-# Runs that are computed, or wait inside for a turn, for memory or for a download: each has a thread.
-MAX_THREADS, MAX_THREADS_PER_VISITOR = 400, 8
-# Runs of one visitor, with those that wait for a thread.
+# Runs of one visitor that are under way.
 MAX_RUNS_PER_VISITOR = 100
 WAITING = ProgressReport("Waiting")
 
 
 Result = TypeVar("Result")
-
-
-class RunEnded(Exception):
-    """The visitor stopped the request, sent another one, or left."""
 
 
 @dataclass(eq=False)
@@ -62,6 +56,17 @@ class Run:
         if self.is_ended:
             raise RunEnded
 
+    def end(self) -> None:
+        """End it: at once where it waits, and at its next report where a thread computes."""
+        self.is_ended = True
+        if self.task is not None:
+            self.task.cancel()
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        """Its reply, once it is over."""
+        return {"stopped": True} if self.task is None or self.task.cancelled() else self.task.result()
+
     @property
     def is_over(self) -> bool:
         """Whether it has a reply, or never gets one."""
@@ -75,13 +80,13 @@ class Runs:
         handlers: answer the requests.
 
     Attributes:
-        threads: compute the replies.
+        under_way: counts those of each visitor, with the calls of programs.
     """
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self._runs: dict[tuple[str, int], Run] = {}
-        self.threads = FairThreads(MAX_THREADS, MAX_THREADS_PER_VISITOR, MAX_RUNS_PER_VISITOR)
+        self.under_way = UnderWay(MAX_RUNS_PER_VISITOR)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -104,7 +109,7 @@ class Runs:
                 if not run.is_over and (step != shown or now > shown_at + SILENCE_SECONDS):
                     shown, shown_at = step, now
                     yield step._asdict()
-            yield {"reply": {"stopped": True} if run.task is None else run.task.result()}
+            yield {"reply": run.reply}
         finally:
             run.readers -= 1
             self._leave_later(run)
@@ -125,7 +130,7 @@ class Runs:
                 self._leave_later(self._runs[key])
             ended = [self._runs[key]]
         for run in ended:
-            run.is_ended = True
+            run.end()
 
     def _run(self, request: object) -> Run:
         """The run of a request: the one that is there, or a new one in the place of the page's previous one."""
@@ -136,30 +141,24 @@ class Runs:
         if any(run.key[1] > key[1] for run in others if run.task is not None):
             return Run(key)
         for run in others:
-            run.is_ended = True
+            run.end()
         run = self._runs[key] = Run(key)
         run.task = asyncio.create_task(self._reply(run, kind, request))
         run.task.add_done_callback(lambda _: self._leave_later(run))
         return run
 
     async def _reply(self, run: Run, kind: str, request: Any) -> dict[str, Any]:
-        return await self.threads.run(partial(self._compute, run, kind, request))
-
-    def _compute(self, run: Run, kind: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        def report(step: ProgressReport | DownloadProgress) -> None:
+        def report(step: Step) -> None:
             run.check()
             if isinstance(step, DownloadProgress):
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
-        def handle() -> dict[str, Any]:
-            run.check()
-            return self.handlers.kinds[kind](request, report)
-
-        try:
-            return outcome(kind, handle)
-        except RunEnded:
-            return {"stopped": True}
+        with self.under_way.request():
+            try:
+                return await outcome(kind, self.handlers.kinds[kind](request, report))
+            except RunEnded:
+                return {"stopped": True}
 
     def _leave_later(self, run: Run) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._leave, run)
@@ -168,16 +167,16 @@ class Runs:
         """End a run that nobody has read for a while, and forget it once it is over."""
         if run.readers:
             return
-        run.is_ended = True
+        run.end()
         if run.is_over and self._runs.get(run.key) is run:
             del self._runs[run.key]
 
 
-def outcome(name: str, answer: Callable[[], Result]) -> Result | dict[str, Any]:
-    """What a function answers, or why it cannot, in one sentence: ``failed``, and ``final`` if it always will."""
+async def outcome(name: str, answer: Awaitable[Result]) -> Result | dict[str, Any]:
+    """What is answered, or why it cannot be, in one sentence: ``failed``, and ``final`` if it always will."""
     try:
-        return answer()
-    except RunEnded:
+        return await answer
+    except (RunEnded, RequestError):
         raise
     except ExpiredError:
         return {"expired": True}

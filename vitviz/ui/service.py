@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import math
+import secrets
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from vitviz import isolation
 from vitviz.analysis.analysis import Analysis
-from vitviz.analysis.cache import AnalysisCache, ModelCache
-from vitviz.analysis.costs import Cost, cost_of
+from vitviz.analysis.costs import cost_of
 from vitviz.analysis.encoder import Encoder
 from vitviz.analysis.likeness import likeness_target
+from vitviz.analysis.recomputable import drop_recomputable, kept_bytes
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
 from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
-from vitviz.errors.kinds import CheckpointError, MethodError
+from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
 from vitviz.errors.messages import quote
-from vitviz.images.preprocessing import Fit, PreparedImage
-from vitviz.isolation import Worker, shared_worker
+from vitviz.images.preprocessing import PreparedImage
+from vitviz.isolation import OpenPicture, Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
+from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
-from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, file_bytes, open_choice
 from vitviz.ui.pictures import Pictures, Upload, example_of
-from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, report_memory, report_queue
-from vitviz.ui.server.budget import MemoryBudget, shared_bytes
-from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.estimates import forward_bytes, map_bytes
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report
+from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
-from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.files import Folder
+from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
+from vitviz.weights import BUNDLED, ZOO, Model, fetch, snapshot_of
 from vitviz.weights.text_tower import reads_text
 
+Result = TypeVar("Result")
 CANVAS_SIDE = 900
-CANVAS_BYTES = 3 * CANVAS_SIDE**2
-# Larger analyses queue separately: about a second of two cores.
+# Larger analyses have a line of their own: about a second of two cores.
 LARGE_FLOPS = 150e9
 # A backward pass costs as much as two forward passes.
 GRADIENT_PASSES = 3
 # Kept of each analysis: a map is a number per token, a likeness target the features of one token.
 MAX_MAPS, MAX_LIKENESSES = 16, 8
+# Analyses that keep gradients and fused attention, and remembered analyses of examples.
+MAX_LATEST, MAX_EXAMPLES = 8, 1000
+# Checkpoints of larger files are opened one at a time; a smaller one may take this multiple in memory.
+SMALL_FILE_BYTES, MAX_EXPANSION = 128 * 2**20, 4
 THIS_PICTURE = "this picture"
 NO_WORDS = (
     "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
@@ -71,32 +75,38 @@ class AnalysisService:
         self, start: Model, server_settings: ServerSettings | None = None, worker: Worker | None = None
     ) -> None:
         self.start, self.server_settings = start, server_settings or ServerSettings()
-        self.cache = AnalysisCache(self.server_settings.cache_bytes)
-        self.models = ModelCache(self.server_settings.model_bytes, on_evict=self.cache.drop)
+        self.worker = worker or shared_worker()
         # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
-        self.worker = worker or shared_worker()
-        self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
-        self.uploaded = UploadedPictures(self.worker, self.folder, self.server_settings.clip_limits)
-        self.towers = TextTowers(self.worker)
-        self.budget = MemoryBudget(
-            shared_bytes(self.server_settings, start.nbytes), [self.cache, self.towers, self.models]
+        self.cache: Holdings[Analysis] = Holdings(self.server_settings.kept_analysis_bytes, kept_bytes)
+        self.models: Holdings[Model] = Holdings(
+            self.server_settings.kept_model_bytes, lambda model: model.nbytes, self._forget_model
         )
+        # Ids of the analyses of examples, which are nobody's own.
+        self._examples: Holdings[str] = Holdings(MAX_EXAMPLES)
+        # Those that may keep what they can compute again.
+        self._latest: Holdings[ReferenceType[Analysis]] = Holdings(MAX_LATEST, on_drop=_drop_recomputable)
         self.maps: RecentResults[Heatmap] = RecentResults(MAX_MAPS)
         self.likenesses: RecentResults[Target] = RecentResults(MAX_LIKENESSES)
         # Model, picture and settings of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        # One queue for each kind of work, so that long work does not hold up short work.
-        self.small, self.large, self.long = FairLock(), FairLock(), FairLock()
-        self.studies, self.films = FairLock(), FairLock()
-        # A request that waits here may hold another lock; whoever holds this one waits for no other.
-        self._likeness_lock = FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
-        self.explorer_files = ExplorerFiles(self.uploaded, self.budget, self.folder)
+        self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
+        self.uploaded = UploadedPictures(self.worker, self.folder, self.server_settings.clip_limits)
+        self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
+        self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
+        self._opening: Once[Model] = Once()
+        # One line for each kind of work, so that long work does not hold up short work.
+        self.small, self.large, self.long, self.studies, self.films = Line(), Line(), Line(), Line(), Line()
+        self._downloads, self._small_models, self._large_models = Line(places=8, share=2), Line(places=2), Line()
 
-    def model(self, choice: ModelChoice, report: Report | None = None) -> Model:
-        """The model that a visitor chose, opened unless it is in memory.
+    def _forget_model(self, model: Model) -> None:
+        # Each of its analyses keeps it in memory.
+        self.cache.discard(lambda analysis: analysis.model is model)
+
+    async def model(self, choice: ModelChoice, report: Report = no_report) -> Model:
+        """The model that a visitor chose, opened unless it is in memory, once for all who ask for it meanwhile.
 
         It gets the device and the precision of the default model.
 
@@ -105,23 +115,34 @@ class AnalysisService:
         """
         if choice == DEFAULT_MODEL:
             return self.start
-        if choice.step is not None:
-            run, step, max_bytes = self.model(choice.run, report), choice.step, self.server_settings.model_bytes
-            snapshot = partial(isolation.open_snapshot, self.worker, max_bytes=max_bytes)
-            return self.models.get(choice, lambda: self._like_start(snapshot_of(run, step, snapshot)))
         legal = self.server_settings.models
-        if legal == "start" or (legal == "menu" and choice.source not in (*BUNDLED, *ZOO)):
+        is_start = choice.run == DEFAULT_MODEL
+        if not is_start and (legal == "start" or (legal == "menu" and choice.source not in (*BUNDLED, *ZOO))):
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[legal]}")
-        return self.models.get(choice, lambda: self._like_start(self._opened(choice, report)))
+        model = self.models.get(choice)
+        if model is None:
+            model = await self._opening.get(choice, partial(self._opened, choice), report)
+        return model
 
-    def _opened(self, choice: ModelChoice, report: Report | None) -> Model:
-        max_bytes = self.server_settings.model_bytes
-
-        def room(nbytes: int) -> AbstractContextManager[None]:
-            # A compressed file expands to no more than this.
-            return self.budget.share(min(nbytes, 2 * max_bytes), "opening this checkpoint")
-
-        return open_choice(choice, report, worker=self.worker, max_bytes=max_bytes, room=room)
+    async def _opened(self, choice: ModelChoice, report: Report) -> Model:
+        max_bytes = self.server_settings.kept_model_bytes
+        if choice.step is not None:
+            run, step = await self.model(choice.run, report), choice.step
+            snapshot = partial(isolation.open_snapshot, self.worker, max_bytes=max_bytes)
+            model = await self._large_models.run(lambda: self._like_start(snapshot_of(run, step, snapshot)), report)
+        else:
+            origin = None
+            if not choice.files:
+                origin = await self._downloads.run(lambda: fetch(choice.source, report), report)
+            line = self._large_models
+            if file_bytes(choice, origin) <= SMALL_FILE_BYTES:
+                # A compressed file may expand.
+                line, max_bytes = self._small_models, min(max_bytes, MAX_EXPANSION * SMALL_FILE_BYTES)
+            model = await line.run(
+                lambda: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
+            )
+        self.models.put(choice, model)
+        return model
 
     def _like_start(self, model: Model) -> Model:
         first = self.start.network
@@ -139,13 +160,14 @@ class AnalysisService:
             return self.own_models.get(name).choice._replace(step=step)
         return DEFAULT_MODEL._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
 
-    def analyze(
+    async def analyze(
         self,
         model: Model,
         upload: Upload,
         settings: InputSettings | None = None,
         report: Report = no_report,
         choice: ModelChoice = DEFAULT_MODEL,
+        max_flops: float = math.inf,
     ) -> tuple[str, Analysis]:
         """Run a model on a picture, in this visitor's turn; returns the analysis and its id in the cache.
 
@@ -153,70 +175,60 @@ class AnalysisService:
             model, upload, settings: what is analysed, and how; visitors share the analyses of examples.
             report: receives the progress.
             choice: with which the model was opened.
+            max_flops: of the forward pass.
 
         Raises:
             ImageError: the upload cannot be opened or does not fit the model; the message has the visitor's name of it.
             ConfigError: the model cannot have this resolution.
-            LimitError: the analysis would need too much memory.
+            LimitError: the analysis would need too much memory or computation.
         """
         settings, example = settings or InputSettings(), example_of(upload)
-        shared_key = None if example is None else (choice, example, upload.white, upload.color_profile, settings)
-        cached = self.cache.find(shared_key)
-        if cached is not None and cached[1].model is model:
-            return cached
-        encoder, prepared, size, is_large = self._prepared(model, upload, settings, report)
-        with (self.large if is_large else self.small).turn(report_queue(report)):
-            key, analysis = self._analyzed(encoder, prepared, report, shared_key)
+        example_key = (choice, example, upload.white, upload.color_profile, settings)
+        uid = None if example is None else self._examples.get(example_key)
+        analysis = None if uid is None else self.cache.get(uid)
+        if uid is not None and analysis is not None and analysis.model is model:
+            return uid, analysis
+        encoder, prepared, size, flops = await self._prepared(model, upload, settings, report, max_flops)
+        line = self.large if flops > LARGE_FLOPS else self.small
+        analysis = await line.run(partial(_encoded, encoder, prepared, report), report)
+        uid = secrets.token_urlsafe(16)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
-        return key, analysis
+        self.cache.put(uid, analysis, current_visitor())
+        if example is not None:
+            self._examples.put(example_key, uid, current_visitor())
+        return uid, analysis
 
-    def cost_of(
-        self, model: Model, upload: Upload, fit: Fit | None, resolution: int | None
-    ) -> tuple[Cost, tuple[int, int]]:
-        """The cost of an analysis, and width and height of the picture.
-
-        Raises:
-            ImageError, ConfigError: as :meth:`analyze`.
-        """
-        with self.uploaded.opened(upload) as picture:
-            return Encoder(model, fit, resolution).cost(picture), picture.size
-
-    def visible_share(self, model: Model, upload: Upload, settings: InputSettings, report: Report) -> float:
+    async def visible_share(self, model: Model, upload: Upload, settings: InputSettings, report: Report) -> float:
         """The share of a picture's area that the model sees, in [0, 1].
 
         Raises:
             ImageError, ConfigError, LimitError: as :meth:`analyze`.
         """
-        geometry = self._prepared(model, upload, settings, report)[1].geometry
+        geometry = (await self._prepared(model, upload, settings, report))[1].geometry
         left, top, right, bottom = geometry.box
         return (right - left) * (bottom - top) / (geometry.image_width * geometry.image_height)
 
-    def _prepared(
-        self, model: Model, upload: Upload, settings: InputSettings, report: Report
-    ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
-        """The picture as the model's input, its size, and whether its analysis counts as large."""
-        with self.uploaded.opened(upload, report_queue(report)) as picture:
+    async def _prepared(
+        self, model: Model, upload: Upload, settings: InputSettings, report: Report, max_flops: float = math.inf
+    ) -> tuple[Encoder, PreparedImage, tuple[int, int], int]:
+        """The picture as the model's input, its size, and the operations of its analysis."""
+
+        def prepare(picture: OpenPicture | ExamplePicture) -> tuple[Encoder, PreparedImage, tuple[int, int], int]:
             pixels, max_bytes = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
             encoder = Encoder(model, settings.fit, pixels, max_bytes=max_bytes, forward=self.forward)
-            is_large = encoder.cost(picture).flops > LARGE_FLOPS
+            cost = encoder.cost(picture)
+            if cost.flops > max_flops:
+                raise LimitError(
+                    f"image of {picture.width}×{picture.height} pixels: {cost.tokens:,} tokens take {cost.flops:.1e} "
+                    f"operations; expected at most {max_flops:.1e}, by a lower resolution"
+                )
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
             # The canvas shows no more pixels; maps do not depend on them.
             prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
-            return encoder, prepared, picture.size, is_large
+            return encoder, prepared, picture.size, cost.flops
 
-    def _analyzed(
-        self, encoder: Encoder, prepared: PreparedImage, report: Report, shared_key: Hashable
-    ) -> tuple[str, Analysis]:
-        def report_layer(progress: Progress) -> None:
-            report(ProgressReport("Analysing, layer by layer", progress.done, progress.total))
-
-        geometry = prepared.geometry
-        cost = encoder.cost_at(geometry.input_height, geometry.input_width)
-        with self.budget.share(cost.nbytes + CANVAS_BYTES, "this analysis", report_memory(report)):
-            report_layer(Progress(0, encoder.model.network.config.depth))
-            [analysis] = encoder.encode([prepared], report_layer)
-            return self.cache.put(analysis, shared_key), analysis
+        return await self.uploaded.opened(upload, prepare, report)
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
@@ -238,7 +250,7 @@ class AnalysisService:
         for path in () if origin is None else (origin.upload.path, *map(Path, origin.choice.files)):
             self.folder.find(path)
 
-    def file(self, uid: str, name: str) -> Path:
+    async def file(self, uid: str, name: str) -> Path:
         """A file of an analysis for the explorer, written once.
 
         Raises:
@@ -255,7 +267,7 @@ class AnalysisService:
             "fit": origin.settings.fit or analysis.model.preprocessing.fit,
             "resolution": origin.resolution,
         }
-        return self.explorer_files.file(analysis, name, origin.upload, source)
+        return await self.explorer_files.file(analysis, name, origin.upload, source)
 
     def source(self, choice: ModelChoice, model: Model) -> str:
         """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
@@ -264,37 +276,29 @@ class AnalysisService:
         is_series = model.snapshots is not None and len(choice.weight_files) > 1
         return SERIES if is_series else choice.source or choice.largest_file
 
-    def lock(self, analysis: Analysis, method: Method) -> FairLock:
-        """The queue of a method's maps."""
+    def line(self, analysis: Analysis, method: Method) -> Line:
+        """The line of a method's maps."""
         if method.reports:
             return self.long
-        return self.small if method.requires == "trace" else self.pass_lock(analysis, GRADIENT_PASSES)
+        return self.small if method.requires == "trace" else self.pass_line(analysis, GRADIENT_PASSES)
 
-    @contextmanager
-    def turn(self, lock: FairLock, nbytes: int, purpose: str, report: Report) -> Iterator[None]:
-        """Wait for a turn and then for memory, and hold both.
-
-        Args:
-            lock: the queue.
-            nbytes: the memory.
-            purpose: for the message, such as ``"this probe"``.
-            report: receives how long the queue is.
-
-        Raises:
-            LimitError: the server never has this much memory.
-        """
-        with lock.turn(report_queue(report)), self.budget.share(nbytes, purpose, report_memory(report)):
-            yield
-
-    def pass_lock(self, analysis: Analysis, passes: int = 1) -> FairLock:
-        """The queue for work of this many forward passes."""
+    def pass_line(self, analysis: Analysis, passes: int = 1) -> Line:
+        """The line of work of this many forward passes."""
         flops = cost_of(analysis.model.network.config, analysis.trace.layout).flops
         return self.large if passes * flops > LARGE_FLOPS else self.small
 
-    def heatmap(
+    async def run(self, line: Line, analysis: Analysis, work: Callable[[], Result], report: Report) -> Result:
+        """What work on an analysis returns, which has a place in a line."""
+        try:
+            return await line.run(work, report)
+        finally:
+            # It may hold gradients now, in the place of one that was used earlier.
+            self._latest.put(id(analysis), ref(analysis))
+
+    async def heatmap(
         self, analysis: Analysis, method: Method, parameters: Mapping[str, Any], report: Report = no_report
     ) -> Heatmap:
-        """A map, computed or among the latest.
+        """A map, computed in this visitor's turn or among the latest.
 
         Args:
             analysis: of the picture.
@@ -303,9 +307,10 @@ class AnalysisService:
 
         Raises:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
-            LimitError: the server never has this much memory.
+            LimitError: there is not enough memory.
         """
-        heatmap = self.recent_map(analysis, method, parameters)
+        key = repr((method.name, sorted(parameters.items())))
+        heatmap = self.maps.get(analysis, key)
         if heatmap is not None:
             return heatmap
 
@@ -314,32 +319,34 @@ class AnalysisService:
 
         arguments = dict(parameters)
         if "target" in arguments:
-            arguments["target"] = self.target_of(analysis, arguments["target"], report)
-        with self.budget.share(map_bytes(analysis, method.name), "this map", report_memory(report)):
-            heatmap = analysis.map(method.name, report=report_progress, **arguments)
-        self.maps.put(analysis, _map_key(method, parameters), heatmap)
+            arguments["target"] = await self.target_of(analysis, arguments["target"], report)
+
+        def compute() -> Heatmap:
+            report(ProgressReport(method.title))
+            return analysis.map(method.name, report=report_progress, **arguments)
+
+        heatmap = await self.run(self.line(analysis, method), analysis, compute, report)
+        self.maps.put(analysis, key, heatmap)
         return heatmap
 
-    def recent_map(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
-        """A map that is among the latest of the analysis, or None."""
-        return self.maps.get(analysis, _map_key(method, parameters))
-
-    def target_of(self, analysis: Analysis, request: TargetRequest | None, report: Report = no_report) -> TargetChoice:
+    async def target_of(
+        self, analysis: Analysis, request: TargetRequest | None, report: Report = no_report
+    ) -> TargetChoice:
         """The target of a map or a measure; another picture is run through the model first.
 
         Args:
             analysis: of the picture.
             request: as :func:`vitviz.attribution.requests.target_of` returns it.
-            report: receives how long the queue is.
+            report: receives the progress.
 
         Raises:
             VitvizError: as :meth:`target`; or the other picture cannot be opened, or has no such patch.
         """
         if isinstance(request, LikenessRequest):
-            return self._likeness(analysis, request, report)
-        return self.target(analysis.model, request, report)
+            return await self._likeness(analysis, request, report)
+        return await self.target(analysis.model, request, report)
 
-    def target(
+    async def target(
         self, model: Model, request: int | str | ClassDifference | TextPrompt | None, report: Report = no_report
     ) -> int | str | ClassDifference | Target | None:
         """Classes or a text as the target of a map.
@@ -349,33 +356,39 @@ class AnalysisService:
             CheckpointError, LimitError: the text tower cannot be opened.
         """
         if isinstance(request, TextPrompt):
-            waiting = report_memory(report)
-            return self.towers.target(
-                model, request.text, lambda nbytes: self.budget.share(nbytes, "reading texts", waiting), waiting
-            )
+            return await self.towers.target(model, request.text, report)
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request
 
-    def _likeness(self, analysis: Analysis, request: LikenessRequest, report: Report) -> Target:
+    async def _likeness(self, analysis: Analysis, request: LikenessRequest, report: Report) -> Target:
         """Likeness to a picture, prepared as the picture of the analysis was, or to a patch of either."""
         target = self.likenesses.get(analysis, request)
         if target is not None:
             return target
         prepared, name = analysis.prepared, THIS_PICTURE
         if request.picture is not None:
+            report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
-            prepared, name = (
-                self._prepared(analysis.model, upload, self.origins[analysis].settings, report)[1],
-                upload.name,
-            )
+            settings = self.origins[analysis].settings
+            prepared, name = (await self._prepared(analysis.model, upload, settings, report))[1], upload.name
         network = analysis.model.network
-        nbytes = forward_bytes(network.config, network.config.layout(*prepared.pixels.shape[-2:]), 1)
-        with self.turn(self._likeness_lock, nbytes, "this likeness", report):
-            target = likeness_target(network, prepared, request.patch, name)
+        compute = partial(likeness_target, network, prepared, request.patch, name)
+        target = await self.pass_line(analysis).run(compute, report)
         self.likenesses.put(analysis, request, target)
         return target
 
 
-def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
-    return repr((method.name, sorted(parameters.items())))
+def _drop_recomputable(reference: ReferenceType[Analysis]) -> None:
+    analysis = reference()
+    if analysis is not None:
+        drop_recomputable(analysis)
+
+
+def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analysis:
+    def report_layer(progress: Progress) -> None:
+        report(ProgressReport("Analysing, layer by layer", progress.done, progress.total))
+
+    report_layer(Progress(0, encoder.model.network.config.depth))
+    [analysis] = encoder.encode([prepared], report_layer)
+    return analysis

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, word
 from vitviz.attribution.parameters import ClassTarget
-from vitviz.attribution.requests import LikenessRequest, TextPrompt, target_of
+from vitviz.attribution.requests import TextPrompt, target_of
 from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe
+from vitviz.evaluation.probes.findings import Findings
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
@@ -24,7 +28,6 @@ from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import findings_pack, map_file
 from vitviz.ui.progress_reports import ProgressReport, Report
-from vitviz.ui.server.estimates import comparison_bytes, forward_bytes, probe_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
 
@@ -41,18 +44,18 @@ ABOUT_COMPARISON = (
 )
 
 
-def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+async def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Every map that the model can have, and how faithful each is."""
     analysis = service.cached(request.get("uid"))
-    target = _target(service, analysis, request.get("target"), report)
+    target = await _target(service, analysis, request.get("target"), report)
     settings = fields("parameters", request.get("parameters") or {}, METHODS)
     parameters = {name: _without_target(analysis, METHODS[name], values) for name, values in settings.items()}
 
     def report_pass(progress: Progress) -> None:
         report(ProgressReport("Maps, and pictures without some of their patches", progress.done, progress.total))
 
-    with service.turn(service.studies, comparison_bytes(analysis), "this comparison", report):
-        comparison = compare_methods(analysis, parameters, target, report=report_pass)
+    compute = partial(compare_methods, analysis, parameters, target, report=report_pass)
+    comparison = await service.run(service.studies, analysis, compute, report)
     maps = []
     for compared in comparison.maps:
         method, correlation = METHODS[compared.method], compared.randomization_correlation
@@ -75,35 +78,36 @@ def compare(service: AnalysisService, request: Mapping[str, Any], report: Report
     }
 
 
-def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+async def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """How far a score falls without each head."""
     analysis = service.cached(request.get("uid"))
-    target = _target(service, analysis, request.get("target"), report)
-    config = analysis.model.network.config
+    target = await _target(service, analysis, request.get("target"), report)
 
     def report_head(progress: Progress) -> None:
         report(ProgressReport("Heads switched off one at a time", progress.done, progress.total))
 
-    nbytes = forward_bytes(config, analysis.trace.layout, config.heads)
-    with service.turn(service.studies, nbytes, "this ranking", report):
-        effects = analysis.head_effects(target, report=report_head)
+    compute = partial(analysis.head_effects, target, report=report_head)
+    effects = await service.run(service.studies, analysis, compute, report)
     facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
     return {**facts, "drops": effects.drop.tolist()}
 
 
-def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+async def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The model's output with some heads and patches switched off."""
     analysis = service.cached(request.get("uid"))
-    target = _target(service, analysis, request.get("target"), report)
+    target = await _target(service, analysis, request.get("target"), report)
     off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
-    nbytes = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
-    with service.turn(service.pass_lock(analysis), nbytes, "this forward pass", report):
+
+    def compute() -> tuple[torch.Tensor, torch.Tensor]:
         if isinstance(target, Target):
             before = analysis.switched_off(target=target)
-            after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
-            rows = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
-            return {"unit": "score", "rows": rows}
-        before, after = analysis.logits, analysis.switched_off(off.heads_off, off.patches_off).cpu()
+            return before, analysis.switched_off(off.heads_off, off.patches_off, target=target)
+        return analysis.logits, analysis.switched_off(off.heads_off, off.patches_off).cpu()
+
+    before, after = await service.run(service.pass_line(analysis), analysis, compute, report)
+    if isinstance(target, Target):
+        rows: list[dict[str, Any]] = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
+        return {"unit": "score", "rows": rows}
     unit = _unit(analysis)
     if unit == "probability":
         function = analysis.model.network.config.probability
@@ -115,17 +119,20 @@ def switch(service: AnalysisService, request: Mapping[str, Any], report: Report)
     return {"unit": unit, "rows": rows}
 
 
-def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+async def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The findings of a probe: a sentence, a table, and a file of its measurements."""
     analysis = service.cached(request.get("uid"))
     record = PROBES[word("probe", request.get("probe"), PROBES)]
     bounds = bounds_of(analysis.model, analysis.trace.layout)
     parameters = values_of(record.parameters, request.get("parameters"), bounds)
-    lock, nbytes = service.pass_lock(analysis, PROBE_PASSES), probe_bytes(analysis, record.name)
-    with service.turn(lock, nbytes, "this probe", report):
+
+    def compute() -> tuple[Findings, str]:
         report(ProgressReport(record.title))
         findings = run_probe(analysis, record.name, **parameters)
-        address = service.folder.publish(findings_pack(findings), "pack.safetensors")
+        return findings, service.folder.publish(findings_pack(findings), "pack.safetensors")
+
+    line = service.pass_line(analysis, PROBE_PASSES)
+    findings, address = await service.run(line, analysis, compute, report)
     return {
         "probe": record.name,
         "summary": visible(findings.summary),
@@ -135,7 +142,7 @@ def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) 
     }
 
 
-def _target(service: AnalysisService, analysis: Analysis, value: object, report: Report) -> int | Target | None:
+async def _target(service: AnalysisService, analysis: Analysis, value: object, report: Report) -> int | Target | None:
     """The target of a measurement: a class, another target, or None for the most probable class.
 
     Raises:
@@ -146,9 +153,7 @@ def _target(service: AnalysisService, analysis: Analysis, value: object, report:
         request = target_of("request.target", value, bounds_of(model, analysis.trace.layout))
     if isinstance(request, TextPrompt):
         report(ProgressReport("Reading the text"))
-    if isinstance(request, LikenessRequest):
-        report(ProgressReport("Analysing the other picture"))
-    target = service.target_of(analysis, request, report)
+    target = await service.target_of(analysis, request, report)
     return None if target is None else resolve_target(target, analysis.logits, model.labels)
 
 

@@ -99,7 +99,7 @@ class SmallApp:
 
     def forget(self) -> None:
         """Let go of every analysis."""
-        self.handlers.service.cache.drop(self.model)
+        self.handlers.service._forget_model(self.model)
 
 
 # Apps of small networks by the names in MODELS.

@@ -17,7 +17,7 @@ from tests.server_client import RunningApp, post, running_here, wait_until
 from vitviz.errors.kinds import VitvizError
 from vitviz.ui.api import Api, _answering
 from vitviz.ui.records import OpenedRecord
-from vitviz.ui.runs import MAX_THREADS_PER_VISITOR
+from vitviz.ui.server.line import Line
 from vitviz.ui.server.routes import ANSWERS, JOIN
 
 
@@ -47,9 +47,9 @@ def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any
 def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
     bundled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocked, inside = threading.Event(), Counter[str]()
+    blocked, inside, line = threading.Event(), Counter[str](), Line(places=3, share=2)
 
-    def open(self: Api, model: str | None = None) -> OpenedRecord:
+    async def open(self: Api, model: str | None = None) -> OpenedRecord:
         """Open.
 
         Args:
@@ -58,9 +58,13 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
         Returns:
             facts
         """
-        inside[str(model)] += 1
-        if model == "slow":
-            blocked.wait(60)
+
+        def work() -> None:
+            inside[str(model)] += 1
+            if model == "slow":
+                blocked.wait(60)
+
+        await line.run(work)
         raise VitvizError(f"called {model}")
 
     monkeypatch.setattr(Api, "open", _answering(open))
@@ -71,15 +75,15 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
             body = {"data": [kind], "fn_index": endpoint._id, "session_hash": session}
             return post(served.port, JOIN, json.dumps(body).encode(), f"X-Forwarded-For: {address}").status
 
-        many = MAX_THREADS_PER_VISITOR + 6
+        many = 30
         try:
             assert [ask("slow", f"slow{number}", "127.1.0.1") for number in range(many)] == [200] * many
-            wait_until(lambda: inside["slow"] == MAX_THREADS_PER_VISITOR)
+            wait_until(lambda: inside["slow"] == 2)
             assert ask("quick", "quick", "127.1.0.2") == 200
             url = f"{served.address}{ANSWERS}?session_hash=quick"
             with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
                 assert any("called quick" in line for line in answers.iter_lines())
-            assert inside["slow"] == MAX_THREADS_PER_VISITOR
+            assert inside["slow"] == 2
         finally:
             blocked.set()
         wait_until(lambda: inside["slow"] == many, 30)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.visits import on_loop
 from vitviz import Model, VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, menu
@@ -64,10 +65,10 @@ def test_the_table_of_settings_has_them_all() -> None:
 @pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
 def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
     bench = AnalysisService(make_model(), ServerSettings(models=legal))
-    assert bench.model(DEFAULT_MODEL) is bench.start
+    assert on_loop(bench.model(DEFAULT_MODEL)) is bench.start
     for number, choice in enumerate([ModelChoice("vitviz-photos"), ModelChoice("", ("/nowhere/a.pth",))]):
         with pytest.raises(VitvizError) as refused:
-            bench.model(choice)
+            on_loop(bench.model(choice))
             raise CheckpointError("opened")
         assert ("this server opens only" in str(refused.value)) == (number >= opened)
     offered = len(menu(bench.start, legal))
@@ -76,4 +77,4 @@ def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened
 
 def test_what_an_analysis_may_need_is_a_setting(make_model: Make, picture: Upload) -> None:
     with pytest.raises(LimitError, match="max_bytes = 1,000"):
-        AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture)
+        on_loop(AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture))

@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,14 @@ import torch
 
 import vitviz
 import vitviz.ui.server.text_towers
+from tests.support.visits import on_loop
 from tests.towers import make_transformers
 from vitviz import Model
 from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.isolation import Worker
-from vitviz.ui.server.budget import MemoryBudget
-from vitviz.ui.server.estimates import tower_bytes
 from vitviz.ui.server.settings import ServerSettings
-from vitviz.ui.server.text_towers import TextTowers
+from vitviz.ui.server.text_towers import TextTowers, tower_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.text_tower import open_text_tower
 
@@ -67,14 +65,9 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture
 def towers(worker: Worker) -> Iterator[TextTowers]:
-    found = TextTowers(worker)
+    found = TextTowers(worker, 2**60)
     yield found
-    found.make_room(2**60)
-
-
-@contextmanager
-def unbounded(nbytes: int) -> Iterator[None]:
-    yield
+    found._open.clear()
 
 
 def children(worker: Worker) -> set[int]:
@@ -100,7 +93,7 @@ def test_a_tower_is_opened_once_however_many_ask(
     scores: list[float] = []
 
     def ask() -> None:
-        scores.append(float(towers.target(models[0], "cat", unbounded).score(features)))
+        scores.append(float(on_loop(towers.target(models[0], "cat")).score(features)))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -123,39 +116,32 @@ def wait_for_its_end(process: int, worker: Worker) -> None:
 @linux
 def test_a_tower_takes_less_than_its_estimate(models: list[Model], plain_worker: Worker) -> None:
     before = children(plain_worker)
-    TextTowers(plain_worker).target(models[0], "cat", unbounded)
+    on_loop(TextTowers(plain_worker, 2**60).target(models[0], "cat"))
     [process] = children(plain_worker) - before
     private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
     assert 1024 * sum(map(int, private)) < tower_bytes(models[0])
 
 
 @linux
-def test_the_tower_used_least_lately_makes_room(models: list[Model], towers: TextTowers) -> None:
+def test_the_tower_used_least_lately_makes_room(models: list[Model], worker: Worker) -> None:
     first, second = models
-    before = children(towers.worker)
-    towers.target(first, "cat", unbounded)
-    [process] = children(towers.worker) - before
-    towers.target(second, "cat", unbounded)
-    assert towers.nbytes == tower_bytes(first) + tower_bytes(second)
-    towers.make_room(1)
-    assert towers.nbytes == tower_bytes(second)
-    wait_for_its_end(process, towers.worker)
+    towers = TextTowers(worker, tower_bytes(first) + tower_bytes(second) - 1)
+    before = children(worker)
+    on_loop(towers.target(first, "cat"))
+    [process] = children(worker) - before
+    on_loop(towers.target(second, "cat"))
+    assert len(towers) == 1 and towers.nbytes == tower_bytes(second)
+    wait_for_its_end(process, worker)
     # It is opened again for who asks.
-    towers.target(first, "dog", unbounded)
-    assert len(towers) == 2
+    on_loop(towers.target(first, "dog"))
+    assert list(towers._open) == [first]
 
 
-def test_a_tower_takes_its_share_before_it_is_opened(models: list[Model], bundled: Model, worker: Worker) -> None:
-    service = AnalysisService(bundled, ServerSettings(), worker)
-    service.budget = MemoryBudget(tower_bytes(models[0]) - 1, [service.towers])
+def test_a_tower_beyond_the_bound_is_refused(models: list[Model], bundled: Model, worker: Worker) -> None:
+    service = AnalysisService(bundled, ServerSettings(model_bytes=tower_bytes(models[0]) - 1), worker)
     with pytest.raises(LimitError, match="reading texts needs"):
-        service.target(models[0], TextPrompt("a cat"))
+        on_loop(service.target(models[0], TextPrompt("a cat")))
     assert len(service.towers) == 0
-    service.budget = MemoryBudget(tower_bytes(models[0]), [service.towers])
-    for model in models:
-        service.target(model, TextPrompt("a cat"))
-        assert service.budget.nbytes == tower_bytes(model)
-    service.towers.make_room(2**60)
 
 
 def hostile(folder: Path) -> Model:
@@ -179,15 +165,15 @@ def test_a_tower_that_takes_more_than_was_counted_for_it_ends(
 ) -> None:
     model = hostile(tmp_path)
     with pytest.raises(CheckpointError, match="expected"):
-        towers.target(model, "a", unbounded)
+        on_loop(towers.target(model, "a"))
     assert len(towers) == 0
-    towers.target(models[0], "a cat", unbounded)
+    on_loop(towers.target(models[0], "a cat"))
 
 
 def test_a_tower_whose_process_is_gone_is_opened_again(models: list[Model], towers: TextTowers) -> None:
-    towers.target(models[0], "a cat", unbounded)
+    on_loop(towers.target(models[0], "a cat"))
     [kept] = towers._open.values()
     kept.tower.close()
     with pytest.raises(CheckpointError, match="no answer"):
-        towers.target(models[0], "a dog", unbounded)
-    towers.target(models[0], "a dog", unbounded)
+        on_loop(towers.target(models[0], "a dog"))
+    on_loop(towers.target(models[0], "a dog"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image
 
@@ -19,13 +20,17 @@ from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
+from vitviz.ui.holdings import Holdings
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.files import Folder
+from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.weights import resources
 
-# Larger pictures have a lock of their own.
+Result = TypeVar("Result")
+
+# Larger pictures have a line of their own.
 LARGE_PIXELS = 16_000_000
 # Refused files: remembered messages, seconds until the file is deleted, and files that wait for it.
 MAX_REFUSED, REFUSED_SECONDS, MAX_DELETIONS = 1000, 30.0, 100
@@ -60,6 +65,10 @@ class ExamplePicture:
         return as_png(self.image)
 
 
+class _LargePictureError(Exception):
+    """A picture has too many pixels for the line of small ones."""
+
+
 class UploadedPictures:
     """Opens uploads.
 
@@ -71,75 +80,78 @@ class UploadedPictures:
 
     def __init__(self, worker: Worker, folder: Folder, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
         self.worker, self._folder, self.clip_limits = worker, folder, clip_limits
-        self._clips: OrderedDict[Path, ClipFacts] = OrderedDict()
+        self._clips: Holdings[ClipFacts] = Holdings(MAX_CLIPS)
+        self._counting: Once[ClipFacts] = Once()
         # The messages about refused files, which outlive these.
-        self._refused: dict[Upload, str] = {}
+        self._refused: Holdings[str] = Holdings(MAX_REFUSED)
         # Refused files with a timer that deletes them.
         self._deletions: set[Path] = set()
         self._lock = threading.Lock()
-        # A large picture may take half a gigabyte and seconds; small ones do not wait for it.
-        self._reading, self._small, self._large = FairLock(), FairLock(), FairLock()
+        # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
+        self._small_line, self._large_line, self._clip_line = Line(places=2), Line(), Line(places=2)
 
-    @contextmanager
-    def opened(
-        self, upload: Upload, waiting: Callable[[int], None] | None = None
-    ) -> Iterator[OpenPicture | ExamplePicture]:
-        """Open a picture for the time of the context; a refused file is deleted after :data:`REFUSED_SECONDS`.
+    async def opened(
+        self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
+    ) -> Result:
+        """What a function makes of an open picture; a refused file is deleted after :data:`REFUSED_SECONDS`.
 
         Args:
             upload: the file.
-            waiting: as :meth:`vitviz.ui.server.fair_lock.FairLock.turn` takes it.
+            use: the function.
+            report: receives how many pictures come first.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
-        with ExitStack() as stack:
+        line = self._small_line if upload.frame is None else self._clip_line
+        try:
             try:
-                picture = self._open(upload, stack, waiting)
-            except ImageError as error:
-                raise ImageError(self._refusal(upload, error)) from None
-            yield picture
+                return await line.run(partial(self._use, upload, use, line), report)
+            except _LargePictureError:
+                return await self._large_line.run(partial(self._use, upload, use, self._large_line), report)
+        except ImageError as error:
+            raise ImageError(self._refusal(upload, error)) from None
 
-    def clip(self, upload: Upload, waiting: Callable[[int], None] | None = None) -> ClipFacts:
+    async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.
 
         Args:
-            upload, waiting: as :meth:`opened` takes them.
+            upload, report: as :meth:`opened` takes them.
 
         Raises:
             ImageError: as :func:`vitviz.images.clips.open_video`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
-        with self._lock:
-            facts = self._clips.get(upload.path)
+        facts = self._clips.get(upload.path)
         if facts is not None and upload.path.is_file():
             return facts
+
+        async def count(report: Report) -> ClipFacts:
+            return await self._clip_line.run(partial(self._count, upload, report), report)
+
         try:
-            with self._large.turn(waiting), isolation.open_video(self.worker, *upload[:2], self.clip_limits) as clip:
-                facts = clip.facts
-                frames = 0
-                while skipped := clip.skip(COUNT_BATCH):
-                    frames += skipped
-                    if waiting is not None:
-                        waiting(0)
+            facts = await self._counting.get(upload.path, count, report)
         except ImageError as error:
             raise ImageError(self._refusal(upload, error)) from None
-        with self._lock:
-            facts = self._clips[upload.path] = replace(facts, frames=frames)
-            if len(self._clips) > MAX_CLIPS:
-                self._clips.popitem(last=False)
+        self._clips.put(upload.path, facts, current_visitor())
         return facts
 
-    def _open(
-        self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
-    ) -> OpenPicture | ExamplePicture:
+    def _count(self, upload: Upload, report: Report) -> ClipFacts:
+        with isolation.open_video(self.worker, *upload[:2], self.clip_limits) as clip:
+            frames = 0
+            while skipped := clip.skip(COUNT_BATCH):
+                frames += skipped
+                report(ProgressReport("Reading the clip"))
+            return replace(clip.facts, frames=frames)
+
+    def _use(self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], line: Line) -> Result:
         if upload.path.parent == resources("assets"):
-            return ExamplePicture(open_image(upload.path, upload.name, **upload.reading))
-        with self._reading.turn(waiting):
-            unopened = stack.enter_context(self._unopened(upload))
-        is_large = unopened.pixels > LARGE_PIXELS
-        stack.enter_context((self._large if is_large else self._small).turn(waiting))
-        return unopened.decode(BACKGROUND_NICENESS if is_large else 0)
+            return use(ExamplePicture(open_image(upload.path, upload.name, **upload.reading)))
+        with self._unopened(upload) as unopened:
+            is_large = unopened.pixels > LARGE_PIXELS
+            if is_large and line is self._small_line:
+                raise _LargePictureError
+            return use(unopened.decode(BACKGROUND_NICENESS if is_large else 0))
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
@@ -150,14 +162,12 @@ class UploadedPictures:
         # A page may send the same file more than once.
         with self._lock:
             if upload.path.exists():
-                self._refused[upload] = str(error)
+                self._refused.put(upload, str(error), current_visitor())
                 # Another value of white may be right.
                 if upload.white is None:
                     self._delete_soon(upload.path)
-            if len(self._refused) > MAX_REFUSED:
-                self._refused.pop(next(iter(self._refused)))
             expired = f"{plain(upload.name)}: no longer kept on this server; drop the picture here again"
-            return str(error) if upload.path.exists() else self._refused.get(upload, expired)
+            return str(error) if upload.path.exists() else self._refused.get(upload) or expired
 
     def _delete_soon(self, path: Path) -> None:
         """Delete a file later, since the page may show or send it once more. The caller holds the lock."""

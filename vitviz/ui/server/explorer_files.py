@@ -1,4 +1,4 @@
-"""The files that the explorer fetches, each written once, in turn and within the memory budget."""
+"""The files that the explorer fetches, each written once."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.ui.explorer.page import page_parts
 from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.progress_reports import Report
 from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.estimates import layer_bytes, page_bytes
-from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.files import Folder
+from vitviz.ui.server.line import Line, Once
 
 # The names of the explorer as one file, in the parts of `page_parts`, and of the original picture.
 PAGE, PICTURE = "page", "picture"
+FILE_NAME = "pack.safetensors"
 
 
 class ExplorerFiles:
-    """Writes the files and remembers their paths.
+    """Writes the files and remembers their paths. For one event loop.
 
     Args:
         uploaded: opens pictures.
-        budget: gives each file its memory while it is written.
         folder: of the files.
     """
 
-    def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget, folder: Folder) -> None:
-        self._uploaded, self._budget, self._folder = uploaded, budget, folder
-        # A page or a picture may take seconds; layers do not wait for them.
-        self._locks = {PAGE: FairLock(), PICTURE: FairLock()}
-        self.lock = FairLock()
+    def __init__(self, uploaded: UploadedPictures, folder: Folder) -> None:
+        self._uploaded, self._folder = uploaded, folder
+        # A page may take seconds; layers do not wait for it.
+        self._pages, self._layers = Line(), Line(places=2)
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
+        self._writing: Once[Path] = Once()
 
-    def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
+    async def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
         """A file of an analysis, written if it is not there.
 
         Args:
@@ -51,21 +50,24 @@ class ExplorerFiles:
             ImageError: the picture is no longer kept.
             LimitError: the disk or the memory is full.
         """
-        with self._locks.get(name, self.lock).turn():
-            paths = self._paths.setdefault(analysis, {})
-            if name not in paths or not paths[name].exists():
-                content = self.content(analysis, name, upload, source)
-                paths[name] = self._folder.keep(content, "pack.safetensors")
-            self._folder.find(paths[name])
-            return paths[name]
+        paths = self._paths.setdefault(analysis, {})
+        if name not in paths or not paths[name].exists():
 
-    def content(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> bytes:
-        """The bytes of a file."""
+            async def write(report: Report) -> Path:
+                return await self._written(analysis, name, upload, source)
+
+            paths[name] = await self._writing.get((id(analysis), name), write)
+        self._folder.find(paths[name])
+        return paths[name]
+
+    async def _written(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
         if name == PICTURE:
-            with self._uploaded.opened(upload) as picture:
-                return picture.png()
+            return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
         if name == PAGE:
-            with self._budget.share(page_bytes(analysis), "this page"):
-                return json.dumps(page_parts(analysis, source["name"], **source)).encode()
-        with self._budget.share(layer_bytes(analysis), "this layer"):
-            return pack(analysis.trace, name)
+            return await self._pages.run(
+                lambda: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
+            )
+        return await self._layers.run(lambda: self._keep(pack(analysis.trace, name)))
+
+    def _keep(self, content: bytes) -> Path:
+        return self._folder.keep(content, FILE_NAME)

@@ -22,7 +22,7 @@ from gradio.utils import get_upload_folder
 
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.fair_store import FairStore
-from vitviz.ui.server.fair_lock import current_visitor
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import LOGGER, log_unexpected
 
 # Not on Windows.

@@ -13,9 +13,12 @@ from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
 from vitviz.images.clip_facts import ClipLimits
+from vitviz.system.machine import memory
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 
 PREFIX = "VITVIZ_"
+# The share of the machine's memory that the app takes by default, and the least with which it starts.
+MEMORY_SHARE, MIN_BYTES = 0.75, 2 * 2**30
 FRAMES_A_SECOND = 60
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 MODELS = {
@@ -92,11 +95,18 @@ class ServerSettings:
     """Limits and rules of the app; the metadata of each field has its purpose."""
 
     analysis_bytes: int = setting(MAX_BYTES, size, "the most memory that one analysis may need", size_text)
-    cache_bytes: int = setting(
-        512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text
+    cache_bytes: int | None = setting(
+        None,
+        size,
+        "analyses that are kept in memory, of all visitors together; an eighth of the app's memory if unset",
+        size_text,
     )
-    model_bytes: int = setting(
-        3 * 2**30, size, "models that are kept in memory, together; one that would take more is not opened", size_text
+    model_bytes: int | None = setting(
+        None,
+        size,
+        "models that are kept in memory, together, and the same for their text towers; one that would take more is "
+        "not opened; a quarter of the app's memory if unset",
+        size_text,
     )
     upload_bytes: int = setting(2 * 2**30, size, "the largest file that may be uploaded", size_text)
     clip_bytes: int = setting(100 * 2**20, size, "the largest clip that is opened", size_text)
@@ -125,7 +135,7 @@ class ServerSettings:
     memory_bytes: int | None = setting(
         None,
         size,
-        "memory of the app, with all that it opens and computes; three quarters of the memory of the machine or the "
+        "memory of the app with the processes that open pictures; three quarters of the memory of the machine or the "
         "container if unset",
         size_text,
     )
@@ -148,6 +158,28 @@ class ServerSettings:
         "origins whose pages may show the app in a frame, such as `https://example.org`; none if unset, "
         "those of Hugging Face on a Space",
     )
+
+    @property
+    def app_bytes(self) -> int:
+        """The memory of the app.
+
+        Raises:
+            ConfigError: it is too little.
+        """
+        total = self.memory_bytes or int(MEMORY_SHARE * memory())
+        if total < MIN_BYTES:
+            raise ConfigError(f"{PREFIX}MEMORY_BYTES = {total:,}: expected at least {MIN_BYTES:,}")
+        return total
+
+    @property
+    def kept_analysis_bytes(self) -> int:
+        """The bound on the analyses that are kept."""
+        return self.cache_bytes or self.app_bytes // 8
+
+    @property
+    def kept_model_bytes(self) -> int:
+        """The bound on the models that are kept."""
+        return self.model_bytes or self.app_bytes // 4
 
     @property
     def clip_limits(self) -> ClipLimits:

@@ -1,114 +1,95 @@
-"""The text towers of models, open while there is memory for them."""
+"""The text towers of models, each in a process of its own."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from weakref import WeakKeyDictionary
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.isolation import IsolatedTower, Worker
 from vitviz.models.targets import Target
-from vitviz.ui.server.estimates import tower_bytes
-from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.progress_reports import Report, no_report
+from vitviz.ui.server.line import Line, Once
 from vitviz.weights import Model
+from vitviz.weights.formats.names import is_weight_file
+
+# A file of weights in half precision: twice as large in single precision, and once more if it is read whole.
+TOWER_COPIES = 3
+# The packages of a text tower, once imported.
+PACKAGE_BYTES = 256 * 2**20
 
 
-@dataclass
+@dataclass(frozen=True)
 class _OpenTower:
     tower: IsolatedTower
     nbytes: int
-    last_use: int
 
 
 class TextTowers:
-    """A cache of open towers; each lives as long as its model, or until others need memory. Safe between threads.
+    """The towers used last, each while its model is kept. For one event loop.
 
     Args:
-        worker: starts their processes, each limited to its estimated memory.
+        worker: starts their processes, each with a limit of memory.
+        max_bytes: bound on the sum of these limits.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, max_bytes: int) -> None:
+        self.worker, self.max_bytes = worker, max_bytes
+        # The least recently used first.
         self._open: WeakKeyDictionary[Model, _OpenTower] = WeakKeyDictionary()
-        self._uses = count()
-        self._lock, self._opening = threading.Lock(), FairLock()
+        self._opening: Once[_OpenTower] = Once()
+        self._opening_line, self._line = Line(), Line(places=2)
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def nbytes(self) -> int:
-        """The estimated bytes of the open towers."""
+        """The limits of the open towers together."""
         return sum(entry.nbytes for entry in list(self._open.values()))
 
-    def make_room(self, nbytes: int) -> None:
-        """Close the least recently used towers until this many bytes are free, or all are closed.
-
-        A tower that is reading a text closes after it.
-        """
-        with self._lock:
-            freed = 0
-            for model, entry in sorted(self._open.items(), key=lambda item: item[1].last_use):
-                if freed >= nbytes:
-                    break
-                del self._open[model]
-                freed += entry.nbytes
-
-    def target(
-        self,
-        model: Model,
-        text: str,
-        room: Callable[[int], AbstractContextManager[None]],
-        waiting: Callable[[], None] | None = None,
-    ) -> Target:
+    async def target(self, model: Model, text: str, report: Report = no_report) -> Target:
         """A text as the target of a map.
 
         Args:
             model: of the tower.
             text: to be read.
-            room: holds this many bytes while the tower is opened.
-            waiting: called from time to time while other towers are opened; an exception that it raises ends it.
+            report: receives how many texts come first.
 
         Raises:
             CheckpointError, ConfigError, LimitError: the tower cannot be opened, or does not read the text.
         """
-        tower = self._tower(model) or self._opened(model, room, waiting)
+        entry = self._open.pop(model, None) or await self._opening.get(model, partial(self._opened, model), report)
+        self._open[model] = entry
+        self._close_others(model)
         try:
-            return tower.target(text)
+            return await self._line.run(lambda: entry.tower.target(text), report)
         except CheckpointError:
             # Its process has ended, or takes too long.
-            with self._lock:
-                entry = self._open.get(model)
-                if entry is not None and entry.tower is tower:
-                    del self._open[model]
-            tower.close()
+            if self._open.get(model) is entry:
+                del self._open[model]
+            entry.tower.close()
             raise
 
-    def _opened(
-        self,
-        model: Model,
-        room: Callable[[int], AbstractContextManager[None]],
-        waiting: Callable[[], None] | None,
-    ) -> IsolatedTower:
-        # One at a time, so that no tower is opened twice.
-        with self._opening.turn(None if waiting is None else lambda before: waiting()):
-            tower = self._tower(model)
-            if tower is None:
-                nbytes = tower_bytes(model)
-                with room(nbytes):
-                    tower = IsolatedTower(self.worker, model, nbytes)
-                with self._lock:
-                    self._open[model] = _OpenTower(tower, nbytes, next(self._uses))
-            return tower
+    async def _opened(self, model: Model, report: Report) -> _OpenTower:
+        nbytes = tower_bytes(model)
+        if nbytes > self.max_bytes:
+            raise LimitError(f"reading texts needs {nbytes:,} bytes of memory; expected at most {self.max_bytes:,}")
+        tower = await self._opening_line.run(lambda: IsolatedTower(self.worker, model, nbytes), report)
+        return _OpenTower(tower, nbytes)
 
-    def _tower(self, model: Model) -> IsolatedTower | None:
-        with self._lock:
-            entry = self._open.get(model)
-            if entry is None:
-                return None
-            entry.last_use = next(self._uses)
-            return entry.tower
+    def _close_others(self, model: Model) -> None:
+        """Keep within the bound; a tower that reads a text closes after it."""
+        for other in list(self._open):
+            if other is not model and self.nbytes > self.max_bytes:
+                del self._open[other]
+
+
+def tower_bytes(model: Model) -> int:
+    """The limit of a tower's memory: the weights of both towers, in single precision."""
+    # A missing folder is reported where the tower is opened.
+    if model.origin is None or not model.origin.folder.is_dir():
+        return PACKAGE_BYTES
+    sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if is_weight_file(file)]
+    return TOWER_COPIES * sum(sizes) + PACKAGE_BYTES

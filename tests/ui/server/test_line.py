@@ -1,0 +1,328 @@
+"""Whose turn it is, and what a visitor may stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gradio.context import LocalContext
+
+import vitviz.ui.service
+from tests.support.visits import on_loop
+from vitviz import Model
+from vitviz.errors.kinds import LimitError
+from vitviz.ui.inputs import InputSettings
+from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.line import Line, Once, UnderWay, current_visitor
+from vitviz.ui.service import AnalysisService
+
+Make = Callable[..., Model]
+
+
+def test_a_visitor_is_who_sent_the_request() -> None:
+    def asked(address: str) -> str:
+        token = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+        try:
+            return current_visitor()
+        finally:
+            LocalContext.request.reset(token)
+
+    assert current_visitor() == ""
+    assert asked("127.0.0.1") == "127.0.0.1" != asked("127.0.0.2")
+    # Everybody has a whole network of these.
+    assert asked("::1") == asked("::2")
+
+
+class Held:
+    """Work that goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.release.wait(30)
+
+
+def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Work of a visitor, which has begun to wait."""
+    context = contextvars.copy_context()
+    context.run(LocalContext.request.set, SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+    return context.run(asyncio.get_running_loop().create_task, work)
+
+
+def order_of(visitors: str, places: int = 1, share: int = 1) -> str:
+    """The order in which visitors have places who come while all are taken."""
+    order: list[str] = []
+
+    async def wait() -> None:
+        line, held = Line(places, share), [Held() for _ in range(places)]
+        others = [by(f"other {number}", line.run(each)) for number, each in enumerate(held)]
+        tasks = [by(visitor, line.run(partial(order.append, visitor))) for visitor in visitors]
+        await asyncio.sleep(0)
+        assert len(line) == places + len(visitors) and not order
+        for each in held:
+            each.release.set()
+        await asyncio.gather(*others, *tasks)
+        await asyncio.sleep(0.01)
+        assert len(line) == 0
+
+    asyncio.run(wait())
+    return "".join(order)
+
+
+def test_visitors_have_places_in_rounds() -> None:
+    assert order_of("abcd") == "abcd"
+    assert order_of("aaaabb") == "ababaa"
+    assert order_of("aaaaaabca") == "abcaaaaaa"
+
+
+def test_who_comes_later_is_not_behind_what_another_still_waits_for() -> None:
+    async def wait() -> list[str]:
+        order: list[str] = []
+        line, first, second = Line(), Held(), Held()
+        tasks = [by("a", line.run(first)), by("a", line.run(second))]
+        tasks += [by("a", line.run(partial(order.append, "a"))) for _ in range(5)]
+        await asyncio.to_thread(first.begun.wait, 30)
+        first.release.set()
+        await asyncio.to_thread(second.begun.wait, 30)
+        tasks += [by("b", line.run(partial(order.append, "b")))]
+        await asyncio.sleep(0)
+        second.release.set()
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(wait()) == list("baaaaa")
+
+
+def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
+    async def wait() -> None:
+        line, greedy, other = Line(places=3, share=2), [Held() for _ in range(3)], Held()
+        tasks = [by("a", line.run(each)) for each in greedy]
+        tasks += [by("b", line.run(other))]
+        await asyncio.to_thread(other.begun.wait, 30)
+        assert [each.begun.is_set() for each in greedy] == [True, True, False]
+        other.release.set()
+        await tasks[-1]
+        assert not greedy[2].begun.is_set()
+        for each in greedy:
+            each.release.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(wait())
+
+
+def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
+    async def wait() -> None:
+        line, held, steps = Line(), Held(), list[str]()
+        first = by("a", line.run(held))
+        await asyncio.to_thread(held.begun.wait, 30)
+        before = threading.active_count()
+
+        def hear(step: Step) -> None:
+            steps.append(step.text)
+
+        waiting = [by(f"b{number}", line.run(int, hear)) for number in range(50)]
+        await asyncio.sleep(0)
+        assert threading.active_count() == before
+        assert steps == [f"Waiting: {number + 1} before this one" for number in range(50)]
+        held.release.set()
+        await asyncio.gather(first, *waiting)
+
+    asyncio.run(wait())
+
+
+def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
+    async def wait() -> None:
+        line, held, ran = Line(), Held(), list[str]()
+
+        def give_up(step: Step) -> None:
+            raise RunEnded
+
+        first = by("a", line.run(held))
+        cancelled = by("b", line.run(partial(ran.append, "b")))
+        ended, last = by("c", line.run(partial(ran.append, "c"), give_up)), by("d", line.run(partial(ran.append, "d")))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(RunEnded):
+            await ended
+        held.release.set()
+        await asyncio.gather(first, last)
+        assert ran == ["d"]
+
+    asyncio.run(wait())
+
+
+def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
+    async def wait() -> None:
+        line, held = Line(), Held()
+        first = by("a", line.run(held))
+        await asyncio.to_thread(held.begun.wait, 30)
+        first.cancel()
+        second = by("b", line.run(lambda: "done"))
+        await asyncio.sleep(0.01)
+        assert len(line) == 2 and not second.done()
+        held.release.set()
+        assert await second == "done"
+
+    asyncio.run(wait())
+
+
+def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
+    async def wait() -> None:
+        line = Line()
+        with pytest.raises(ZeroDivisionError):
+            await line.run(lambda: 1 / 0)
+        with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
+            await line.run(lambda: bytearray(2**62))
+        assert await line.run(lambda: 3) == 3
+
+    asyncio.run(wait())
+
+
+def test_a_visitor_has_so_many_requests() -> None:
+    under_way = UnderWay(2)
+    with under_way.request(), under_way.request(), pytest.raises(RequestError, match="2 of your requests"):
+        under_way.request().__enter__()
+    with under_way.request():
+        pass
+
+
+# ---- once for all who ask ----
+
+
+def test_work_is_done_once_for_all_who_ask_meanwhile() -> None:
+    async def ask() -> None:
+        once: Once[int] = Once()
+        results, steps, gate = iter(range(9)), list[str](), asyncio.Event()
+
+        async def work(report: Callable[[ProgressReport], None]) -> int:
+            report(ProgressReport("working"))
+            await gate.wait()
+            return next(results)
+
+        asked = [by(visitor, once.get("key", work, lambda step: steps.append(step.text))) for visitor in "abcd"]
+        other = by("e", once.get("another", work))
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        gate.set()
+        assert await asyncio.gather(*asked[1:]) == [0] * 3 and await other == 1
+        assert steps == ["working"] * 4 and await once.get("key", work) == 2
+
+    asyncio.run(ask())
+
+
+def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() -> None:
+    async def ask() -> None:
+        once: Once[int] = Once()
+        ended = asyncio.Event()
+
+        async def work(report: Report) -> int:
+            try:
+                return await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        asked = [by(visitor, once.get("key", work)) for visitor in "ab"]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        await asyncio.sleep(0)
+        assert not ended.is_set()
+        asked[1].cancel()
+        await asyncio.wait_for(ended.wait(), 30)
+
+        async def fails(report: Report) -> int:
+            raise ZeroDivisionError
+
+        answers = await asyncio.gather(*(once.get("key", fails) for _ in "ab"), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
+
+    asyncio.run(ask())
+
+
+# ---- analyses ----
+
+
+def test_a_large_analysis_does_not_hold_up_a_small_one(
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, small, large = AnalysisService(make_model()), InputSettings("squash"), InputSettings("squash", 64)
+    limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
+    monkeypatch.setattr(vitviz.ui.service, "LARGE_FLOPS", limit)
+    said: list[ProgressReport] = []
+    running, release = threading.Event(), threading.Event()
+
+    def hold(step: ProgressReport) -> None:
+        said.append(step)
+        running.set()
+        assert release.wait(30)
+
+    async def analyze() -> None:
+        first = asyncio.create_task(bench.analyze(bench.start, picture, large, hold))
+        await asyncio.to_thread(running.wait, 30)
+        _, analysis = await bench.analyze(bench.start, picture, small)
+        assert analysis.trace.layout.token_count < 30
+        with pytest.raises(RunEnded):
+            await bench.analyze(bench.start, picture, large, stop_at("Waiting: 1 before this one"))
+        release.set()
+        await first
+
+    on_loop(analyze())
+    depth = bench.start.network.config.depth
+    assert [(step.done, step.total) for step in said] == [(done, depth) for done in range(depth + 1)]
+
+
+def stop_at(words: str) -> Callable[[ProgressReport], None]:
+    def report(step: ProgressReport) -> None:
+        assert step.text == words
+        raise RunEnded
+
+    return report
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried"),
+    ],
+)
+def test_a_machine_without_memory_says_so_and_goes_on(
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    bench = AnalysisService(make_model())
+
+    def fails(*arguments: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench, "forward", fails)
+        with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
+            on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+    _, analysis = on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+    with monkeypatch.context() as patched:
+        patched.setattr("vitviz.analysis.analysis.Analysis._required", fails)
+        with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
+            analysis.rollout()
+    assert analysis.rollout().values.sum() > 0
+
+
+def test_another_error_of_torch_is_not_taken_for_it(
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = AnalysisService(make_model())
+
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(bench, "forward", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
