@@ -77,7 +77,8 @@ oldest:
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile and not parity' \
 	  --ignore=tests/ui --ignore=tests/project \
-	  $(addprefix --ignore=,$(shell grep -rlE '^from (playwright|vitviz\.ui( |\.(handlers|models)))' --include='test_*.py' tests)) $(ARGS)
+	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.parity|^from (playwright|vitviz\.ui( |\.(handlers|models)))' \
+	  --include='test_*.py' tests)) $(ARGS)
 
 newest:
 	$(UV_INSTALL) --editable '.[mcp,test]'
