@@ -310,7 +310,7 @@ COMPARED = {
 
 @pytest.mark.slow
 def test_only_verification_and_tests_need_the_reference_packages() -> None:
-    assert set(COMPARED.values()) == (extra("test-library") & {"vit-pytorch"}) | extra("verify")
+    assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
     assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
     assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
     outside = {name for path in PACKAGES for node in parsed(path).body for name in _names_of(node)}
