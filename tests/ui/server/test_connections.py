@@ -15,6 +15,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import Server
 
+from tests.support.loops import run
 from vitviz.ui.server import connections
 from vitviz.ui.server.connections import MAX_PER_VISITOR, Connections, guard_connections, raised_descriptors
 from vitviz.ui.server.hosts import HostRules, Proxies
@@ -109,7 +110,7 @@ def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
         server.should_exit = True
         await serving
 
-    asyncio.run(visit())
+    run(visit())
 
 
 class Guests(ExitStack):

@@ -14,6 +14,7 @@ import pytest
 from gradio.context import LocalContext
 
 import vitviz.ui.service
+from tests.support.loops import run
 from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.errors.kinds import LimitError
@@ -75,7 +76,7 @@ def order_of(visitors: str, places: int = 1, share: int = 1) -> str:
         await asyncio.sleep(0.01)
         assert len(line) == 0
 
-    asyncio.run(wait())
+    run(wait())
     return "".join(order)
 
 
@@ -100,7 +101,7 @@ def test_who_comes_later_is_not_behind_what_another_still_waits_for() -> None:
         await asyncio.gather(*tasks)
         return order
 
-    assert asyncio.run(wait()) == list("baaaaa")
+    assert run(wait()) == list("baaaaa")
 
 
 def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
@@ -117,7 +118,7 @@ def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
             each.release.set()
         await asyncio.gather(*tasks)
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
@@ -137,7 +138,7 @@ def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
         held.release.set()
         await asyncio.gather(first, *waiting)
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
@@ -158,7 +159,7 @@ def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
         await asyncio.gather(first, last)
         assert ran == ["d"]
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
@@ -173,7 +174,7 @@ def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
         held.release.set()
         assert await second == "done"
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
@@ -185,7 +186,7 @@ def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
             await line.run(lambda: bytearray(2**62))
         assert await line.run(lambda: 3) == 3
 
-    asyncio.run(wait())
+    run(wait())
 
 
 def test_a_visitor_has_so_many_requests() -> None:
@@ -217,7 +218,7 @@ def test_work_is_done_once_for_all_who_ask_meanwhile() -> None:
         assert await asyncio.gather(*asked[1:]) == [0] * 3 and await other == 1
         assert steps == ["working"] * 4 and await once.get("key", work) == 2
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() -> None:
@@ -245,7 +246,7 @@ def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() 
         answers = await asyncio.gather(*(once.get("key", fails) for _ in "ab"), return_exceptions=True)
         assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
 
-    asyncio.run(ask())
+    run(ask())
 
 
 # ---- analyses ----

@@ -12,7 +12,7 @@ from tests.support.example import ROOT
 
 PACKAGES = {"gradio", "gradio_client", "uvicorn", "starlette", "fastapi"}
 # Objects of vitviz, and of the standard library.
-OWN = {"self", "cls", "answer", *sys.stdlib_module_names}
+OWN = {"self", "cls", "answer", "shared", *sys.stdlib_module_names}
 
 
 def patches(source: str) -> Iterator[str]:

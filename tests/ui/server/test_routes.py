@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
@@ -17,6 +16,7 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
+from tests.support.loops import run
 from vitviz.errors.kinds import ImageError
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route
 
@@ -255,7 +255,7 @@ def test_no_file_of_a_call_is_fetched_whoever_calls(served: RunningApp) -> None:
     with listening() as (port, came):
         file = {"path": f"http://127.0.0.1:{port}/cat.jpg", "meta": {"_type": "gradio.FileData"}}
         with pytest.raises(ImageError, match="not uploaded here"):
-            asyncio.run(processing_utils.async_move_files_to_cache(file, component))
+            run(processing_utils.async_move_files_to_cache(file, component))
         assert came == []
 
 

@@ -108,7 +108,7 @@ class Scores:
 
 @dataclass
 class SoftmaxDisturbance:
-    """Replaces the results of some softmaxes by noise.
+    """Replaces the results of some softmaxes by NaN, which reaches all that depends on them, however little.
 
     Args:
         targets: their numbers, as :class:`Origin` has them.
@@ -121,7 +121,7 @@ class SoftmaxDisturbance:
         if function not in SOFTMAXES or not isinstance(result, torch.Tensor) or result.ndim < 2:
             return result
         number, self.number = self.number, self.number + 1
-        return torch.randn_like(result) if number in self.targets else result
+        return torch.full_like(result, math.nan) if number in self.targets else result
 
 
 class EagerAttentionTracer:
