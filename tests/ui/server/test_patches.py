@@ -44,6 +44,7 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
         "ui/server/connections.py": [
             "config.http_protocol_class",
             "config.loaded_app",
+            "config.timeout_graceful_shutdown",
             "config.timeout_keep_alive",
             "config.ws_protocol_class",
             "protocol.timeout_keep_alive_task",

@@ -18,6 +18,8 @@ from vitviz.ui.server.log import LOGGER
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
 KEEP_ALIVE_SECONDS = 150
+# For the answers under way when the server ends.
+SHUTDOWN_SECONDS = 2
 # Of one address: sixty pages, in browsers that open six connections each, and some more.
 MAX_PER_VISITOR = 400
 # More than anybody needs; some systems state a hard limit of billions.
@@ -110,6 +112,8 @@ def guard_connections(server: Server, app: Any, rules: HostRules) -> None:
     connections = Connections(rules, raised_descriptors() // 2)
     config = server.config
     config.timeout_keep_alive = KEEP_ALIVE_SECONDS
+    # A visitor who does not read an answer would keep a server that ends waiting for ever.
+    config.timeout_graceful_shutdown = SHUTDOWN_SECONDS
     base: Any = config.http_protocol_class
     config.http_protocol_class = type("CountedProtocol", (CountedConnection, base), {"by_visitor": connections})
     config.ws_protocol_class = None
