@@ -233,7 +233,7 @@ def test_a_link_of_a_private_checkpoint_says_so() -> None:
     assert read.state == PageState() and read.notes == (PRIVATE_CHECKPOINT.format("mine & yours.safetensors"),)
 
 
-# Links of 0.3 and later; a line is never changed or removed.
+# What a link says stays: no line is changed or removed.
 STABLE_LINKS = {
     "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96": View(
         "dino_vits16", None, "example:rocket.jpg", "crop", 96, "rollout"

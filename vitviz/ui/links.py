@@ -166,7 +166,7 @@ class _Reader:
         for name in INPUT_FIELDS:
             if name in entries:
                 view = self.replaced(view, name, VIEW_FIELDS[name], entries[name])
-        # Links of old have a layer, a head or a token without the name of the map.
+        # Links of vitviz 0.1 have a layer, a head or a token without the name of the map.
         has_parameters = any(key.startswith(PARAMETER) for key in entries)
         method = entries.get("method", TOKEN_METHOD if has_parameters else default.method)
         if method not in METHODS:

@@ -19,7 +19,7 @@ from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.hosts import visitor_key
 
 Result = TypeVar("Result")
-# The interval at which those who wait are told how many come first.
+# The interval at which a waiting request reports how many come first.
 POLL_SECONDS = 0.5
 
 
