@@ -26,7 +26,7 @@ MAX_EVENTS = 4000
 MAX_SESSIONS = 100
 # The intervals at which Gradio's queue looks for events, and for their progress, of which these have none. By itself it
 # looks a thousand times a second, which takes an idle server a thirtieth of a processor.
-EVENT_SECONDS, PROGRESS_SECONDS = 0.05, 0.5
+EVENT_SECONDS, PROGRESS_SECONDS = 0.1, 60.0
 
 
 class App(gr.Server):

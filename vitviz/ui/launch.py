@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from importlib.util import find_spec
 from typing import Any
 
@@ -58,5 +59,10 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     if not quiet:
         print(f"vitviz runs at {(share_address or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
     if block:
-        blocks.block_thread()
+        # Gradio's own way of waiting looks ten times a second.
+        try:
+            while blocks.is_running:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            blocks.close(verbose=False)
     return str(address).rstrip("/")
