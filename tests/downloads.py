@@ -18,7 +18,7 @@ from huggingface_hub import constants
 from tests.hub_server import HubServer
 from tests.support.hub_answers import Request
 from vitviz import CheckpointError
-from vitviz.weights.hub.download import DownloadProgress
+from vitviz.progress import DownloadProgress
 from vitviz.weights.hub.names import is_cached
 
 # Releases of huggingface_hub before 2 show a bar of their own, and leave off where a connection breaks.

@@ -1,4 +1,4 @@
-"""The progress of a long computation."""
+"""The progress of a long computation, and of a download."""
 
 from __future__ import annotations
 
@@ -11,3 +11,18 @@ class Progress:
 
     done: int
     total: int
+
+
+@dataclass(frozen=True)
+class DownloadProgress:
+    """The progress of a download.
+
+    Attributes:
+        repository: "owner/name".
+        done: bytes of all files that have arrived.
+        total: bytes of all files; None if the hub does not state them.
+    """
+
+    repository: str
+    done: int
+    total: int | None

@@ -20,7 +20,7 @@ from benchmarks.gpu.networks import floor_model, vitviz_model
 from benchmarks.shapes import B_16, Shape
 from vitviz.analysis.encoder import Encoder
 from vitviz.datasets import BatchRequest, Item, MapRequest, run_batch
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")
 # The average size of ImageNet's.

@@ -19,7 +19,7 @@ from vitviz import METHODS, Analysis, Model
 from vitviz.analysis.encoder import Encoder
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.visualization.scales import SCALES
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 # Of the highest value of a map: in single precision, and with the layers in half of it.
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}

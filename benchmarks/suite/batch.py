@@ -11,7 +11,7 @@ import vitviz
 from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
 from benchmarks.shapes import B_16
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 BATCH = 8
 VITVIZ = "vitviz.analyze_batch, from JPEGs in memory"

@@ -11,7 +11,7 @@ import vitviz
 from benchmarks.benchmark import Benchmark, Case, Facts, Settings
 from benchmarks.models import Models
 from benchmarks.shapes import B_14, B_16, S_8
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 # Moves of the pointer, and the rest after each: one frame, in milliseconds.
 MOVES, REST_MS = 300, 17

@@ -15,7 +15,7 @@ from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
 from benchmarks.shapes import B_16, TI_16
 from vitviz.datasets import BatchRequest, Item, MapRequest, run_batch
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 BATCH, WORKERS = 32, 2
 PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")

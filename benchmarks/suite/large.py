@@ -9,7 +9,7 @@ from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
 from benchmarks.shapes import B_14, S_8
 from benchmarks.suite.analysis import FORWARD, timm_forward
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 VITVIZ = "vitviz: analyze and mean rollout"
 

@@ -12,7 +12,7 @@ from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.others import matplotlib_overlay
 from benchmarks.shapes import B_16
 from vitviz import Geometry, Heatmap, Style, TokenMap, open_image
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 SIDE = 1024
 VITVIZ = "vitviz, JPEG"

@@ -10,7 +10,7 @@ from benchmarks.models import Models
 from benchmarks.shapes import B_16
 from vitviz import AttentionTrace, VisionTransformer
 from vitviz.attribution import rollout
-from vitviz.weights.load import resources
+from vitviz.weights import resources
 
 PRECISIONS = {
     "float16 trace": ("float32", "float16"),

@@ -26,7 +26,8 @@ from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
-from vitviz.weights import BUNDLED, read
+from vitviz.weights import BUNDLED
+from vitviz.weights.opening import read
 
 # Checkpoints of others.
 

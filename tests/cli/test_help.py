@@ -18,7 +18,9 @@ from vitviz.cli.command import main
 from vitviz.cli.declarations import commands
 from vitviz.cli.grammar import FILE, map_request, stored_text
 from vitviz.cli.parsing import build
-from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
+from vitviz.weights import BUNDLED
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.overrides import OVERRIDES
 
 # Help.
 

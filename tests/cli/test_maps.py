@@ -18,7 +18,7 @@ from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer.page import whole_page
-from vitviz.weights import read
+from vitviz.weights.opening import read
 
 pytestmark = pytest.mark.slow
 

@@ -137,7 +137,7 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
     from vitviz.attribution import json_values, requests
     from vitviz.ui import arguments, fields, links, pictures, state
-    from vitviz.weights import parse_overrides
+    from vitviz.weights.overrides import parse_overrides
 
     return {
         "upload": pictures.upload_of,

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,12 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
 # hide that vitviz does.
 ABSENT = ("tqdm", "tensorboard")
+# What no public name needs before it is called, though `from vitviz import *` imports all of them.
+UNUSED = (
+    *("callbacks", "cli", "datasets", "evaluation", "isolation", "training", "ui.app", "ui.server"),
+    *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.sidecars"),
+    *("weights.modules", "weights.opening", "weights.packages", "weights.read", "weights.text_tower"),
+)
 # Rooms that are imported on first use.
 LAZY = ("callbacks", "cli", "evaluation", "isolation", "training", "ui")
 INTERNAL = {"cli", "isolation", "system"}
@@ -123,12 +130,14 @@ class Imports:
 
     Args:
         early: rooms of :data:`LAZY` that are there once vitviz is.
+        named: all modules of vitviz once every public name was imported.
         loaded: top-level names of all modules after each of :data:`STEPS`.
         called: names of vitviz in the documents that could be imported.
         rooms: the names of all modules directly in vitviz, each as an attribute of it.
     """
 
     early: list[str]
+    named: list[str]
     loaded: dict[str, list[str]]
     called: list[str]
     rooms: list[str]
@@ -141,6 +150,7 @@ def imports() -> Imports:
     lines = ["import importlib, json, operator, sys", "loaded = {}"]
     lines += [f"sys.modules[{name!r}] = None" for name in ABSENT]
     lines += ["import vitviz", f"early = [name for name in {LAZY!r} if name in vars(vitviz)]"]
+    lines += ["from vitviz import *", "named = [name for name in sys.modules if name.startswith('vitviz')]"]
     for step in STEPS:
         if "huggingface_hub" in step:
             lines += ["del sys.modules['tqdm']"]
@@ -149,7 +159,7 @@ def imports() -> Imports:
         "del sys.modules['tensorboard']",
         f"called = [name for name in {calls!r} if operator.attrgetter(name)(vitviz) is not None]",
         f"rooms = [getattr(vitviz, name).__name__ for name in {ROOMS!r}]",
-        "print(json.dumps([early, loaded, called, rooms]))",
+        "print(json.dumps([early, named, loaded, called, rooms]))",
     ]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
@@ -168,6 +178,13 @@ def test_importing_the_methods_loads_nothing_heavy(imports: Imports) -> None:
 def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(imports: Imports) -> None:
     # The process has neither tqdm nor tensorboard, so importing them would fail.
     assert not HEAVY.intersection(imports.loaded["vitviz.analysis, vitviz.cli.declarations"])
+
+
+@pytest.mark.process
+def test_importing_every_name_loads_nothing_that_only_opening_a_checkpoint_needs(imports: Imports) -> None:
+    assert {"vitviz.analysis.encoder", "vitviz.ui.explorer.inline", "vitviz.weights.load"} <= set(imports.named)
+    assert [part for part in UNUSED if find_spec(f"vitviz.{part}") is None] == []
+    assert [name for name in imports.named if name.startswith(tuple(f"vitviz.{part}" for part in UNUSED))] == []
 
 
 @pytest.mark.process

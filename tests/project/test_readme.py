@@ -21,7 +21,7 @@ from vitviz import METHODS
 from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import AXES, PROBES
 from vitviz.training.config import PRESETS
-from vitviz.weights import OVERRIDES
+from vitviz.weights.overrides import OVERRIDES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

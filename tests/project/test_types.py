@@ -20,7 +20,7 @@ from vitviz.models.pooling import POOLINGS, PoolingName
 from vitviz.models.positions import POSITION_RULES, PositionRule
 from vitviz.models.probability import PROBABILITIES, Probability
 from vitviz.visualization.scales import SCALES, ScaleName
-from vitviz.weights.metadata.preparation import NORMALISATIONS, Normalisation
+from vitviz.weights.metadata.normalisations import NORMALISATIONS, Normalisation
 from vitviz.weights.model import ENGINES
 from vitviz.weights.overrides import CHOICES
 

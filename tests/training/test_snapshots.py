@@ -22,7 +22,8 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
-from vitviz.weights import find_snapshots, open_snapshot, read
+from vitviz.weights import find_snapshots, open_snapshot
+from vitviz.weights.opening import read
 from vitviz.weights.snapshots import snapshot_path
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState, View
-from vitviz.weights import open_text_tower
+from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.parity
 Make = Callable[..., Model]

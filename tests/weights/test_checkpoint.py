@@ -196,8 +196,8 @@ def test_the_bundled_folders_are_found_in_the_repository() -> None:
 
 
 def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("vitviz.weights.load")
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "vitviz" / "weights" / "load.py"))
+    module = importlib.import_module("vitviz.weights.bundled")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "vitviz" / "weights" / "bundled.py"))
     assert resources("assets") == tmp_path / "assets"
     (tmp_path / "vitviz" / "assets").mkdir(parents=True)
     assert resources("assets") == tmp_path / "vitviz" / "assets"

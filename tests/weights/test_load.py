@@ -15,7 +15,9 @@ from safetensors.torch import save_file
 from tests.hub_server import HubServer, close_session
 from tests.support.checkpoints import State, timm_state
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
-from vitviz.weights import ZOO, DownloadProgress, NamedModel, read
+from vitviz.progress import DownloadProgress
+from vitviz.weights import ZOO, NamedModel
+from vitviz.weights.opening import read
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
@@ -373,7 +375,7 @@ def test_the_device_is_where_the_model_is(device: str | torch.device) -> None:
 
 def test_every_weight_is_brought_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     # The only other device that every machine has; it computes nothing, so it is refused to users.
-    monkeypatch.setattr(sys.modules["vitviz.weights.load"], "usable_device", torch.device)
+    monkeypatch.setattr(sys.modules["vitviz.weights.opening"], "usable_device", torch.device)
     network = load(device="meta").network
     assert {tensor.device.type for tensor in network.state_dict().values()} == {"meta"}
 

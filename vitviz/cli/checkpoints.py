@@ -10,18 +10,12 @@ from typing import Any
 
 from vitviz.cli.output import LINE_CHARS, bar, print_json, spelled
 from vitviz.errors.messages import listing
-from vitviz.weights import (
-    BUNDLED,
-    ZOO,
-    DownloadProgress,
-    Model,
-    NamedModel,
-    Reading,
-    is_cached,
-    parse_overrides,
-    read,
-    resources,
-)
+from vitviz.progress import DownloadProgress
+from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, resources
+from vitviz.weights.hub.names import is_cached
+from vitviz.weights.opening import read
+from vitviz.weights.overrides import parse_overrides
+from vitviz.weights.read import Reading
 from vitviz.weights.verify import PHOTO, verify
 
 BASE = "base="

@@ -18,8 +18,9 @@ from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, SCALES
-from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
-from vitviz.weights.overrides import CHOICES
+from vitviz.weights import BUNDLED
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.overrides import CHOICES, OVERRIDES
 
 OUTPUT_HELP = (
     "picture to write, .npz for its numbers, - for the standard output; a folder for several pictures "

@@ -24,6 +24,7 @@ from vitviz.attribution.json_values import fields, number, switch, word
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
+from vitviz.progress import DownloadProgress
 from vitviz.ui.arguments import method_of, parameters_of, scale_of
 from vitviz.ui.fields import MAX_RESOLUTION
 from vitviz.ui.image_bytes import as_png
@@ -53,7 +54,8 @@ from vitviz.ui.service import AnalysisService
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
-from vitviz.weights import BUNDLED, ZOO, DownloadProgress, is_cached
+from vitviz.weights import BUNDLED, ZOO
+from vitviz.weights.hub.names import is_cached
 
 # One analysis: about a minute of two cores.
 MAX_FLOPS = 9e12

@@ -35,7 +35,9 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
-from vitviz.weights import OVERRIDES, Model, describe, resources
+from vitviz.weights import Model, resources
+from vitviz.weights.overrides import OVERRIDES
+from vitviz.weights.read import describe
 from vitviz.weights.text_tower import reads_text
 
 MAX_PREDICTIONS = 5

@@ -30,8 +30,9 @@ from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
-from vitviz.weights import ZOO, Model, parse_overrides
+from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
+from vitviz.weights.overrides import parse_overrides
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The canvas picture among the files of an analysis.

@@ -17,16 +17,9 @@ from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.isolation import Worker, shared_worker
 from vitviz.ui.fair_store import FairStore
-from vitviz.weights import (
-    BUNDLED,
-    ZOO,
-    Model,
-    NamedModel,
-    find_snapshots,
-    is_cached,
-    load,
-)
+from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.formats.names import is_weight_file
+from vitviz.weights.hub.names import is_cached
 from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import reads_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vitviz.weights import DownloadProgress
+from vitviz.progress import DownloadProgress
 
 
 class ProgressReport(NamedTuple):

@@ -13,7 +13,8 @@ from vitviz.attribution import Method
 from vitviz.attribution.parameters import Parameter
 from vitviz.ui.facts import best_classes
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import ZOO, Model, is_cached
+from vitviz.weights import ZOO, Model
+from vitviz.weights.hub.names import is_cached
 
 
 def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from vitviz.attribution.json_values import number
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, quote
+from vitviz.progress import DownloadProgress
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.line import UnderWay
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
-from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53

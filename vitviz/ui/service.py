@@ -40,7 +40,8 @@ from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, Model, fetch, snapshot_of
+from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
+from vitviz.weights.opening import fetch
 from vitviz.weights.text_tower import reads_text
 
 Result = TypeVar("Result")

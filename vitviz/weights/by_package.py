@@ -27,8 +27,8 @@ from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
 from vitviz.weights.hub.names import INDEX_SUFFIX, list_shards
 from vitviz.weights.metadata.image_processors import read_image_processor
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
-from vitviz.weights.metadata.preparation import NORMALISATIONS
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars

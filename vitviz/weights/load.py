@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from vitviz.attention.layout import Prefix
-from vitviz.attention.precision import Precision, type_of, without_autocast
-from vitviz.errors.arguments import integer, named_arguments, word
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
-from vitviz.errors.messages import quote
+from vitviz.attention.precision import Precision, without_autocast
+from vitviz.errors.arguments import named_arguments
+from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.models.activations import Activation
 from vitviz.models.config import FinalNorm
-from vitviz.models.devices import usable_device
 from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
-from vitviz.models.require import require_vit
-from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.limits import memory_for, needed_bytes
-from vitviz.weights.formats.paths import path_exists
-from vitviz.weights.hub.download import DownloadProgress, download
-from vitviz.weights.metadata.preparation import Normalisation
-from vitviz.weights.model import ENGINES, EngineName, Forward, Labels, Model, Origin
-from vitviz.weights.overrides import check_overrides, check_patterns
-from vitviz.weights.read import Reading, read_checkpoint
-from vitviz.weights.suggestions import HUB, no_checkpoint
-from vitviz.weights.zoo import ZOO
-
-# Modules and packages are imported when one is opened: `import vitviz` is hardly slower than `import torch`.
-if TYPE_CHECKING:
-    from vitviz.weights.adapters import Adapter
-
-BUNDLED = ("vitviz-photos",)
+from vitviz.progress import DownloadProgress
+from vitviz.weights.bundled import BUNDLED
+from vitviz.weights.metadata.normalisations import Normalisation
+from vitviz.weights.model import EngineName, Forward, Labels, Model
 
 
 @named_arguments(CheckpointError)
@@ -177,6 +159,9 @@ def load(
         from vitviz.weights.modules.load import load_module
 
         return load_module(source, device=device, **shared, **of_modules)
+    # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
+    from vitviz.weights.opening import read
+
     of_modules.pop("engine")
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     facts: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
@@ -201,184 +186,3 @@ def _refuse(arguments: Mapping[str, Any], reason: str) -> None:
     names = [name for name, value in arguments.items() if value is not None]
     if names:
         raise ConfigError(f"{', '.join(names)}: {reason}")
-
-
-# No gradient passes through weights that were made in inference mode.
-@torch.inference_mode(False)
-def read(
-    source: str | os.PathLike[str],
-    *,
-    family: str | None = None,
-    device: str | torch.device = "cpu",
-    precision: Precision = "float32",
-    report: Callable[[DownloadProgress], None] | None = None,
-    ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
-    verify: bool = False,
-    engine: str | None = None,
-    base: str | os.PathLike[str] | None = None,
-    **overrides: Any,
-) -> Reading:
-    """The same as :func:`load`, for a checkpoint, with the facts about it."""
-    from vitviz.weights.adapters import find_adapter, open_adapter
-
-    # Refuse wrong options before downloading anything.
-    target_device = usable_device(device)
-    dtype = type_of(precision)
-    if engine is not None:
-        word("engine", engine, ENGINES, ConfigError)
-    open_file = partial(_open, engine=engine, device=target_device)
-    options = {"ignore": ignore, "max_bytes": max_bytes, **overrides}
-    folder = find_adapter(source)
-    if folder is None:
-        if base is not None:
-            raise ConfigError(f"base = {quote(base)}: of an adapter alone, a folder with adapter_config.json")
-        reading = _read_source(source, family, report, options, open_file)
-    else:
-        reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)
-    if verify:
-        from vitviz.weights.verify import PHOTO
-        from vitviz.weights.verify import verify as verify_against_package
-
-        verification = verify_against_package(reading, resources("assets") / PHOTO)
-        if not verification.exact:
-            raise CheckpointError(verification.sentence)
-    if reading.model.engine == "module":
-        if dtype != reading.model.network.precision:
-            reason = "a package's model, which computes in the float32 in which it is opened"
-            raise ConfigError(f"precision {precision!r}: {reading.model.name} is {reason}")
-        return reading
-    network = require_vit(reading.model.network, reading.model.name)
-    with memory_for(reading.model.name, needed_bytes(network)):
-        network.to(target_device).set_precision(precision)
-    return reading
-
-
-def fetch(source: str, report: Callable[[DownloadProgress], None] | None = None) -> Origin | None:
-    """Download a published checkpoint into the hub's cache, so that :func:`load` opens it offline.
-
-    Args:
-        source, report: as in :func:`load`.
-
-    Returns:
-        The origin of its files; None if ``source`` is no checkpoint of the hub.
-
-    Raises:
-        CheckpointError: it cannot be downloaded.
-    """
-    named_model = ZOO.get(source)
-    if named_model is None and not source.startswith(HUB):
-        return None
-    name = source.removeprefix(HUB) if named_model is None else named_model.repository
-    repository, _, revision = name.partition("@")
-    folder = download(repository, revision or None, report=report)
-    return Origin(folder, repository, folder.name)
-
-
-def _read_source(
-    source: str | os.PathLike[str],
-    family: str | None,
-    report: Callable[[DownloadProgress], None] | None,
-    overrides: dict[str, Any],
-    open_file: Callable[..., Reading],
-) -> Reading:
-    if source in BUNDLED:
-        return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **overrides)
-    if isinstance(source, str):
-        named_model = ZOO.get(source)
-        if named_model is not None:
-            folder = download(named_model.repository, report=report)
-            overrides = {**named_model.overrides, **overrides}
-            reading = _read_download(folder, source, family, overrides, named_model.repository, open_file)
-            return replace(reading, model=replace(reading.model, card={**named_model.card, **reading.model.card}))
-        if source.startswith(HUB):
-            repository, _, revision = source.removeprefix(HUB).partition("@")
-            folder = download(repository, revision or None, report=report)
-            return _read_download(folder, repository, family, overrides, repository, open_file)
-    if not path_exists(source):
-        raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
-    return open_file(Path(source), None, family, own=True, **overrides)
-
-
-def _read_adapter(
-    adapter: Adapter,
-    base: str | os.PathLike[str] | None,
-    family: str | None,
-    report: Callable[[DownloadProgress], None] | None,
-    overrides: dict[str, Any],
-    open_file: Callable[..., Reading],
-) -> Reading:
-    """An adapter merged into its base model, with the adapter's name and without the base model's sidecars."""
-    source = adapter.base() if base is None else base
-    if source in BUNDLED:
-        raise CheckpointError(f"{adapter.name}: base {source!r} is vitviz's own; expected a model of another package")
-    reading = _read_source(source, family, report, overrides, partial(open_file, adapter=adapter))
-    check = Check("adapter", f"{len(adapter.file.groups[''])} tensors of LoRA", f"merged into {source}")
-    card = {**reading.model.card, check.fact: check.text}
-    model = replace(reading.model, name=adapter.name, card=card, origin=Origin(adapter.folder))
-    # No package opens a merged adapter, so there is no reference to verify against.
-    return Reading(model, (check, *reading.checks), reading.ignored)
-
-
-def _read_download(
-    folder: Path,
-    name: str,
-    family: str | None,
-    overrides: dict[str, Any],
-    repository: str,
-    open_file: Callable[..., Reading],
-) -> Reading:
-    try:
-        reading = open_file(folder, name, family, **overrides)
-    except (CheckpointError, ConfigError, LimitError) as error:
-        # The name of a folder in the cache is a commit, which means nothing to a user.
-        raise type(error)(str(error).replace(folder.name, name)) from None
-    return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
-
-
-def _open(
-    path: Path,
-    name: str | None,
-    family: str | None,
-    engine: str | None,
-    device: torch.device,
-    own: bool = False,
-    **overrides: Any,
-) -> Reading:
-    """Open a checkpoint with vitviz's own network or, if it has none, with the package that its files name."""
-    if engine == "module":
-        if family is not None:
-            raise CheckpointError(f"family {family!r}: of vitviz's own network alone, and engine = 'module'")
-        return _open_by_package(path, name, device, overrides)
-    try:
-        return read_checkpoint(path, name, family, own=own, **overrides)
-    except UnknownFamilyError as error:
-        from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package
-
-        facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
-        is_named = "architecture" in facts or names_package(path, own)
-        if engine == "own" or family is not None or not facts <= set(ALLOWED_OVERRIDES) or not is_named:
-            raise
-        refusal = str(error)
-    try:
-        return _open_by_package(path, name, device, overrides)
-    except VitvizError as error:
-        error_type = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
-        raise error_type(f"{refusal}; {error}") from None
-
-
-def _open_by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
-    from vitviz.weights.by_package import open_by_package
-
-    options = dict(overrides)
-    ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
-    adapter = options.pop("adapter", None)
-    if max_bytes is not None:
-        integer("max_bytes", max_bytes, 0, CheckpointError)
-    return open_by_package(path, name, ignore, max_bytes, device, adapter, **check_overrides(options))
-
-
-def resources(kind: str) -> Path:
-    """The folder of the bundled ``"checkpoints"`` or ``"assets"``: in an installed package, or in the repository."""
-    package = Path(__file__).parents[1]
-    return package / kind if (package / kind).is_dir() else package.parent / kind

@@ -12,7 +12,7 @@ from vitviz.models.config import FINAL_NORMS, is_positive
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
 from vitviz.models.probability import PROBABILITIES
-from vitviz.weights.metadata.preparation import NORMALISATIONS
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),

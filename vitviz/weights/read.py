@@ -22,7 +22,8 @@ from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels, read_probability
-from vitviz.weights.metadata.preparation import NORMALISATIONS, NOT_STATED, read_preprocessing
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
+from vitviz.weights.metadata.preparation import NOT_STATED, read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import FORMAT, load_checkpoint

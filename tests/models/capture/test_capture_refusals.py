@@ -142,7 +142,8 @@ STATES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "message"), STATES.values(), ids=STATES)
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 def test_a_module_in_another_state_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):
         load_own(make())

@@ -27,8 +27,9 @@ from tests.downloads import (
 )
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
+from vitviz.progress import DownloadProgress
 from vitviz.weights.hub import client, names
-from vitviz.weights.hub.download import DownloadProgress, download
+from vitviz.weights.hub.download import download
 from vitviz.weights.hub.names import is_cached
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,8 @@ from tests.support.pairs import every_pair
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
-from vitviz.weights.metadata.preparation import CLIP, read_preprocessing
+from vitviz.weights.metadata.normalisations import CLIP
+from vitviz.weights.metadata.preparation import read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
 pytestmark = pytest.mark.parity

@@ -11,7 +11,8 @@ import torch
 from tests.support.sidecars import source
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.weights.metadata.preparation import CLIP, HALVES, IMAGENET, read_preprocessing
+from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
+from vitviz.weights.metadata.preparation import read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
 DEFAULT = Preprocessing(8, 8, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "native")

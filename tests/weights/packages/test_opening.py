@@ -26,7 +26,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, Unknow
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights import by_package as opening
-from vitviz.weights.load import read
+from vitviz.weights.opening import read
 from vitviz.weights.packages import allowance
 from vitviz.weights.packages.reference import Package
 from vitviz.weights.verify import PHOTO, verify

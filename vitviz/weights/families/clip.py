@@ -10,7 +10,7 @@ import torch
 from vitviz.weights.conversion.canonical import DefaultTransform, Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families import published
 from vitviz.weights.families.conventions import width
-from vitviz.weights.metadata.preparation import CLIP
+from vitviz.weights.metadata.normalisations import CLIP
 from vitviz.weights.metadata.settings import Settings
 
 TEXT_TOWER = "the text tower"

@@ -7,7 +7,7 @@ from typing import Any
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote
 from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
-from vitviz.weights.metadata.preparation import HALVES, IMAGENET
+from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing
+from vitviz.progress import DownloadProgress
 from vitviz.system.atomic import atomic_write
 from vitviz.weights.hub.names import (
     COMMIT,
@@ -32,21 +32,6 @@ from vitviz.weights.hub.tokenizer_files import (
 )
 
 SECONDS_BETWEEN_REPORTS = 0.1
-
-
-@dataclass(frozen=True)
-class DownloadProgress:
-    """The progress of a download.
-
-    Attributes:
-        repository: "owner/name".
-        done: bytes of all files that have arrived.
-        total: bytes of all files; None if the hub does not state them.
-    """
-
-    repository: str
-    done: int
-    total: int | None
 
 
 class ProgressMeter:

@@ -14,7 +14,8 @@ from typing import Any
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
-from vitviz.weights.metadata.rules import CLIP, HALVES, IMAGENET, PreprocessingRule, fraction_of
+from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
+from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
 from vitviz.weights.metadata.settings import Settings, is_pair, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 

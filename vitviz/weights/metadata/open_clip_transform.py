@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vitviz.weights.metadata.rules import CLIP, PreprocessingRule, read_moments
+from vitviz.weights.metadata.normalisations import CLIP
+from vitviz.weights.metadata.rules import PreprocessingRule, read_moments
 from vitviz.weights.metadata.settings import is_pair, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 

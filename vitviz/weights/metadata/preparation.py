@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
-from vitviz.weights.metadata.rules import CLIP, HALVES, IMAGENET
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import read_timm_transform
-
-__all__ = ["CLIP", "HALVES", "IMAGENET", "NORMALISATIONS", "NOT_STATED", "read_preprocessing"]
-
-Normalisation = Literal["imagenet", "half", "clip", "none"]
-NORMALISATIONS = {"imagenet": IMAGENET, "half": HALVES, "clip": CLIP, "none": ((0.0,) * 3, (1.0,) * 3)}
-"""Means and standard deviations of red, green and blue, by the names that a user may state."""
 
 NOT_STATED = "the family's convention: no file beside the checkpoint says how its pictures are prepared"
 """The sentence for a preprocessing that no file states."""

@@ -11,11 +11,6 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.settings import Settings
 
-# Means and standard deviations.
-HALVES = ((0.5,) * 3, (0.5,) * 3)
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-
 
 @dataclass(frozen=True)
 class PreprocessingRule:

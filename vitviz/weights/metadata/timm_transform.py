@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vitviz.images.resizing import INTERPOLATIONS
-from vitviz.weights.metadata.rules import IMAGENET, PreprocessingRule, read_moments
+from vitviz.weights.metadata.normalisations import IMAGENET
+from vitviz.weights.metadata.rules import PreprocessingRule, read_moments
 from vitviz.weights.metadata.settings import is_number, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 

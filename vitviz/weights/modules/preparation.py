@@ -20,8 +20,8 @@ from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
 from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import ROUNDINGS, Fit, Preprocessing
 from vitviz.images.resizing import BACKENDS
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
-from vitviz.weights.metadata.preparation import NORMALISATIONS
 from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars

@@ -20,7 +20,7 @@ from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
 from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, require_square, trained_size
-from vitviz.weights.metadata.preparation import CLIP
+from vitviz.weights.metadata.normalisations import CLIP
 
 UNUSED_POOLER = "not used for classification by this model of transformers"
 UNUSED_HEAD = "vision_use_head is false in its configuration"

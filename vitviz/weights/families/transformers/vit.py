@@ -16,7 +16,7 @@ from vitviz.weights.families.transformers.towers import (
     require_biases,
     trained_size,
 )
-from vitviz.weights.metadata.preparation import CLIP
+from vitviz.weights.metadata.normalisations import CLIP
 
 TRAINING = "used in pretraining only"
 EMBEDDINGS = {
