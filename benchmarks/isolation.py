@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def prepare_isolated() -> PreparedImage:
             with isolation.open_picture(worker, path, path.name) as picture:
-                return picture.prepare(preprocessing, config.patch_height, config.patch_width, None, CANVAS_SIDE)
+                return picture.model_input(preprocessing, config.patch_height, config.patch_width, None, CANVAS_SIDE)
 
         assert torch.equal(prepare_here().pixels, prepare_isolated().pixels)
         pairs = [(_seconds(prepare_here), _seconds(prepare_isolated)) for _ in range(options.repeats)]

@@ -22,7 +22,7 @@ HOVER_TIMES = "document.querySelector('.vx').parentElement.explorer.timings.hove
 
 def facts(case: Case, settings: Settings) -> Facts:
     from tests.driver import running_browser
-    from vitviz.ui.explorer.page import whole_page
+    from vitviz.ui.explorer.saved_page import whole_page
 
     analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", Models(case.input_shape, settings.folder).vitviz)
     file = Path(settings.folder) / f"explorer-{case.input_shape.tokens}.html"

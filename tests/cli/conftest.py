@@ -71,6 +71,6 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
 
     monkeypatch.setattr("vitviz.ui.build_demo", Demo)
     monkeypatch.setattr("vitviz.ui.serve", serve)
-    monkeypatch.setattr("vitviz.ui.hosting.prepare", lambda threads, memory_bytes: THREADS.append(threads))
+    monkeypatch.setattr("vitviz.ui.hosting.set_up_process", lambda threads, memory_bytes: THREADS.append(threads))
     THREADS.clear()
     return started

@@ -17,7 +17,7 @@ from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, Layer
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import logits_of
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.weights.opening import read
 
 pytestmark = pytest.mark.slow

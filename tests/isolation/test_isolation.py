@@ -61,7 +61,7 @@ def test_a_picture_is_prepared_as_the_library_does(
     preprocessing = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
     with isolation.open_picture(worker, photo, "photo.png") as picture:
         assert (picture.width, picture.height) == (90, 61)
-        found = picture.prepare(preprocessing, 4, 4, fit, 120)
+        found = picture.model_input(preprocessing, 4, 4, fit, 120)
     expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
     assert torch.equal(found.pixels, expected.pixels)
     assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
@@ -70,7 +70,7 @@ def test_a_picture_is_prepared_as_the_library_does(
 def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: Make) -> None:
     path, preprocessing = ROOT / "tests" / "data" / "display_p3.heic", make_model().preprocessing
     with isolation.open_picture(worker, path, "photo.heic") as picture:
-        found = picture.prepare(preprocessing, 4, 4, None, 90)
+        found = picture.model_input(preprocessing, 4, 4, None, 90)
     expected = preprocessing.prepare(vitviz.open_image(path), 4, 4).resized(90)
     assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
 
@@ -84,7 +84,7 @@ def test_a_picture_with_a_profile_is_converted_as_the_library_does(
         image.save(tmp_path / "wide", format, icc_profile=wide)
     preprocessing = make_model().preprocessing
     with isolation.open_picture(worker, tmp_path / "wide", "wide") as picture:
-        found = picture.prepare(preprocessing, 4, 4, None, 90)
+        found = picture.model_input(preprocessing, 4, 4, None, 90)
     expected = preprocessing.prepare(vitviz.open_image(tmp_path / "wide"), 4, 4).resized(90)
     assert torch.equal(found.pixels, expected.pixels)
     assert found.assumptions == expected.assumptions != ()

@@ -168,7 +168,7 @@ def differences(reading: Reading, case: Case, pixels: torch.Tensor, expected: An
     with Image.open(PHOTO) as photo:
         picture = photo.convert("RGB").resize(ASPECTS[sum(case.size) % len(ASPECTS)])
     with silent():
-        theirs = case.reference.prepare(picture)
+        theirs = case.reference.preprocess(picture)
     ours = reading.model.preprocessing.prepare(picture, config.patch_height, config.patch_width).pixels
     yield compare("pixels", ours, whole_patches(theirs, config))
 

@@ -20,7 +20,7 @@ import torch
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui import hosting
-from vitviz.ui.hosting import limit_threads, prepare, processors
+from vitviz.ui.hosting import limit_threads, processors, set_up_process
 from vitviz.ui.server import files
 
 pytestmark = pytest.mark.process
@@ -121,13 +121,13 @@ def test_no_threads_are_refused(requested: int, between: list[int]) -> None:
 
 ENDING = """
 import os, pathlib, signal, sys, time
-from vitviz.ui.hosting import prepare
+from vitviz.ui.hosting import set_up_process
 
 # Both processes share one import.
 child = os.fork()
 # Tests that run in the background of a shell inherit that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-prepare()
+set_up_process()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
 (folder / "some").mkdir()
 (folder / "some" / "upload.png").write_bytes(b"somebody's")
@@ -159,9 +159,9 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
 
 TOLD_TWICE = """
 import atexit, os, signal, threading
-from vitviz.ui.hosting import prepare
+from vitviz.ui.hosting import set_up_process
 
-prepare()
+set_up_process()
 lock = threading.Lock()
 
 
@@ -260,7 +260,7 @@ def test_a_folder_that_is_named_has_one_for_the_process(monkeypatch: pytest.Monk
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
     monkeypatch.setattr("atexit.register", lambda *arguments: None)
     monkeypatch.setattr("vitviz.ui.hosting.limit_threads", lambda threads: None)
-    prepare()
+    set_up_process()
     folder = tmp_path / f"vitviz-{os.getuid()}" / "1"
     assert os.environ["GRADIO_TEMP_DIR"] == str(folder / "files")
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(folder / "temporary")

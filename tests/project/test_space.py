@@ -281,6 +281,6 @@ def test_it_is_well_without_being_installed(start: Start) -> None:
 def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
     source = (ROOT / "app.py").read_text()
     assert len(source.splitlines()) <= 20
-    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^prepare\(", source, re.MULTILINE)
+    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^set_up_process\(", source, re.MULTILINE)
     before, _, after = source.partition('if __name__ == "__main__":\n')
     assert "serve(" not in before and "serve(demo)" in after

@@ -106,7 +106,7 @@ def _beside(reading: Reading, reference: ReferenceModel, photo: Path) -> dict[st
     model, network = reading.model, reading.model.network
     image, config = open_image(photo), network.config
     ours = model.preprocessing.prepare(image, config.patch_height, config.patch_width).pixels
-    theirs = reference.prepare(image)
+    theirs = reference.preprocess(image)
     answer = reference.answer(theirs)
     output, weights = network(ours, need_weights=True)
     found = {

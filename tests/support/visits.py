@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from vitviz import Model
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.runs import Runs, outcome
+from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.state import PageState, View
 
 Make = Callable[..., Model]
@@ -37,7 +37,7 @@ def on_loop(work: Coroutine[Any, Any, Result]) -> Result:
 class Visit:
     """An open page."""
 
-    def __init__(self, runs: Runs, page: str = PAGE) -> None:
+    def __init__(self, runs: PageRuns, page: str = PAGE) -> None:
         self.runs, self.page, self.number = runs, page, 0
 
     @property

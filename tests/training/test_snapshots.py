@@ -173,21 +173,21 @@ def handlers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand
 
 
 def test_a_link_contains_the_step(handlers: Handlers) -> None:
-    page_state = on_loop(handlers.open({"link": "?step=20"}, lambda state: None))
+    page_state = on_loop(handlers.open_link({"link": "?step=20"}, lambda state: None))
     assert page_state["state"]["views"][0]["step"] == page_state["views"][0]["step"] == 20 and page_state["notes"] == []
     assert page_state["models"][""]["steps"] == list(STEPS)
     uid = page_state["views"][0]["uid"]
     assert handlers.describe({"state": page_state["state"], "uids": [uid]})["link"] == "?step=20"
     # Without a step the last state opens.
-    last = on_loop(handlers.open({"link": f"?step={STEPS[-1]}"}, lambda state: None))
+    last = on_loop(handlers.open_link({"link": f"?step={STEPS[-1]}"}, lambda state: None))
     assert last["state"]["views"][0]["step"] is None and last["notes"] == []
-    other = on_loop(handlers.open({"link": "?step=7"}, lambda state: None))
+    other = on_loop(handlers.open_link({"link": "?step=7"}, lambda state: None))
     assert other["state"]["views"][0]["step"] is None
     assert "no snapshot of training step 7; expected 0, 20, 1000" in other["notes"][0]
 
 
 def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> None:
-    page_state = on_loop(handlers.open({"link": "?step=20"}, lambda state: None))
+    page_state = on_loop(handlers.open_link({"link": "?step=20"}, lambda state: None))
     uid = page_state["views"][0]["uid"]
     lines = handlers.describe({"state": page_state["state"], "uids": [uid]})["python"]
     answers: dict[str, Any] = {}

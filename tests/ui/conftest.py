@@ -20,7 +20,7 @@ from tests.support.visits import Make, Visit, on_loop
 from vitviz import Analysis
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.normalize import ShownView
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.model import Snapshots
 
@@ -49,7 +49,7 @@ def service(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def visit(service: AnalysisService) -> Visit:
-    return Visit(Runs(Handlers(service)))
+    return Visit(PageRuns(Handlers(service)))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Uplo
     files = [{"path": str(folder / OWN), "orig_name": OWN}]
     upload = {"path": str(folder / picture.name), "orig_name": picture.name}
     request = {"state": PageState().to_json(), "index": 0, "own": {"files": files}, "upload": upload}
-    return on_loop(handlers.analyze(request, ignore))
+    return on_loop(handlers.change_view(request, ignore))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
     opened = on_loop(
-        handlers.open(
+        handlers.open_link(
             {"link": f"?resolution={COARSE}&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
         )
     )
@@ -121,7 +121,7 @@ def test_the_lines_draw_on_the_scale_of_the_page(
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
     opened = on_loop(
-        handlers.open({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
+        handlers.open_link({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
     )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
@@ -136,7 +136,7 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
     link = f"?method=attention&resolution={COARSEST}&second.method=rollout&second.example=rocket.jpg&layout=two"
-    opened = on_loop(handlers.open({"link": link}, ignore))
+    opened = on_loop(handlers.open_link({"link": link}, ignore))
     uids = [each["uid"] for each in opened["views"]]
     made = run(described(handlers, opened["state"], *uids)["python"])
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=COARSEST)
@@ -156,7 +156,7 @@ def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monk
         save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
     model = replace(vitviz.load(folder), name=str(folder))
     handlers = Handlers(AnalysisService(model))
-    opened = on_loop(handlers.open({"link": "?step=0"}, ignore))
+    opened = on_loop(handlers.open_link({"link": "?step=0"}, ignore))
     answer = described(handlers, opened["state"], opened["views"][0]["uid"])
     assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
     assert run(answer["python"])["model"].step == 0

@@ -23,7 +23,7 @@ from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport
-from vitviz.ui.runs import Run, RunEnded, Runs
+from vitviz.ui.runs import PageRuns, Run, RunEnded
 from vitviz.ui.server.files import Folder
 from vitviz.ui.service import AnalysisService
 
@@ -89,7 +89,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    visit = Visit(Runs(Handlers(AnalysisService(make_model()))))
+    visit = Visit(PageRuns(Handlers(AnalysisService(make_model()))))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)

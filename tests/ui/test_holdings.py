@@ -21,7 +21,7 @@ from vitviz.attribution import METHODS
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.explorer_files import PAGE, PICTURE, ExplorerFiles
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import MAX_LATEST, AnalysisService
@@ -68,7 +68,7 @@ def test_threads_keep_the_bound() -> None:
 def test_what_cannot_be_opened_gets_no_id(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     service = AnalysisService(make_model())
-    visit = Visit(Runs(Handlers(service)))
+    visit = Visit(PageRuns(Handlers(service)))
     (tmp_path / "bad.pth").write_bytes(b"no checkpoint")
     file = {"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}
     assert "failed" in visit.run("analyze", state=STATE, index=0, own={"files": [file]})

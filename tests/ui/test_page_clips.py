@@ -154,12 +154,12 @@ def handlers() -> Handlers:
 def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, clip: Path) -> None:
     picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
     link = f"?{picture.replace(':', '=')}&frame=99&method=rollout"
-    reply = on_loop(handlers.open({"link": link}, lambda _: None))
+    reply = on_loop(handlers.open_link({"link": link}, lambda _: None))
     assert reply["state"]["views"][0]["frame"] == COUNT - 1
     assert f"Frame 99: this clip has frames 0 to {COUNT - 1}, and the last is shown." in reply["notes"]
     assert reply["views"][0]["clip"] == {"frames": COUNT}
     # A picture has none.
-    reply = on_loop(handlers.open({"link": "?example=rocket.jpg&frame=3"}, lambda _: None))
+    reply = on_loop(handlers.open_link({"link": "?example=rocket.jpg&frame=3"}, lambda _: None))
     assert reply["state"]["views"][0]["frame"] is None and reply["views"][0]["clip"] is None
 
 
@@ -167,7 +167,7 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     from gradio.utils import get_upload_folder
 
     picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
-    reply = on_loop(handlers.open({"link": f"?{picture.replace(':', '=')}&method=relevance"}, lambda _: None))
+    reply = on_loop(handlers.open_link({"link": f"?{picture.replace(':', '=')}&method=relevance"}, lambda _: None))
     request = {"state": reply["state"], "index": 0, "uid": reply["views"][0]["uid"]}
     steps: list[str] = []
     found = on_loop(handlers.kinds["film"](request, lambda step: steps.append(str(step))))
@@ -193,7 +193,7 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     with pytest.raises(Stopped):
         on_loop(handlers.kinds["film"](request, stop))
     assert not list(Path(get_upload_folder()).glob("film-*"))
-    still = on_loop(handlers.open({"link": "?example=rocket.jpg"}, lambda _: None))
+    still = on_loop(handlers.open_link({"link": "?example=rocket.jpg"}, lambda _: None))
     with pytest.raises(vitviz.ImageError, match="a picture; expected a clip"):
         on_loop(
             handlers.kinds["film"](

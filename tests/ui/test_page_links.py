@@ -272,7 +272,7 @@ def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
     uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     assert cache.get(uid) is not None
     monkeypatch.setattr(cache, "limit", 1)
-    on_loop(cifar.handlers.open({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None))
+    on_loop(cifar.handlers.open_link({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None))
     assert cache.get(uid) is None
     choose_method(page, "relevance")
     expect_map(page, cifar.analysis.map("relevance"))

@@ -343,6 +343,6 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
     # What the page is told of the other examples.
     handlers = Handlers(service.AnalysisService(bundled))
     for name in EXAMPLES:
-        [told] = on_loop(handlers.open({"link": f"?example={name}"}, lambda _: None))["views"]
+        [told] = on_loop(handlers.open_link({"link": f"?example={name}"}, lambda _: None))["views"]
         expected = vitviz.analyze(EXAMPLE.with_name(name), bundled).is_out_of_distribution
         assert told["is_out_of_distribution"] == expected, name

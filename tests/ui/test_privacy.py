@@ -17,13 +17,13 @@ from tests.driver import notice, opened_page, upload
 from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit, on_loop
 from vitviz import Model
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ExpiredError
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
 from vitviz.ui.service import AnalysisService
 
@@ -39,7 +39,7 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
     bench = AnalysisService(make_model())
     key, _ = on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
-    visit = Visit(Runs(Handlers(bench)))
+    visit = Visit(PageRuns(Handlers(bench)))
     for guess in wrong:
         with pytest.raises(ExpiredError):
             on_loop(bench.file(guess, name))

@@ -21,7 +21,7 @@ from vitviz.evaluation.probes import PROBES, probe
 from vitviz.ui.facts import outliers
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
 
@@ -36,7 +36,7 @@ def made_file(reply: dict[str, Any]) -> Path:
 @pytest.fixture
 def visit(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    return Visit(Runs(Handlers(AnalysisService(make_model(register_tokens=1)))))
+    return Visit(PageRuns(Handlers(AnalysisService(make_model(register_tokens=1)))))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_what_a_model_cannot_have_is_said_with_the_model(make_model: Make, pictu
     assert list(refusals) == ["logit_lens", "prefix_mass", "head_similarity", "position_similarity"]
     for name, sentence in refusals.items():
         assert sentence == f"{PROBES[name].title}: {PROBES[name].refusal(model.network.config)}."
-        reply = Visit(Runs(handlers)).run("probe", uid=on_loop(handlers.start())["views"][0]["uid"], probe=name)
+        reply = Visit(PageRuns(handlers)).run("probe", uid=on_loop(handlers.start())["views"][0]["uid"], probe=name)
         assert reply["failed"].endswith(sentence.partition(": ")[2]) and reply["final"]
 
 

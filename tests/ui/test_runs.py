@@ -23,7 +23,7 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import PageState, View
@@ -236,7 +236,7 @@ def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> N
 @pytest.mark.parametrize("function", ["sigmoid", "none"])
 def test_the_page_shows_what_the_model_calls_a_probability(make_model: Make, picture: Upload, function: str) -> None:
     service = AnalysisService(make_model(probability=function))
-    visit = Visit(Runs(Handlers(service)))
+    visit = Visit(PageRuns(Handlers(service)))
     uid, analysis = on_loop(service.analyze(service.start, picture))
     expected = [
         {"index": analysis.model.labels.index(each.label), "label": each.label, "probability": each.probability}
@@ -259,7 +259,7 @@ def test_maps_and_measures_can_be_about_likeness(
     """Of a model without classes: an example, an upload that was not analysed, and a patch of the picture itself."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(picture.path.parent))
     service = AnalysisService(make_model(classes=0))
-    visit = Visit(Runs(Handlers(service)))
+    visit = Visit(PageRuns(Handlers(service)))
     [facts] = on_loop(visit.handlers.start())["views"]
     uid, analysis = facts["uid"], service.cached(facts["uid"])
     named = visit.ask("picture", upload={"path": str(picture.path), "orig_name": "my noise.png"})
@@ -294,7 +294,7 @@ def test_maps_and_measures_can_be_about_likeness(
 
 def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     service = AnalysisService(make_model(classes=0))
-    visit = Visit(Runs(Handlers(service)))
+    visit = Visit(PageRuns(Handlers(service)))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     opened: list[Upload] = []
     prepared = service._prepared
@@ -323,7 +323,7 @@ def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> Non
 
 @pytest.mark.parametrize("kind", ["compare", "rank", "switch"])
 def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Path, kind: str) -> None:
-    visit = Visit(Runs(Handlers(AnalysisService(make_model(classes=0)))))
+    visit = Visit(PageRuns(Handlers(AnalysisService(make_model(classes=0)))))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     assert visit.run(kind, uid=uid)["failed"] == f"{NO_TARGET}."
 

@@ -250,4 +250,4 @@ def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> 
     outside = visit.run("analyze", state=STATE, index=0, upload={"path": "/etc/passwd"})
     assert "not uploaded here" in outside["failed"]
     with pytest.raises(MethodError):
-        on_loop(visit.handlers.analyze({"state": STATE, "index": 1}, lambda state: None))
+        on_loop(visit.handlers.change_view({"state": STATE, "index": 1}, lambda state: None))

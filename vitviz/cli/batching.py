@@ -154,7 +154,7 @@ def run(
 
 def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:
     """The writer of every picture's explorer."""
-    from vitviz.ui.explorer.page import whole_page
+    from vitviz.ui.explorer.saved_page import whole_page
 
     def write(result: PictureResult, make_path: PathMaker) -> None:
         name = Path(str(result.analysis.source)).name

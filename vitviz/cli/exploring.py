@@ -23,7 +23,7 @@ def run(
     settings = take_settings(options)
     analysis = analysis_of(picture, load_with_bar(**options), **settings)
     # It takes long to import, so a wrong path or option is refused first.
-    from vitviz.ui.explorer.page import whole_page
+    from vitviz.ui.explorer.saved_page import whole_page
 
     link = link.partition("?")[2] if "://" in link else link
     place = {"source": options["checkpoint"], "name": picture.name, "link": link}

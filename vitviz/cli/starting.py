@@ -12,9 +12,9 @@ def run(host: str | None, port: int | None, **load_options: Any) -> None:
     model = load_with_bar(**load_options)
     # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve
-    from vitviz.ui.hosting import prepare
+    from vitviz.ui.hosting import set_up_process
     from vitviz.ui.server.settings import ServerSettings
 
     server_settings = ServerSettings.of()
-    prepare(server_settings.threads, server_settings.app_bytes)
+    set_up_process(server_settings.threads, server_settings.app_bytes)
     serve(build_demo(model, server_settings), server_name=host, server_port=port)

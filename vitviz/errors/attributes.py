@@ -76,7 +76,7 @@ WORDS = {
     }.items()
     for word in words.split()
 }
-ANSWERS = {
+ADVICE = {
     ("vitviz", "compare"): "expected b.rollout() - a.rollout(), the difference of two maps, "
     "or vitviz.evaluation.compare(analysis), the methods on one picture",
     ("Model", "cpu"): "expected model.to('cpu')",
@@ -110,8 +110,8 @@ def unknown_attribute(owner: object, kind: str, name: str) -> AttributeError:
 
 
 def _advice(owner: object, kind: str, name: str) -> str:
-    if (kind, name) in ANSWERS:
-        return f": {ANSWERS[kind, name]}"
+    if (kind, name) in ADVICE:
+        return f": {ADVICE[kind, name]}"
     meant, own = WORDS.get(name, name), _names(owner)
     close = meant if meant in own else None if name in WORDS else nearest(name, own, SIMILARITY_OF_OWN)
     if close:

@@ -55,7 +55,7 @@ class PictureJob:
         self.image = self.unopened.open()
         return {"width": self.image.width, "height": self.image.height}
 
-    def prepare(
+    def model_input(
         self,
         stream: BinaryIO,
         preprocessing: Preprocessing,

@@ -62,7 +62,7 @@ class OpenPicture:
     def size(self) -> tuple[int, int]:
         return self.width, self.height
 
-    def prepare(
+    def model_input(
         self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
         """The result of :meth:`vitviz.Preprocessing.prepare`, on the resized picture. Can be called once.
@@ -75,7 +75,7 @@ class OpenPicture:
         scale = longest_side / max(self.size)
         resized_width, resized_height = (max(1, round(side * scale)) for side in self.size)
         answer = self._job.call(
-            "prepare",
+            "model_input",
             preprocessing=preprocessing,
             patch_height=patch_height,
             patch_width=patch_width,

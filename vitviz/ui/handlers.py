@@ -62,8 +62,8 @@ class Handlers:
         self._webp: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
         # What answers a run, by the kind of the request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[dict[str, Any]]]] = {
-            "open": self.open,
-            "analyze": self.analyze,
+            "open": self.open_link,
+            "analyze": self.change_view,
             "map": self.map_slowly,
             "compare": partial(studies.compare, service),
             "rank": partial(studies.rank, service),
@@ -86,8 +86,8 @@ class Handlers:
 
     # ---- models, pictures and analyses ----
 
-    async def open(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """The state and the analyses of a link; a note says what it asks for in vain."""
+    async def open_link(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """The state and the analyses of a link; notes list what could not be restored."""
         text = request.get("link")
         if not isinstance(text, str):
             raise MethodError(f"link = {quote(text)}: expected a text")
@@ -98,7 +98,7 @@ class Handlers:
         for view in link.state.views:
             key = tuple(view.input.values())
             if key not in by_input:
-                by_input[key] = await self._opened(view, report, notes)
+                by_input[key] = await self._open_view(view, report, notes)
             uid, analysis, legal = by_input[key]
             parameters = dict(view.parameters)
             if legal.model != view.model:
@@ -114,7 +114,7 @@ class Handlers:
         }
         return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
-    async def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
+    async def _open_view(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
         """Id and analysis of a view, and the view; a model, picture or input that fails is replaced by the default."""
         try:
             model = await self._model(view, report)
@@ -141,7 +141,7 @@ class Handlers:
             uid, analysis = await self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
         return uid, analysis, view
 
-    async def analyze(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """One view of a state, with another model, picture or input."""
         state = PageState.from_json(request.get("state"))
         index = view_index(request, len(state.views))

@@ -53,7 +53,7 @@ CHILDREN_BYTES = 2**30
 MIN_GPU_FLOPS = 150e9
 
 
-def prepare(threads: int | None = None, memory_bytes: int | None = None) -> None:
+def set_up_process(threads: int | None = None, memory_bytes: int | None = None) -> None:
     """Set up the process that serves the app, once.
 
     It gets its number of threads, a limit of memory, and a folder for visitors' files and everything temporary, which

@@ -22,7 +22,7 @@ from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import SEEN, Handlers
-from vitviz.ui.runs import Runs, failure, outcome
+from vitviz.ui.runs import PageRuns, failure, outcome
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.line import Line, UnderWay
 from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
@@ -70,7 +70,7 @@ class PageRoutes:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, and the id of the analysis with which it opens.
         self._html: tuple[str, bytes] | None = None
-        self.runs, self._threads, self._under_way = Runs(handlers), Line(THREADS, SHARE), UnderWay(MAX_REQUESTS)
+        self.runs, self._threads, self._under_way = PageRuns(handlers), Line(THREADS, SHARE), UnderWay(MAX_REQUESTS)
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),

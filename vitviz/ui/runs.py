@@ -73,7 +73,7 @@ class Run:
         return self.task is None or self.task.done()
 
 
-class Runs:
+class PageRuns:
     """The runs of all pages, one at a time for each page. For one event loop.
 
     Args:

@@ -226,7 +226,7 @@ class AnalysisService:
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
             # The canvas shows no more pixels; maps do not depend on them.
-            prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
+            prepared = picture.model_input(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, cost.flops
 
         return await self.uploaded.opened(upload, prepare, report)

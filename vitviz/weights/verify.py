@@ -150,7 +150,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         run_both(f"output for noise of {size[0]}×{size[1]}", peer, whole_patches(noise, config), noise)
     try:
         with package_errors(package.name, f"cannot prepare {image_name}"):
-            theirs = reference.prepare(photo)
+            theirs = reference.preprocess(photo)
         ours = model.preprocessing.prepare(photo, config.patch_height, config.patch_width).pixels
     except VitvizError as error:
         not_compared[f"pixels: {error}"] = None

@@ -17,7 +17,7 @@ from safetensors.torch import load
 
 import vitviz
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_pack, pack
 
 # Of a product of two factors, each rounded to eleven bits.

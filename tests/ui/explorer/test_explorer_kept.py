@@ -30,7 +30,7 @@ from tests.ui.explorer.page_driver import (
     weights,
 )
 from vitviz import Style
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 
 # What the page asks for once it is open.
 SERVER = re.compile("/(files/.*(layer|rollout)|map|describe)")

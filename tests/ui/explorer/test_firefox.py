@@ -22,7 +22,7 @@ from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser

@@ -16,7 +16,7 @@ from tests.ui.explorer.test_explorer_files import start_of
 from vitviz import Analysis, MethodError
 from vitviz.cli import main
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.saved_page import whole_page
 
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:

@@ -18,7 +18,7 @@ from vitviz.errors.kinds import VitvizError
 from vitviz.ui.api import Api, _answering
 from vitviz.ui.records import OpenedRecord
 from vitviz.ui.server.line import Line
-from vitviz.ui.server.routes import ANSWERS, JOIN
+from vitviz.ui.server.routes import EVENT_STREAM, JOIN
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
             assert [ask("slow", f"slow{number}", "127.1.0.1") for number in range(many)] == [200] * many
             wait_until(lambda: inside["slow"] == 2)
             assert ask("quick", "quick", "127.1.0.2") == 200
-            url = f"{served.address}{ANSWERS}?session_hash=quick"
+            url = f"{served.address}{EVENT_STREAM}?session_hash=quick"
             with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
                 assert any("called quick" in line for line in answers.iter_lines())
             assert inside["slow"] == 2

@@ -211,7 +211,7 @@ def compute_maps(
     """
     run = _Run(request, encoder, clip, segments, report)
     run.start()
-    queue = BatchQueue(encoder, run.missing(), batch_size, workers=WORKERS, raises=True, prepare=run.prepare)
+    queue = BatchQueue(encoder, run.missing(), batch_size, workers=WORKERS, raises=True, prepare=run.frame_input)
     batches = queue.batches()
     try:
         for results in batches:
@@ -267,7 +267,7 @@ class _Run:
                     yield frames[0]
             segment += 1
 
-    def prepare(self, frame: Frame, position: int) -> PreparedImage:
+    def frame_input(self, frame: Frame, position: int) -> PreparedImage:
         return self.encoder.prepare(frame.image, frame.index)
 
     def add(self, analyses: list[Analysis]) -> None:

@@ -119,7 +119,7 @@ def explore(
             max_bytes=max_bytes,
         )
     name = analysis.source.name if isinstance(analysis.source, Path) else "picture.jpg"
-    from vitviz.ui.explorer.page import whole_page
+    from vitviz.ui.explorer.saved_page import whole_page
 
     page = whole_page(analysis, name, name=name, fit=fit or "", resolution=resolution)
     return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}", _still(analysis))

@@ -56,7 +56,7 @@ class ExamplePicture:
     def size(self) -> tuple[int, int]:
         return self.image.size
 
-    def prepare(
+    def model_input(
         self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
         return preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.ui.explorer.page import page_parts
+from vitviz.ui.explorer.saved_page import page_parts
 from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import Report
@@ -43,7 +43,8 @@ class ExplorerFiles:
             analysis: of the file.
             name: of the file.
             upload: the picture.
-            source: ``source``, ``name``, ``fit`` and ``resolution`` of :func:`vitviz.ui.explorer.page.page_parts`.
+            source: ``source``, ``name``, ``fit`` and ``resolution`` of
+                :func:`vitviz.ui.explorer.saved_page.page_parts`.
 
         Raises:
             QueryError: there is no such file.

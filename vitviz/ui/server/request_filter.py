@@ -13,7 +13,6 @@ import gradio as gr
 from gradio.context import LocalContext
 from starlette.requests import Request
 
-from vitviz.ui.server.answers import Answers
 from vitviz.ui.server.bodies import (
     MAX_STRUCTURE_BYTES,
     App,
@@ -38,8 +37,9 @@ from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
-from vitviz.ui.server.routes import ANSWERS, JOIN, PREFIX, UPLOAD, Body, Route, find_route
+from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, UPLOAD, Body, Route, find_route
 from vitviz.ui.server.tools import with_uploads
+from vitviz.ui.server.unread_replies import UnreadReplies
 
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
@@ -63,7 +63,7 @@ class RequestFilter:
         self._app, self._blocks, self._rules, self._folder = app, blocks, rules, folder
         self._max_upload_bytes = max_upload_bytes
         self._headers = ResponseHeaders(rules.frames)
-        self._answers, self._bodies = Answers(app), HeldBodies()
+        self._unread_replies, self._bodies = UnreadReplies(app), HeldBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,7 +115,7 @@ class RequestFilter:
             key = _answer_key(scope)
             with ExitStack() as stack:
                 if key:
-                    stack.enter_context(self._answers.reading(key))
+                    stack.enter_context(self._unread_replies.reading(key))
                 # A body is dropped with the connection.
                 await self._app(scope, replayed(b"", receive), answer.send)
         elif route.body is Body.UPLOAD:
@@ -138,9 +138,9 @@ class RequestFilter:
             content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
             if CALL.fullmatch(scope["path"]):
                 call: Call = await run_off_loop(len(content), partial(self._call, scope["path"], content))
-                stack.enter_context(self._answers.asking(visitor))
+                stack.enter_context(self._unread_replies.asking(visitor))
                 content = call.content
-                answer.when_accepted = lambda event: self._answers.expect(call.session or event, visitor, scope)
+                answer.when_accepted = lambda event: self._unread_replies.expect(call.session or event, visitor, scope)
             elif route.body is Body.TOOL:
                 content = await run_off_loop(len(content), partial(with_uploads, content, self._folder))
             else:
@@ -222,7 +222,7 @@ def _is_json(scope: Scope) -> bool:
 
 def _answer_key(scope: Scope) -> str:
     """The session or the event whose answers a request reads; empty for another request."""
-    if scope["path"] == ANSWERS:
+    if scope["path"] == EVENT_STREAM:
         return session_of(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [None])[0])
     event = EVENT.fullmatch(scope["path"])
     return "" if event is None else event["event"]

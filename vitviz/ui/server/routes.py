@@ -11,7 +11,7 @@ PREFIX = "/gradio_api"
 UPLOAD = f"{PREFIX}/upload"
 MCP = f"{PREFIX}/mcp"
 JOIN = f"{PREFIX}/queue/join"
-ANSWERS = f"{PREFIX}/queue/data"
+EVENT_STREAM = f"{PREFIX}/queue/data"
 FILE = f"{PREFIX}/file="
 JSON_BYTES = 2**20
 # A tool's argument may be a picture in base64.
@@ -84,7 +84,7 @@ ROUTES: tuple[Route, ...] = (
     Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
     Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES),
-    Route(GET, ANSWERS, "the answers to them"),
+    Route(GET, EVENT_STREAM, "the answers to them"),
     Route(POST, f"{PREFIX}/cancel", "a client stops waiting", Body.JSON, JSON_BYTES),
     Route(POST, f"{PREFIX}/reset/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
     Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),

@@ -45,7 +45,7 @@ class OpenClipModel:
         size = self.visual.image_size
         return (size, size) if isinstance(size, int) else (size[0], size[1])
 
-    def prepare(self, image: Image.Image) -> torch.Tensor:
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         config = PreprocessCfg(**self.visual.preprocess_cfg)

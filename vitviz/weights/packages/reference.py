@@ -55,7 +55,7 @@ class ReferenceModel(Protocol):
     def size(self) -> Size | None:
         """Height and width in pixels of its images; None if it has no such size."""
 
-    def prepare(self, image: Image.Image) -> torch.Tensor:
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
         """The package's own preprocessing of an RGB image: ``"1 channel height width"``."""
 
     def answer(self, pixels: torch.Tensor) -> Answer:

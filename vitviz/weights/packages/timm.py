@@ -46,7 +46,7 @@ class TimmModel:
         size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         return tuple(size or self.model.pretrained_cfg["input_size"][1:])
 
-    def prepare(self, image: Image.Image) -> torch.Tensor:
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
         from timm.data.config import resolve_model_data_config
         from timm.data.transforms_factory import create_transform
 

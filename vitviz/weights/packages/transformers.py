@@ -68,7 +68,7 @@ class TransformersModel:
         size = getattr(self._vision, "image_size", None)
         return None if size is None else _sides(size)
 
-    def prepare(self, image: Image.Image) -> torch.Tensor:
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
         from transformers import AutoImageProcessor
 
         # transformers selects the class: one with torchvision, if that is installed.

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.server_client import RunningApp, exchange, post, request_head, running_here, wait_until
-from vitviz.ui.server import answers
-from vitviz.ui.server.answers import MAX_UNREAD
+from vitviz.ui.server import unread_replies
 from vitviz.ui.server.routes import PREFIX
+from vitviz.ui.server.unread_replies import MAX_UNREAD
 
 pytestmark = pytest.mark.process
 
@@ -29,13 +29,13 @@ def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(unread_replies, "REPLY_SECONDS", 0.5)
 
 
 @pytest.fixture(params=[6, pytest.param(MAX_UNREAD, marks=pytest.mark.long)])
 def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many unread replies a visitor may have; one test below has as many as the app itself allows."""
-    monkeypatch.setattr(answers, "MAX_UNREAD", request.param)
+    monkeypatch.setattr(unread_replies, "MAX_UNREAD", request.param)
     return int(request.param)
 
 
@@ -58,7 +58,7 @@ def test_answers_that_nobody_reads_are_dropped(served: RunningApp, soon: None, u
 
 
 def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: RunningApp, monkeypatch: Any) -> None:
-    monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
+    monkeypatch.setattr(unread_replies, "REPLY_SECONDS", 600.0)
     found = [call(served, "127.0.0.7") for _ in range(MAX_UNREAD + 1)]
     assert [status for status, _ in found] == [200] * MAX_UNREAD + [429]
     assert found[-1][1]["detail"] == f"{MAX_UNREAD} unread replies: fetch them first"
@@ -117,7 +117,7 @@ def joined(served: RunningApp, session: str, address: str) -> int:
 def test_a_visitor_has_so_many_pages_that_read_nothing(
     served: RunningApp, unread: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "ANSWER_SECONDS", 600.0)
+    monkeypatch.setattr(unread_replies, "REPLY_SECONDS", 600.0)
     found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(unread + 1)]
     assert found == [200] * unread + [429] and joined(served, "silent0", "127.0.0.4") == 429
 

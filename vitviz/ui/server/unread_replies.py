@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from vitviz.ui.server.bodies import App, Message, RequestError, Scope
-from vitviz.ui.server.routes import ANSWERS
+from vitviz.ui.server.routes import EVENT_STREAM
 
 # Calls of one visitor whose answers nobody reads, and how long these are kept.
 MAX_UNREAD = 32
-ANSWER_SECONDS = 600.0
+REPLY_SECONDS = 600.0
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Unread:
     drop: asyncio.Task[None]
 
 
-class Answers:
+class UnreadReplies:
     """Tracks who reads their answers, refuses visitors with too many, and drops the rest. For one event loop.
 
     Args:
@@ -98,9 +98,9 @@ class Answers:
 
     async def _drop(self, key: str, scope: Scope) -> None:
         """Read answers, once nobody else has done so for long."""
-        await asyncio.sleep(ANSWER_SECONDS)
+        await asyncio.sleep(REPLY_SECONDS)
         query = urlencode({"session_hash": key}).encode()
-        scope = {**scope, "method": "GET", "path": ANSWERS, "query_string": query}
+        scope = {**scope, "method": "GET", "path": EVENT_STREAM, "query_string": query}
 
         async def receive() -> Message:
             return await asyncio.Future()
@@ -110,5 +110,5 @@ class Answers:
 
         # Gradio raises if they are no longer there.
         with suppress(Exception):
-            await asyncio.wait_for(self._app(scope, receive, send), ANSWER_SECONDS)
+            await asyncio.wait_for(self._app(scope, receive, send), REPLY_SECONDS)
         del self._unread[key]
