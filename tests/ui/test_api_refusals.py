@@ -13,7 +13,7 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from tests.support.api_calls import PHOTO, ROLLOUT, answer_of, maps, post_json
+from tests.support.api_calls import PHOTO, PLAIN, ROLLOUT, answer_of, maps, post_json
 from tests.support.example import EXAMPLE, ROOT
 from tests.support.visits import on_loop
 from vitviz import Model
@@ -255,6 +255,6 @@ def test_no_word_of_json_is_a_number_in_range_unless_it_is_one(address: str, fou
 
 
 def test_health_is_told_without_the_queue(address: str) -> None:
-    answer = httpx.get(f"{address}/health", timeout=60)
+    answer = httpx.get(f"{address}/health", **PLAIN)
     assert answer.json() == {"status": "ok", "version": version("vitviz"), "model": BUNDLED[0]}
     assert answer.headers["Content-Type"] == "application/json"

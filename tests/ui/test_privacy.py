@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import notice, opened_page, upload
+from tests.support.api_calls import PLAIN
 from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit, on_loop
 from vitviz import Model
@@ -64,7 +65,7 @@ def test_the_picture_that_is_analysed_is_the_visitors_own(address: str) -> None:
         for part in ({"upload": file}, {"own": {"files": [file]}}, {"upload": file | meta}):
             number += 1
             request = {"page": "a" * 22, "number": number, "kind": "analyze", "state": STATE, "index": 0, **part}
-            told = httpx.post(f"{address}/run", json=request, timeout=60).text
+            told = httpx.post(f"{address}/run", json=request, **PLAIN).text
             assert "not uploaded here" in told and "predictions" not in told, told
             assert "root:" not in told and "build_demo" not in told and "Traceback" not in told
 
@@ -94,28 +95,28 @@ SECRETS = [
 @pytest.fixture(scope="module")
 def cache(address: str) -> str:
     """Where the app keeps files, as an upload is told."""
-    path: str = httpx.post(f"{address}/upload?name=a.png", content=b"x", timeout=60).json()["path"]
+    path: str = httpx.post(f"{address}/upload?name=a.png", content=b"x", **PLAIN).json()["path"]
     return str(Path(path).parents[1])
 
 
 @pytest.mark.parametrize("path", SECRETS)
 @pytest.mark.parametrize("route", ["/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/made/", "/files/"])
 def test_no_route_serves_a_file_outside_its_folder(address: str, cache: str, route: str, path: str) -> None:
-    answer = httpx.get(f"{address}{route}{path.format(cache=cache)}", follow_redirects=True, timeout=60)
+    answer = httpx.get(f"{address}{route}{path.format(cache=cache)}", follow_redirects=True, **PLAIN)
     assert answer.status_code in (400, 403, 404, 405, 500)
     assert "root:" not in answer.text and "PATH=" not in answer.text and "Traceback" not in answer.text
     assert "build_demo" not in answer.text
 
 
 def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(address: str, cache: str) -> None:
-    page = httpx.get(f"{address}/", timeout=60).text + httpx.get(f"{address}/config", timeout=60).text
+    page = httpx.get(f"{address}/", **PLAIN).text + httpx.get(f"{address}/config", **PLAIN).text
     for secret in (str(ROOT), os.environ["PATH"]):
         assert secret not in page.replace(cache, "")
 
 
 @pytest.mark.parametrize("path", ["/monitoring", "/gradio_api/monitoring", "/docs", "/redoc"])
 def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
-    answer = httpx.get(f"{address}{path}", follow_redirects=True, timeout=60)
+    answer = httpx.get(f"{address}{path}", follow_redirects=True, **PLAIN)
     assert answer.status_code in (403, 404)
 
 

@@ -16,6 +16,7 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
+from tests.support.api_calls import PLAIN
 from tests.support.loops import run
 from vitviz.errors.kinds import ImageError
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route
@@ -97,7 +98,7 @@ def test_every_row_of_the_table_is_a_route(served: RunningApp) -> None:
 def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
     refused = [each for each in gradio_routes(served.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
     assert len(refused) > 25
-    with httpx.Client(base_url=served.address) as client:
+    with httpx.Client(base_url=served.address, verify=False) as client:
         for method, path in refused:
             answer = client.request(method, filled(path), content=b"{}" if method == "POST" else None)
             assert answer.status_code == 404, (method, path)
@@ -138,7 +139,7 @@ def test_what_has_no_row_has_no_answer_but_404(served: RunningApp, path: str) ->
 def test_no_state_is_written_for_a_link(served: RunningApp) -> None:
     body = b'{"data": [], "fn_index": 0, "session_hash": "visitor0"}'
     post(served.port, "/gradio_api/queue/join", body)
-    httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0", timeout=60)
+    httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0", **PLAIN)
     assert not list(served.folder.rglob("deep_links"))
 
 
@@ -191,7 +192,7 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
     for module in (safehttpx, processing_utils):
         monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
     events = [fn._id for fn in served.demo.fns.values()]
-    with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30) as client:
+    with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30, verify=False) as client:
         own = f"http://127.0.0.1:{port}/cat.jpg"
         forms = [own, own.upper(), f"//127.0.0.1:{port}/cat.jpg", f" {own}", own.replace("//", "/"), f"file={own}"]
         for method, path in gradio_routes(served.app.routes):
@@ -245,7 +246,7 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
 
 def _finish(served: RunningApp) -> None:
     """Read what the events answered, so that all of them have run."""
-    with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash={SESSION}", timeout=60) as answer:
+    with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash={SESSION}", **PLAIN) as answer:
         for _ in answer.iter_lines():
             pass
 
