@@ -32,9 +32,10 @@ from tests.downloads import (
 )
 from tests.hub_server import HubServer, close_session
 from tests.support.hub_answers import git_hash
+from vitviz.progress import DownloadProgress
 from vitviz.weights.hub import client
 from vitviz.weights.hub import download as hub_download
-from vitviz.weights.hub.download import DownloadProgress, ProgressMeter, download
+from vitviz.weights.hub.download import ProgressMeter, download
 from vitviz.weights.hub.names import is_cached
 
 pytestmark = pytest.mark.slow
