@@ -134,8 +134,8 @@ def test_what_can_be_computed_again_is_held_by_the_latest_only(make_model: Make,
 
     analyses = []
     for _ in range(MAX_LATEST + 2):
-        _, analysis = on_loop(service.analyze(service.start, picture))
-        on_loop(service.heatmap(analysis, METHODS["relevance"], {"target": 1}))
+        uid, analysis = on_loop(service.analyze(service.start, picture))
+        on_loop(service.heatmap(uid, METHODS["relevance"], {"target": 1}))
         analyses.append(analysis)
     assert list(map(held, analyses)) == [False] * 2 + [True] * MAX_LATEST
     before = analyses[0].relevance(1).values

@@ -40,7 +40,7 @@ class Held:
         visit.handlers.kinds["map"] = self
 
     async def __call__(self, request: Mapping[str, Any], report: Callable[[ProgressReport], None]) -> dict[str, Any]:
-        return await self.line.run(lambda: self.hold(report))
+        return await self.line.run(lambda _: self.hold(report))
 
     def hold(self, report: Callable[[ProgressReport], None]) -> dict[str, Any]:
         self.count += 1

@@ -31,7 +31,7 @@ from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
 from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
-from vitviz.ui.progress_reports import ProgressReport
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecords,
@@ -164,13 +164,12 @@ class Api:
         Returns:
             the values of the maps, and their meaning
         """
-        analysis, deadline = self._analysis(id), time.monotonic() + MAX_SECONDS
+        deadline = time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
-        requests = list(_map_requests(maps, analysis))
+        requests = list(_map_requests(maps, self._analysis(id)))
         return MapRecords(
             root=[
-                map_record(method, await self._map(analysis, method, arguments, deadline))
-                for method, arguments in requests
+                map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests
             ]
         )
 
@@ -226,8 +225,10 @@ class Api:
             percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
         )
         arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
+        # It may be dropped while this waits.
+        del analysis
         query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
-        heatmap = await self._map(analysis, record, arguments, deadline)
+        heatmap = await self._map(id, record, arguments, deadline)
         content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
         name = f"{record.name}.png"
         return FileData(path=str(self.service.folder.keep(content, name)), orig_name=name, mime_type="image/png")
@@ -256,14 +257,15 @@ class Api:
     def _analysis(self, uid: object) -> Analysis:
         analysis = self.service.cache.get(uid) if isinstance(uid, str) else None
         if analysis is None:
-            raise MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
+            raise _no_analysis(uid)
         return analysis
 
-    async def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
+    async def _map(self, uid: object, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
         """A map, computed before a deadline or among the latest.
 
         Raises:
             LimitError: the time is up.
+            MethodError: the analysis is not kept any more.
         """
 
         def check(step: ProgressReport | DownloadProgress | None = None) -> None:
@@ -277,7 +279,14 @@ class Api:
                 )
 
         check()
-        return await self.service.heatmap(analysis, method, arguments, check)
+        try:
+            return (await self.service.heatmap(uid, method, arguments, check))[1]
+        except ExpiredError:
+            raise _no_analysis(uid) from None
+
+
+def _no_analysis(uid: object) -> MethodError:
+    return MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
 
 
 def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:

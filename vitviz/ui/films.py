@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vitviz import isolation
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
 from vitviz.datasets.video.render import COMPUTING, VideoSummary, render_video
@@ -36,7 +37,8 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     """
     state = PageState.from_json(request.get("state"))
     view = state.views[view_index(request, len(state.views))]
-    analysis = service.cached(request.get("uid"))
+    uid = request.get("uid")
+    analysis = service.cached(uid)
     origin, method = service.origins[analysis], METHODS[view.method]
     if origin.upload.frame is None:
         raise ImageError(f"{origin.upload.name}: a picture; expected a clip to make a video of")
@@ -51,14 +53,16 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
         state.style,
         longest_side=MAX_SIDE,
     )
+    # It may be dropped while this waits.
+    del analysis
 
     def open_video(path: Path) -> Any:
         return isolation.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
 
-    def report_phase(phase: str, progress: Progress) -> None:
-        report(ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
+    def render(_: Analysis, report: Report) -> tuple[str, VideoSummary]:
+        def report_phase(phase: str, progress: Progress) -> None:
+            report(ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
 
-    def render() -> tuple[str, VideoSummary]:
         report(ProgressReport(PHASE_TITLES[COMPUTING]))
         with TemporaryDirectory(prefix="vitviz-film-") as temporary:
             output = Path(temporary) / "maps.mp4"
@@ -67,5 +71,5 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
             )
             return service.folder.publish(output.read_bytes(), "maps.mp4"), summary
 
-    address, summary = await service.run(service.films, analysis, render, report)
+    address, summary = await service.run(service.films, uid, render, report)
     return {"address": address, "caption": summary.caption, "sound": summary.sound}

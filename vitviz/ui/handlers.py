@@ -239,7 +239,7 @@ class Handlers:
 
     async def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map, in base64."""
-        return {"content": as_base64(await self._map_content(*self._map_request(request), report))}
+        return {"content": as_base64(await self._map_content(request, report))}
 
     async def map_quickly(self, request: Mapping[str, Any]) -> bytes:
         """The file of a map that takes little time.
@@ -247,21 +247,19 @@ class Handlers:
         Raises:
             MethodError: it takes long.
         """
-        analysis, method, parameters = self._map_request(request)
-        if computed_by(method, parameters, analysis.trace) == "run":
+        method, parameters = self._map_request(request)
+        if computed_by(method, parameters, self.service.cached(request.get("uid")).trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
-        return await self._map_content(analysis, method, parameters)
+        return await self._map_content(request)
 
-    def _map_request(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
+    def _map_request(self, request: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
         method = method_of(request.get("method"))
-        parameters = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
-        return analysis, method, parameters
+        return method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
 
-    async def _map_content(
-        self, analysis: Analysis, method: Method, parameters: dict[str, Any], report: Report = no_report
-    ) -> bytes:
-        heatmap = await self.service.heatmap(analysis, method, parameters, report)
+    async def _map_content(self, request: Mapping[str, Any], report: Report = no_report) -> bytes:
+        method, parameters = self._map_request(request)
+        analysis, heatmap = await self.service.heatmap(request.get("uid"), method, parameters, report)
         return map_file(analysis, method, parameters, heatmap.token_map)
 
     # ---- files, links and uploads ----

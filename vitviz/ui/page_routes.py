@@ -94,7 +94,7 @@ class PageRoutes:
             start = await self._handlers.start()
             uid = start["views"][0]["uid"]
             if self._html is None or self._html[0] != uid:
-                html = await self._threads.run(lambda: gzip.compress(app_page(start).encode(), PAGE_LEVEL))
+                html = await self._threads.run(lambda _: gzip.compress(app_page(start).encode(), PAGE_LEVEL))
                 self._html = uid, html
         return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
 
@@ -115,7 +115,7 @@ class PageRoutes:
 
         async def respond() -> Response:
             if name == SEEN:
-                content = await self._threads.run(lambda: self._handlers.seen(uid))
+                content = await self._threads.run(lambda _: self._handlers.seen(uid))
                 return Response(content, 200, KEPT, "image/webp")
             return FileResponse(await self._service.file(uid, name), headers=KEPT, media_type=BYTES)
 
@@ -142,7 +142,7 @@ class PageRoutes:
         value = await request.json()
 
         async def respond() -> Response:
-            return JSONResponse(await self._threads.run(lambda: self._handlers.describe(_object(value))))
+            return JSONResponse(await self._threads.run(lambda _: self._handlers.describe(_object(value))))
 
         return await self._answered(respond)
 

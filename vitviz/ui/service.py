@@ -99,7 +99,8 @@ class AnalysisService:
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
         self._opening: Once[Model] = Once()
         # One line for each kind of work, so that long work does not hold up short work.
-        self.small, self.large, self.long, self.studies, self.films = Line(), Line(), Line(), Line(), Line()
+        # What has begun in the last two may hold a gigabyte.
+        self.small, self.long, self.studies, self.large, self.films = Line(), Line(), Line(), Line(begun=2), Line(begun=2)
         self._downloads, self._small_models, self._large_models = Line(places=8, share=2), Line(places=2), Line()
 
     def _forget_model(self, model: Model) -> None:
@@ -130,17 +131,17 @@ class AnalysisService:
         if choice.step is not None:
             run, step = await self.model(choice.run, report), choice.step
             snapshot = partial(isolation.open_snapshot, self.worker, max_bytes=max_bytes)
-            model = await self._large_models.run(lambda: self._like_start(snapshot_of(run, step, snapshot)), report)
+            model = await self._large_models.run(lambda _: self._like_start(snapshot_of(run, step, snapshot)), report)
         else:
             origin = None
             if not choice.files:
-                origin = await self._downloads.run(lambda: fetch(choice.source, report), report)
+                origin = await self._downloads.run(lambda _: fetch(choice.source, report), report)
             line = self._large_models
             if file_bytes(choice, origin) <= SMALL_FILE_BYTES:
                 # A compressed file may expand.
                 line, max_bytes = self._small_models, min(max_bytes, MAX_EXPANSION * SMALL_FILE_BYTES)
             model = await line.run(
-                lambda: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
+                lambda _: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
             )
         self.models.put(choice, model)
         return model
@@ -191,7 +192,7 @@ class AnalysisService:
             return uid, analysis
         encoder, prepared, size, flops = await self._prepared(model, upload, settings, report, max_flops)
         line = self.large if flops > LARGE_FLOPS else self.small
-        analysis = await line.run(partial(_encoded, encoder, prepared, report), report)
+        analysis = await line.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
         self.cache.put(uid, analysis, current_visitor())
@@ -288,21 +289,26 @@ class AnalysisService:
         flops = cost_of(analysis.model.network.config, analysis.trace.layout).flops
         return self.large if passes * flops > LARGE_FLOPS else self.small
 
-    async def run(self, line: Line, analysis: Analysis, work: Callable[[], Result], report: Report) -> Result:
-        """What work on an analysis returns, which has a place in a line."""
-        try:
-            return await line.run(work, report)
-        finally:
-            # It may hold gradients now, in the place of one that was used earlier.
-            self._latest.put(id(analysis), ref(analysis))
+    async def run(self, line: Line, uid: object, work: Callable[[Analysis, Report], Result], report: Report) -> Result:
+        """What work on an analysis returns, which it gets in its turn: what waits keeps none in memory."""
+
+        def use(report: Report) -> Result:
+            analysis = self.cached(uid)
+            try:
+                return work(analysis, report)
+            finally:
+                # It may hold gradients now, in the place of one that was used earlier.
+                self._latest.put(id(analysis), ref(analysis))
+
+        return await line.run(use, report)
 
     async def heatmap(
-        self, analysis: Analysis, method: Method, parameters: Mapping[str, Any], report: Report = no_report
-    ) -> Heatmap:
-        """A map, computed in this visitor's turn or among the latest.
+        self, uid: object, method: Method, parameters: Mapping[str, Any], report: Report = no_report
+    ) -> tuple[Analysis, Heatmap]:
+        """An analysis and a map of it, computed in this visitor's turn or among the latest.
 
         Args:
-            analysis: of the picture.
+            uid: id of the analysis.
             method, parameters: as :func:`vitviz.ui.arguments.parameters_of` returns them.
             report: receives the progress.
 
@@ -311,32 +317,29 @@ class AnalysisService:
             LimitError: there is not enough memory.
         """
         key = repr((method.name, sorted(parameters.items())))
-        heatmap = self.maps.get(analysis, key)
+        heatmap = self.maps.get(self.cached(uid), key)
         if heatmap is not None:
-            return heatmap
-
-        def report_progress(progress: Progress) -> None:
-            report(ProgressReport(method.title, progress.done, progress.total))
-
+            return self.cached(uid), heatmap
         arguments = dict(parameters)
         if "target" in arguments:
-            arguments["target"] = await self.target_of(analysis, arguments["target"], report)
+            arguments["target"] = await self.target_of(uid, arguments["target"], report)
 
-        def compute() -> Heatmap:
+        def compute(analysis: Analysis, report: Report) -> tuple[Analysis, Heatmap]:
+            def report_step(progress: Progress) -> None:
+                report(ProgressReport(method.title, progress.done, progress.total))
+
             report(ProgressReport(method.title))
-            return analysis.map(method.name, report=report_progress, **arguments)
+            heatmap = analysis.map(method.name, report=report_step, **arguments)
+            self.maps.put(analysis, key, heatmap)
+            return analysis, heatmap
 
-        heatmap = await self.run(self.line(analysis, method), analysis, compute, report)
-        self.maps.put(analysis, key, heatmap)
-        return heatmap
+        return await self.run(self.line(self.cached(uid), method), uid, compute, report)
 
-    async def target_of(
-        self, analysis: Analysis, request: TargetRequest | None, report: Report = no_report
-    ) -> TargetChoice:
+    async def target_of(self, uid: object, request: TargetRequest | None, report: Report = no_report) -> TargetChoice:
         """The target of a map or a measure; another picture is run through the model first.
 
         Args:
-            analysis: of the picture.
+            uid: id of the analysis.
             request: as :func:`vitviz.attribution.requests.target_of` returns it.
             report: receives the progress.
 
@@ -344,8 +347,8 @@ class AnalysisService:
             VitvizError: as :meth:`target`; or the other picture cannot be opened, or has no such patch.
         """
         if isinstance(request, LikenessRequest):
-            return await self._likeness(analysis, request, report)
-        return await self.target(analysis.model, request, report)
+            return await self._likeness(uid, request, report)
+        return await self.target(self.cached(uid).model, request, report)
 
     async def target(
         self, model: Model, request: int | str | ClassDifference | TextPrompt | None, report: Report = no_report
@@ -362,22 +365,24 @@ class AnalysisService:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request
 
-    async def _likeness(self, analysis: Analysis, request: LikenessRequest, report: Report) -> Target:
+    async def _likeness(self, uid: object, request: LikenessRequest, report: Report) -> Target:
         """Likeness to a picture, prepared as the picture of the analysis was, or to a patch of either."""
-        target = self.likenesses.get(analysis, request)
+        target = self.likenesses.get(self.cached(uid), request)
         if target is not None:
             return target
-        prepared, name = analysis.prepared, THIS_PICTURE
+        other, name = None, THIS_PICTURE
         if request.picture is not None:
             report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
-            settings = self.origins[analysis].settings
-            prepared, name = (await self._prepared(analysis.model, upload, settings, report))[1], upload.name
-        network = analysis.model.network
-        compute = partial(likeness_target, network, prepared, request.patch, name)
-        target = await self.pass_line(analysis).run(compute, report)
-        self.likenesses.put(analysis, request, target)
-        return target
+            model, settings = self.cached(uid).model, self.origins[self.cached(uid)].settings
+            other, name = (await self._prepared(model, upload, settings, report))[1], upload.name
+
+        def compute(analysis: Analysis, report: Report) -> Target:
+            target = likeness_target(analysis.model.network, other or analysis.prepared, request.patch, name)
+            self.likenesses.put(analysis, request, target)
+            return target
+
+        return await self.run(self.pass_line(self.cached(uid)), uid, compute, report)
 
 
 def _drop_recomputable(reference: ReferenceType[Analysis]) -> None:

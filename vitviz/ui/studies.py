@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
-
-import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, word
 from vitviz.attribution.parameters import ClassTarget
 from vitviz.attribution.requests import TextPrompt, target_of
+from vitviz.evaluation.comparison import Comparison
 from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe
@@ -46,16 +44,22 @@ ABOUT_COMPARISON = (
 
 async def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """Every map that the model can have, and how faithful each is."""
-    analysis = service.cached(request.get("uid"))
-    target = await _target(service, analysis, request.get("target"), report)
+    uid = request.get("uid")
+    target = await _target(service, uid, request.get("target"), report)
     settings = fields("parameters", request.get("parameters") or {}, METHODS)
-    parameters = {name: _without_target(analysis, METHODS[name], values) for name, values in settings.items()}
+    parameters = {name: _without_target(service, uid, METHODS[name], values) for name, values in settings.items()}
 
-    def report_pass(progress: Progress) -> None:
-        report(ProgressReport("Maps, and pictures without some of their patches", progress.done, progress.total))
+    def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
+        def report_pass(progress: Progress) -> None:
+            report(ProgressReport("Maps, and pictures without some of their patches", progress.done, progress.total))
 
-    compute = partial(compare_methods, analysis, parameters, target, report=report_pass)
-    comparison = await service.run(service.studies, analysis, compute, report)
+        return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass), parameters)
+
+    return await service.run(service.studies, uid, compute, report)
+
+
+def _compared(analysis: Analysis, comparison: Comparison, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison as the page reads it."""
     maps = []
     for compared in comparison.maps:
         method, correlation = METHODS[compared.method], compared.randomization_correlation
@@ -80,35 +84,37 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
 
 async def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """How far a score falls without each head."""
-    analysis = service.cached(request.get("uid"))
-    target = await _target(service, analysis, request.get("target"), report)
+    uid = request.get("uid")
+    target = await _target(service, uid, request.get("target"), report)
 
-    def report_head(progress: Progress) -> None:
-        report(ProgressReport("Heads switched off one at a time", progress.done, progress.total))
+    def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
+        def report_head(progress: Progress) -> None:
+            report(ProgressReport("Heads switched off one at a time", progress.done, progress.total))
 
-    compute = partial(analysis.head_effects, target, report=report_head)
-    effects = await service.run(service.studies, analysis, compute, report)
-    facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
-    return {**facts, "drops": effects.drop.tolist()}
+        effects = analysis.head_effects(target, report=report_head)
+        facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
+        return {**facts, "drops": effects.drop.tolist()}
+
+    return await service.run(service.studies, uid, compute, report)
 
 
 async def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The model's output with some heads and patches switched off."""
-    analysis = service.cached(request.get("uid"))
-    target = await _target(service, analysis, request.get("target"), report)
+    uid = request.get("uid")
+    target = await _target(service, uid, request.get("target"), report)
     off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
+    line = service.pass_line(service.cached(uid))
+    return await service.run(line, uid, lambda analysis, _: _switched(analysis, off, target), report)
 
-    def compute() -> tuple[torch.Tensor, torch.Tensor]:
-        if isinstance(target, Target):
-            before = analysis.switched_off(target=target)
-            return before, analysis.switched_off(off.heads_off, off.patches_off, target=target)
-        return analysis.logits, analysis.switched_off(off.heads_off, off.patches_off).cpu()
 
-    before, after = await service.run(service.pass_line(analysis), analysis, compute, report)
+def _switched(analysis: Analysis, off: View, target: int | Target | None) -> dict[str, Any]:
     if isinstance(target, Target):
+        before = analysis.switched_off(target=target)
+        after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
         rows: list[dict[str, Any]] = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
         return {"unit": "score", "rows": rows}
-    unit = _unit(analysis)
+    unit, before = _unit(analysis), analysis.logits
+    after = analysis.switched_off(off.heads_off, off.patches_off).cpu()
     if unit == "probability":
         function = analysis.model.network.config.probability
         before, after = class_probabilities(before, function), class_probabilities(after, function)
@@ -121,18 +127,21 @@ async def switch(service: AnalysisService, request: Mapping[str, Any], report: R
 
 async def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The findings of a probe: a sentence, a table, and a file of its measurements."""
-    analysis = service.cached(request.get("uid"))
+    uid = request.get("uid")
+    analysis = service.cached(uid)
     record = PROBES[word("probe", request.get("probe"), PROBES)]
     bounds = bounds_of(analysis.model, analysis.trace.layout)
     parameters = values_of(record.parameters, request.get("parameters"), bounds)
+    # It may be dropped while this waits.
+    line = service.pass_line(analysis, PROBE_PASSES)
+    del analysis
 
-    def compute() -> tuple[Findings, str]:
+    def compute(analysis: Analysis, report: Report) -> tuple[Findings, str]:
         report(ProgressReport(record.title))
         findings = run_probe(analysis, record.name, **parameters)
         return findings, service.folder.publish(findings_pack(findings), "pack.safetensors")
 
-    line = service.pass_line(analysis, PROBE_PASSES)
-    findings, address = await service.run(line, analysis, compute, report)
+    findings, address = await service.run(line, uid, compute, report)
     return {
         "probe": record.name,
         "summary": visible(findings.summary),
@@ -142,23 +151,26 @@ async def probe(service: AnalysisService, request: Mapping[str, Any], report: Re
     }
 
 
-async def _target(service: AnalysisService, analysis: Analysis, value: object, report: Report) -> int | Target | None:
+async def _target(service: AnalysisService, uid: object, value: object, report: Report) -> int | Target | None:
     """The target of a measurement: a class, another target, or None for the most probable class.
 
     Raises:
         MethodError: there is nothing to measure.
     """
-    model, request = analysis.model, None
+    request = None
     if value is not None:
-        request = target_of("request.target", value, bounds_of(model, analysis.trace.layout))
+        bounds = bounds_of(service.cached(uid).model, service.cached(uid).trace.layout)
+        request = target_of("request.target", value, bounds)
     if isinstance(request, TextPrompt):
         report(ProgressReport("Reading the text"))
-    target = await service.target_of(analysis, request, report)
-    return None if target is None else resolve_target(target, analysis.logits, model.labels)
+    target = await service.target_of(uid, request, report)
+    analysis = service.cached(uid)
+    return None if target is None else resolve_target(target, analysis.logits, analysis.model.labels)
 
 
-def _without_target(analysis: Analysis, method: Method, values: object) -> dict[str, Any]:
+def _without_target(service: AnalysisService, uid: object, method: Method, values: object) -> dict[str, Any]:
     """The parameters of a method but for its target; none where the model cannot serve the method."""
+    analysis = service.cached(uid)
     if refusal(method, analysis.model) is not None:
         return {}
     parameters = [parameter for parameter in method.parameters if not isinstance(parameter, ClassTarget)]

@@ -16,6 +16,7 @@ import pytest
 from tests.server_client import RunningApp, post, running_here, wait_until
 from vitviz.errors.kinds import VitvizError
 from vitviz.ui.api import Api, _answering
+from vitviz.ui.progress_reports import Report
 from vitviz.ui.records import OpenedRecord
 from vitviz.ui.server.line import Line
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN
@@ -59,7 +60,7 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
             facts
         """
 
-        def work() -> None:
+        def work(report: Report) -> None:
             inside[str(model)] += 1
             if model == "slow":
                 blocked.wait(60)

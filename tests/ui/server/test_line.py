@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import Line, Once, UnderWay, current_visitor
+from vitviz.ui.server.line import TURN_SECONDS, Line, Once, UnderWay, current_visitor
 from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
@@ -48,7 +49,7 @@ class Held:
     def __init__(self) -> None:
         self.begun, self.release = threading.Event(), threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self, report: Report) -> None:
         self.begun.set()
         assert self.release.wait(30)
 
@@ -60,14 +61,26 @@ def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return context.run(asyncio.get_running_loop().create_task, work)
 
 
-def order_of(visitors: str, places: int = 1, share: int = 1) -> str:
-    """The order in which visitors have places who come while all are taken."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in its only item."""
+    now = [100.0]
+    monkeypatch.setattr("vitviz.ui.server.line.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def order_of(visitors: str, clock: list[float], places: int = 1, share: int = 1) -> str:
+    """The order in which visitors have places, for a second each, who come while all are taken."""
     order: list[str] = []
+
+    def work(visitor: str, report: Report) -> None:
+        order.append(visitor)
+        clock[0] += 1
 
     async def wait() -> None:
         line, held = Line(places, share), [Held() for _ in range(places)]
         others = [by(f"other {number}", line.run(each)) for number, each in enumerate(held)]
-        tasks = [by(visitor, line.run(partial(order.append, visitor))) for visitor in visitors]
+        tasks = [by(visitor, line.run(partial(work, visitor))) for visitor in visitors]
         await asyncio.sleep(0)
         assert len(line) == places + len(visitors) and not order
         for each in held:
@@ -80,28 +93,91 @@ def order_of(visitors: str, places: int = 1, share: int = 1) -> str:
     return "".join(order)
 
 
-def test_visitors_have_places_in_rounds() -> None:
-    assert order_of("abcd") == "abcd"
-    assert order_of("aaaabb") == "ababaa"
-    assert order_of("aaaaaabca") == "abcaaaaaa"
+def test_who_has_used_places_least_comes_first(clock: list[float]) -> None:
+    assert order_of("abcd", clock) == "abcd"
+    assert order_of("aaaabb", clock) == "ababaa"
+    assert order_of("aaaaaabca", clock) == "abcaaaaaa"
 
 
-def test_who_comes_later_is_not_behind_what_another_still_waits_for() -> None:
-    async def wait() -> list[str]:
-        order: list[str] = []
+def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(clock: list[float]) -> None:
+    order: list[str] = []
+
+    def work(visitor: str, seconds: float, report: Report) -> None:
+        order.append(visitor)
+        clock[0] += seconds
+
+    async def wait() -> None:
         line, first, second = Line(), Held(), Held()
         tasks = [by("a", line.run(first)), by("a", line.run(second))]
-        tasks += [by("a", line.run(partial(order.append, "a"))) for _ in range(5)]
+        tasks += [by("a", line.run(partial(work, "a", 0.1))) for _ in range(2)]
         await asyncio.to_thread(first.begun.wait, 30)
+        clock[0] += 1
         first.release.set()
         await asyncio.to_thread(second.begun.wait, 30)
-        tasks += [by("b", line.run(partial(order.append, "b")))]
+        # By now, the first one's clock is ten seconds ahead.
+        tasks += [by("b", line.run(partial(work, "b", 0.1))) for _ in range(3)]
         await asyncio.sleep(0)
+        clock[0] += 12
+        tasks += [by("c", line.run(partial(work, "c", 0.1)))]
+        await asyncio.sleep(0)
+        clock[0] -= 12
         second.release.set()
         await asyncio.gather(*tasks)
-        return order
 
-    assert run(wait()) == list("baaaaa")
+    run(wait())
+    assert "".join(order) == "bbbaac"
+
+
+def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:
+    order: list[str] = []
+
+    def steps(visitor: str, count: int, report: Report) -> str:
+        for step in range(count):
+            # The other one is shorter than a turn.
+            time.sleep((1.2 if visitor == "a" else 0.2) * TURN_SECONDS)
+            order.append(visitor)
+            report(ProgressReport(visitor, step, count))
+        return visitor
+
+    async def wait() -> None:
+        line = Line()
+        long = [by("a", line.run(partial(steps, "a", 4))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        threads = threading.active_count()
+        assert await by("b", line.run(partial(steps, "b", 1))) == "b"
+        # The second one of "a" has not begun.
+        assert order == ["a", "b"] and threading.active_count() <= threads + 1
+        assert await asyncio.gather(*long) == ["a", "a"] and order == [*"ab", *7 * "a"]
+
+    run(wait())
+
+
+def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn() -> None:
+    async def wait() -> None:
+        line, release, begun, is_ended = Line(begun=2), threading.Event(), list[str](), list[str]()
+
+        def work(visitor: str, report: Report) -> None:
+            begun.append(visitor)
+            while not release.wait(0.01):
+                report(ProgressReport(visitor))
+
+        def end_on_waiting(step: Step) -> None:
+            if "a" in is_ended and step.text.startswith("Waiting"):
+                raise RunEnded
+
+        first = by("a", line.run(partial(work, "a"), end_on_waiting))
+        others = [by(visitor, line.run(partial(work, visitor))) for visitor in "bc"]
+        await asyncio.sleep(4 * TURN_SECONDS)
+        assert begun == ["a", "b"]
+        is_ended.append("a")
+        with pytest.raises(RunEnded):
+            await first
+        await asyncio.sleep(2 * TURN_SECONDS)
+        assert begun == ["a", "b", "c"]
+        release.set()
+        await asyncio.gather(*others)
+
+    run(wait())
 
 
 def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
@@ -131,7 +207,7 @@ def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
         def hear(step: Step) -> None:
             steps.append(step.text)
 
-        waiting = [by(f"b{number}", line.run(int, hear)) for number in range(50)]
+        waiting = [by(f"b{number}", line.run(lambda _: None, hear)) for number in range(50)]
         await asyncio.sleep(0)
         assert threading.active_count() == before
         assert steps == [f"Waiting: {number + 1} before this one" for number in range(50)]
@@ -149,8 +225,11 @@ def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
             raise RunEnded
 
         first = by("a", line.run(held))
-        cancelled = by("b", line.run(partial(ran.append, "b")))
-        ended, last = by("c", line.run(partial(ran.append, "c"), give_up)), by("d", line.run(partial(ran.append, "d")))
+        cancelled = by("b", line.run(lambda _: ran.append("b")))
+        ended, last = (
+            by("c", line.run(lambda _: ran.append("c"), give_up)),
+            by("d", line.run(lambda _: ran.append("d"))),
+        )
         await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(RunEnded):
@@ -168,7 +247,7 @@ def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
         first = by("a", line.run(held))
         await asyncio.to_thread(held.begun.wait, 30)
         first.cancel()
-        second = by("b", line.run(lambda: "done"))
+        second = by("b", line.run(lambda _: "done"))
         await asyncio.sleep(0.01)
         assert len(line) == 2 and not second.done()
         held.release.set()
@@ -181,10 +260,10 @@ def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
     async def wait() -> None:
         line = Line()
         with pytest.raises(ZeroDivisionError):
-            await line.run(lambda: 1 / 0)
+            await line.run(lambda _: 1 / 0)
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            await line.run(lambda: bytearray(2**62))
-        assert await line.run(lambda: 3) == 3
+            await line.run(lambda _: bytearray(2**62))
+        assert await line.run(lambda _: 3) == 3
 
     run(wait())
 

@@ -88,7 +88,7 @@ class UploadedPictures:
         self._deletions: set[Path] = set()
         self._lock = threading.Lock()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
-        self._small_line, self._large_line, self._clip_line = Line(places=2), Line(), Line(places=2)
+        self._small_line, self._large_line, self._clip_line = Line(places=2), Line(), Line(places=2, begun=3)
 
     async def opened(
         self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
@@ -106,9 +106,9 @@ class UploadedPictures:
         line = self._small_line if upload.frame is None else self._clip_line
         try:
             try:
-                return await line.run(partial(self._use, upload, use, line), report)
+                return await line.run(lambda _: self._use(upload, use, line), report)
             except _LargePictureError:
-                return await self._large_line.run(partial(self._use, upload, use, self._large_line), report)
+                return await self._large_line.run(lambda _: self._use(upload, use, self._large_line), report)
         except ImageError as error:
             raise ImageError(self._refusal(upload, error)) from None
 
@@ -127,7 +127,7 @@ class UploadedPictures:
             return facts
 
         async def count(report: Report) -> ClipFacts:
-            return await self._clip_line.run(partial(self._count, upload, report), report)
+            return await self._clip_line.run(partial(self._count, upload), report)
 
         try:
             facts = await self._counting.get(upload.path, count, report)

@@ -66,9 +66,9 @@ class ExplorerFiles:
             return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
         if name == PAGE:
             return await self._pages.run(
-                lambda: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
+                lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
             )
-        return await self._layers.run(lambda: self._keep(pack(analysis.trace, name)))
+        return await self._layers.run(lambda _: self._keep(pack(analysis.trace, name)))
 
     def _keep(self, content: bytes) -> Path:
         return self._folder.keep(content, FILE_NAME)

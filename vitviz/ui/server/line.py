@@ -1,14 +1,16 @@
-"""Lines: work that has no place waits outside of threads, and many requests of one visitor delay only their own."""
+"""Lines: work that has not begun waits outside of threads, and many requests of one visitor delay only their own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from gradio.context import LocalContext
@@ -21,6 +23,12 @@ from vitviz.ui.server.hosts import visitor_key
 Result = TypeVar("Result")
 # The interval at which a waiting request reports how many come first.
 POLL_SECONDS = 0.5
+# A turn, if others wait: short beside what a visitor notices, and long beside the cost of changing turns.
+TURN_SECONDS = 0.25
+# Whoever uses more than a tenth of a place comes after those who use less, by a minute at most.
+WEIGHT, MAX_AHEAD_SECONDS = 10.0, 60.0
+# Work of each line that has begun and waits for another turn. It holds what it has computed so far.
+WAITING_ANEW = 4
 
 
 def current_visitor() -> str:
@@ -30,85 +38,128 @@ def current_visitor() -> str:
     return visitor_key(client.host) if client is not None else ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Ticket:
     """Work that waits or has a place.
 
     Args:
         visitor: whose it is.
-        round: a visitor has one ticket in each.
-        turn: is done once it has a place.
+        joined: when it came.
+        turn: is done while it has a place.
+        began: when it got that place, or the one before; None if it has never had one.
     """
 
     visitor: str
-    round: int
+    joined: float
     turn: asyncio.Future[None]
+    began: float | None = None
+
+    def wait(self) -> None:
+        """Give the place back, and wait for another turn."""
+        self.turn = self.turn.get_loop().create_future()
+
+    def begin(self) -> None:
+        """Have a turn."""
+        self.began = time.monotonic()
+        self.turn.set_result(None)
 
 
 class Line:
-    """Places for work of a kind, in rounds of one place per visitor, and by arrival within a round.
+    """Places for work of a kind; whoever has used them least lately comes first, and otherwise who came first.
 
-    This is fair queueing (Demers, Keshav and Shenker 1989, "Analysis and Simulation of a Fair Queueing Algorithm") with
-    places in place of bytes. For one event loop.
+    Each visitor has a clock, which every second in a place puts :data:`WEIGHT` seconds ahead, and work has its turn by
+    its visitor's clock (Zhang 1990, "VirtualClock: a new traffic control algorithm for packet switching networks").
+    Work whose turn lasts gives its place back when it reports progress, and waits for another turn if it is no longer
+    first. Until then its thread waits, too, which is its own. For one event loop.
 
     Args:
-        places: work at once; each has a thread.
-        share: the most places of one visitor.
+        places: work at once.
+        share: the most work of one visitor that has begun.
+        begun: the most work that has begun, with places or waiting for another turn, since it holds memory.
     """
 
-    def __init__(self, places: int = 1, share: int = 1) -> None:
-        self._places, self._share = places, share
-        self._pool = ThreadPoolExecutor(places)
+    def __init__(self, places: int = 1, share: int = 1, begun: int | None = None) -> None:
+        self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
+        self._pool = ThreadPoolExecutor(self._begun)
+        # In the order of their turns.
         self._tickets: list[_Ticket] = []
+        self._clocks: dict[str, float] = {}
 
     def __len__(self) -> int:
         """The number of those who wait or have a place."""
         return len(self._tickets)
 
-    async def run(self, work: Callable[[], Result], report: Report = no_report) -> Result:
+    async def run(self, work: Callable[[Report], Result], report: Report = no_report) -> Result:
         """What a function returns; a thread calls it, in the context of the request, when it has a place.
 
         Args:
-            work: the function. It keeps its place until it ends, even if nobody waits for it any more.
-            report: receives how many come first; an exception that it raises gives up the turn.
+            work: the function, which takes the report of its progress. It goes on until it ends, or until its report
+                raises, even if nobody waits for it any more.
+            report: receives the progress, and how many come first; an exception that it raises gives up the turn.
 
         Raises:
             LimitError: there is not enough memory.
         """
-        ticket = self._join(current_visitor())
+        loop = asyncio.get_running_loop()
+        ticket = _Ticket(current_visitor(), time.monotonic(), loop.create_future())
+
+        def report_and_take_turns(step: Step) -> None:
+            report(step)
+            assert ticket.began is not None
+            if time.monotonic() > ticket.began + TURN_SECONDS and len(self._tickets) > self._places:
+                asyncio.run_coroutine_threadsafe(self._wait_anew(ticket, report), loop).result()
+
+        self._tickets.append(ticket)
+        self._admit()
         try:
-            while not ticket.turn.done():
-                report(ProgressReport(f"Waiting: {self._tickets.index(ticket)} before this one"))
-                await asyncio.wait([ticket.turn], timeout=POLL_SECONDS)
-            job = self._pool.submit(contextvars.copy_context().run, _with_memory, work)
+            await self._wait(ticket, report)
+            context = contextvars.copy_context()
+            job = self._pool.submit(context.run, _with_memory, partial(work, report_and_take_turns))
         except BaseException:
             self._leave(ticket)
             raise
-        loop = asyncio.get_running_loop()
         job.add_done_callback(lambda _: _call(loop, self._leave, ticket))
         return await asyncio.wrap_future(job)
 
-    def _join(self, visitor: str) -> _Ticket:
-        rounds = [ticket.round for ticket in self._tickets if ticket.visitor == visitor]
-        current = self._tickets[0].round if self._tickets else 0
-        ticket = _Ticket(visitor, max(rounds) + 1 if rounds else current, asyncio.get_running_loop().create_future())
-        later = (index for index, other in enumerate(self._tickets) if other.round > ticket.round)
-        self._tickets.insert(next(later, len(self._tickets)), ticket)
+    async def _wait(self, ticket: _Ticket, report: Report) -> None:
+        while not ticket.turn.done():
+            report(ProgressReport(f"Waiting: {self._tickets.index(ticket)} before this one"))
+            await asyncio.wait([ticket.turn], timeout=POLL_SECONDS)
+
+    async def _wait_anew(self, ticket: _Ticket, report: Report) -> None:
+        self._count(ticket)
+        ticket.wait()
         self._admit()
-        return ticket
+        await self._wait(ticket, report)
 
     def _leave(self, ticket: _Ticket) -> None:
         self._tickets.remove(ticket)
+        self._count(ticket)
         self._admit()
 
+    def _count(self, ticket: _Ticket) -> None:
+        """Put the clock of a visitor ahead by the turn of a ticket, if it has a place."""
+        now = time.monotonic()
+        if ticket.turn.done() and ticket.began is not None:
+            clock = max(ticket.began, self._clocks.get(ticket.visitor, 0)) + WEIGHT * (now - ticket.began)
+            self._clocks[ticket.visitor] = min(clock, now + MAX_AHEAD_SECONDS)
+        self._clocks = {visitor: clock for visitor, clock in self._clocks.items() if clock > now}
+
     def _admit(self) -> None:
-        held = Counter(ticket.visitor for ticket in self._tickets if ticket.turn.done())
+        def order(ticket: _Ticket) -> tuple[bool, float]:
+            return not ticket.turn.done(), max(ticket.joined, self._clocks.get(ticket.visitor, 0))
+
+        self._tickets.sort(key=order)
+        begun = Counter(ticket.visitor for ticket in self._tickets if ticket.began is not None)
+        free = self._places - sum(ticket.turn.done() for ticket in self._tickets)
         for ticket in self._tickets:
-            if held.total() >= self._places:
+            if free <= 0:
                 break
-            if not ticket.turn.done() and held[ticket.visitor] < self._share:
-                ticket.turn.set_result(None)
-                held[ticket.visitor] += 1
+            may_begin = begun.total() < self._begun and begun[ticket.visitor] < self._share
+            if not ticket.turn.done() and (ticket.began is not None or may_begin):
+                begun[ticket.visitor] += ticket.began is None
+                ticket.begin()
+                free -= 1
 
 
 class UnderWay:

@@ -64,7 +64,7 @@ class TextTowers:
         self._open[model] = entry
         self._close_others(model)
         try:
-            return await self._line.run(lambda: entry.tower.target(text), report)
+            return await self._line.run(lambda _: entry.tower.target(text), report)
         except CheckpointError:
             # Its process has ended, or takes too long.
             if self._open.get(model) is entry:
@@ -76,7 +76,7 @@ class TextTowers:
         nbytes = tower_bytes(model)
         if nbytes > self.max_bytes:
             raise LimitError(f"reading texts needs {nbytes:,} bytes of memory; expected at most {self.max_bytes:,}")
-        tower = await self._opening_line.run(lambda: IsolatedTower(self.worker, model, nbytes), report)
+        tower = await self._opening_line.run(lambda _: IsolatedTower(self.worker, model, nbytes), report)
         return _OpenTower(tower, nbytes)
 
     def _close_others(self, model: Model) -> None:
