@@ -33,8 +33,8 @@ help:
 app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
-# In the order of tests/conftest.py, not by the number of tests in a file. A third worker computes while others wait.
-WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# A third worker computes while others wait.
+WORKERS := --workers 3
 
 test: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/python -m tests.browser
@@ -50,7 +50,7 @@ test: $(VENV)/.test node_modules/.package-lock.json
 	wait $$types; checked=$$?; cat build/types.txt; exit $$((tests | checked))
 
 # Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
-# Nothing here waits, so that a third worker would only import once more.
+# Nothing here waits, so that a third worker would be of no use.
 SLOW := browser|process|parity|hostile|slow
 quick: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/ruff check
@@ -59,7 +59,7 @@ quick: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/node node_modules/.bin/tsc
 	$(BIN)/node --test tests/page/*.test.js
-	$(BIN)/python -m pytest $(WORKERS) --numprocesses 2 \
+	$(BIN)/python -m pytest --workers 2 \
 	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging \
 	  --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 

@@ -15,6 +15,8 @@ from PIL import Image
 
 import vitviz
 from tests.support.example import COARSE, COARSEST, EXAMPLE, FILES
+from tests.workers import pytest_addoption as pytest_addoption
+from tests.workers import pytest_runtestloop as pytest_runtestloop
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.isolation import shared_worker
 
@@ -73,8 +75,7 @@ class FileDurations:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FileDurations(config))
+    config.pluginmanager.register(FileDurations(config))
 
 
 def pytest_collection_finish() -> None:

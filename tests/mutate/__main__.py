@@ -11,7 +11,6 @@ from tests.mutate import places, reach, runs
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "mutate"
-WORKERS = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 
 
 def main() -> int:
@@ -26,7 +25,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, help="file of verdicts; default: build/mutate/seed-SEED.jsonl")
     options = parser.parse_args()
     if options.map:
-        return reach.make(ROOT, FOLDER, list(WORKERS))
+        return reach.make(ROOT, FOLDER)
     drawn = places.draw(ROOT, options.count, options.seed)
     if options.list:
         print("\n".join(place.describe() for place in drawn))

@@ -22,7 +22,7 @@ MAX_MEMORY_BYTES = 8 * 1024**3
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if MAP in os.environ and hasattr(config, "workerinput"):
+    if MAP in os.environ:
         config.pluginmanager.register(Recorder(Path(os.environ[MAP])))
     if RUN in os.environ:
         config.pluginmanager.register(Runner(Path(os.environ[RUN])))

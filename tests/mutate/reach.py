@@ -31,13 +31,12 @@ disable_warnings = no-data-collected, module-not-imported, module-not-measured, 
 """
 
 
-def make(root: Path, folder: Path, arguments: list[str]) -> int:
+def make(root: Path, folder: Path) -> int:
     """Run the suite under coverage; returns the exit status of pytest.
 
     Args:
         root: of the repository.
         folder: the folder of the map, made anew.
-        arguments: of pytest.
     """
     shutil.rmtree(folder / "data", ignore_errors=True)
     (folder / "data").mkdir(parents=True)
@@ -45,7 +44,7 @@ def make(root: Path, folder: Path, arguments: list[str]) -> int:
         path.unlink()
     settings = folder / "coverage.ini"
     settings.write_text(SETTINGS.format(root=root, folder=folder))
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *arguments]
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
     command += ["-p", "tests.mutate.hooks", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(root), MAP: str(folder)}
     status = subprocess.run(command, cwd=root, env=environment).returncode

@@ -1,0 +1,117 @@
+"""Runs the tests in several processes: ``pytest --workers 3``.
+
+The tests are collected once, and the processes are forked from there, so that nothing is imported twice. Each asks for
+its next file when it comes to the last test of the one before, so that what both need stays.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+from collections.abc import Iterator
+from itertools import groupby, islice
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pytest
+
+# Places of tests in session.items.
+Places = list[int]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, metavar="COUNT", help="run the tests in so many processes")
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    count = session.config.option.workers
+    if not count or session.config.option.collectonly or session.testsfailed:
+        return None
+    files = [list(places) for _, places in groupby(range(len(session.items)), lambda at: session.items[at].path)]
+    queue = iter(files)
+    workers = {worker.connection: worker for worker in (Worker(session, first) for first in islice(queue, count))}
+    while workers:
+        for connection in wait(list(workers)):
+            worker = workers[connection]
+            if worker.hear(session, queue):
+                continue
+            del workers[connection]
+            if worker.places and not session.shouldfail:
+                another = Worker(session, worker.places)
+                workers[another.connection] = another
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    return True
+
+
+class Worker:
+    """A process that runs tests, seen from the one that reports them."""
+
+    def __init__(self, session: pytest.Session, places: Places) -> None:
+        fork = multiprocessing.get_context("fork")
+        self.connection, theirs = fork.Pipe()
+        self.places = places
+        self.process = fork.Process(target=work, args=(session, places, theirs))
+        self.process.start()
+        theirs.close()
+
+    def hear(self, session: pytest.Session, queue: Iterator[Places]) -> bool:
+        """Take one message; False: the process is gone."""
+        hook = session.config.hook
+        try:
+            report = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            if self.places and not session.shouldfail:
+                item = session.items[self.places.pop(0)]
+                said = f"its process ended: {self.process.exitcode}"
+                hook.pytest_runtest_logreport(
+                    report=pytest.TestReport(item.nodeid, item.location, {}, "failed", said, "call")
+                )
+            return False
+        if report is None:
+            following = [] if session.shouldfail else next(queue, [])
+            self.places = self.places + following
+            self.connection.send(following)
+        else:
+            report = hook.pytest_report_from_serializable(config=session.config, data=report)
+            if report.when == "teardown":
+                self.places = self.places[1:]
+            hook.pytest_runtest_logreport(report=report)
+        return True
+
+
+def work(session: pytest.Session, places: Places, connection: Connection) -> None:
+    # What the other process would do at its end is not for this one to do.
+    atexit._clear()
+    manager = session.config.pluginmanager
+    capture: Any = manager.get_plugin("capturemanager")
+    capture.stop_global_capturing()
+    capture.start_global_capturing()
+    manager.unregister(name="terminalreporter")
+    manager.register(Reporter(session.config, connection))
+    try:
+        while places:
+            following: Places = []
+            for number, at in enumerate(places):
+                if number == len(places) - 1:
+                    connection.send(None)
+                    following = connection.recv()
+                after = (places[number + 1 :] or following)[:1]
+                item, nextitem = session.items[at], session.items[after[0]] if after else None
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+                if session.shouldfail:
+                    return
+            places = following
+    finally:
+        session._setupstate.teardown_exact(None)
+        capture.stop_global_capturing()
+        atexit._run_exitfuncs()
+
+
+class Reporter:
+    def __init__(self, config: pytest.Config, connection: Connection) -> None:
+        self.config, self.connection = config, connection
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.connection.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
