@@ -181,9 +181,9 @@ def of_every_kind(names: Iterable[str]) -> list[Any]:
 
 
 def some(names: Iterable[str]) -> list[Any]:
-    """Names as cases: the first of each kind and a third of the others; a long run has all."""
+    """Names as cases: the first of each kind and a tenth of the others; a long run has all."""
     return [
-        pytest.param(name, marks=() if name in FIRST.values() or number % 3 == 0 else pytest.mark.long)
+        pytest.param(name, marks=() if name in FIRST.values() or number % 10 == 0 else pytest.mark.long)
         for number, name in enumerate(names)
     ]
 
