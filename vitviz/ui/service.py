@@ -99,8 +99,8 @@ class AnalysisService:
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
         self._opening: Once[Model] = Once()
         # One line for each kind of work, so that long work does not hold up short work.
-        # What has begun in the last two may hold a gigabyte.
-        self.small, self.long, self.studies, self.large, self.films = Line(), Line(), Line(), Line(begun=2), Line(begun=2)
+        self.small, self.long, self.studies = Line(), Line(), Line()
+        self.large, self.films = Line(begun=2), Line(begun=2)
         self._downloads, self._small_models, self._large_models = Line(places=8, share=2), Line(places=2), Line()
 
     def _forget_model(self, model: Model) -> None:
