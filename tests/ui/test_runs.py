@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import vitviz
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Make, Visit, on_loop
-from vitviz import METHODS, Analysis, likeness
+from vitviz import METHODS, Analysis, isolation, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import facts
@@ -108,6 +109,29 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
     shown = visit.ask("map", uid=again["views"][0]["uid"], method="rollout", parameters={})
     np.testing.assert_array_equal(map_values(shown)[1:], expected)
+
+
+@pytest.mark.parametrize(("size", "fit", "notes"), [((30, 75), "native", ["hides 73% of"]), ((30, 36), None, [])])
+def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
+    visit: Visit,
+    service: AnalysisService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: tuple[int, int],
+    fit: str | None,
+    notes: list[str],
+) -> None:
+    model = service.start = replace(service.start, preprocessing=replace(service.start.preprocessing, fit="crop"))
+    Image.new("RGB", size).save(tmp_path / "tall.png")
+    opened, names = isolation.unopened_picture, []
+    monkeypatch.setattr(
+        isolation, "unopened_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
+    )
+    reply = visit.run("analyze", state=STATE, index=0, upload={"path": str(tmp_path / "tall.png")})
+    assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit
+    assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
+    expected = vitviz.analyze(tmp_path / "tall.png", model, fit).logits.argmax()
+    assert reply["facts"]["predictions"][0]["index"] == expected
 
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:

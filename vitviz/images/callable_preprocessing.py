@@ -104,6 +104,9 @@ class CallablePreprocessing(Preprocessing):
     def smaller(self, patch_height: int, patch_width: int) -> range:
         return range(0)
 
+    def visible_share(self, image: Sized, patch_height: int, patch_width: int) -> float:
+        return 1.0
+
     def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: Fit | None = None) -> tuple[int, int]:
         if fit not in (None, self.fit):
             instead = "none, or a vitviz.Preprocessing, whose fit can be changed"

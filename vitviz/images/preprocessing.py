@@ -287,10 +287,22 @@ class Preprocessing:
         self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None
     ) -> tuple[torch.Tensor, Geometry]:
         """The network's input before it is standardised, and its geometry on the image."""
-        fit = self.fit if fit is None else fit
-        height, width = self.input_size(image, patch_height, patch_width, fit)
+        resized, crop, geometry = self._place(image, patch_height, patch_width, self.fit if fit is None else fit)
         if image.mode != "RGB":
             raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
+        source = image.convert("L") if len(self.mean) == 1 else image
+        return resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend), geometry
+
+    def visible_share(self, image: Sized, patch_height: int, patch_width: int) -> float:
+        """The share in [0, 1] of an image's area that the model sees; 1 where the fit cannot be changed."""
+        left, top, right, bottom = self._place(image, patch_height, patch_width, self.fit)[2].box
+        return (right - left) * (bottom - top) / (image.width * image.height)
+
+    def _place(
+        self, image: Sized, patch_height: int, patch_width: int, fit: Fit
+    ) -> tuple[tuple[int, int], tuple[int, int, int, int], Geometry]:
+        """Height and width of the resized image, the crop of it, and its geometry on the image."""
+        height, width = self.input_size(image, patch_height, patch_width, fit)
         if fit == "native":
             resized, crop_size = (height, width), (height, width)
         else:
@@ -298,14 +310,13 @@ class Preprocessing:
         to_pixel = math.floor if self.rounding == "transformers" else round
         top, left = (to_pixel((side - crop_side) / 2) for side, crop_side in zip(resized, crop_size, strict=True))
         crop = (left, top, left + width, top + height)
-        source = image.convert("L") if len(self.mean) == 1 else image
-        pixels = resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend)
         # Multiply before dividing, so that the edges of the image are exact.
         across = [edge * image.width / resized[1] for edge in crop[::2]]
         down = [edge * image.height / resized[0] for edge in crop[1::2]]
-        return pixels, Geometry(image.width, image.height, (across[0], down[0], across[1], down[1]), height, width)
+        box = (across[0], down[0], across[1], down[1])
+        return resized, crop, Geometry(image.width, image.height, box, height, width)
 
-    def _size_before_crop(self, image: Image.Image, fit: Fit) -> tuple[int, int]:
+    def _size_before_crop(self, image: Sized, fit: Fit) -> tuple[int, int]:
         """Height and width of the resized image before it is cropped."""
         fraction = self.crop_fraction if fit == "crop" else self.squash_fraction
         height, width = (math.floor(side / fraction) for side in (self.height, self.width))

@@ -17,7 +17,7 @@ from vitviz.images.clips import is_clip
 from vitviz.ui import studies
 from vitviz.ui.arguments import method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
-from vitviz.ui.facts import MIN_VISIBLE_SHARE, analysis_facts, examples, model_facts, settings, visible
+from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.films import film
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.inputs import InputSettings
@@ -38,6 +38,10 @@ MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
 # The canvas picture among the files of an analysis.
 SEEN = "seen.webp"
 OPENING = ProgressReport("Opening the model")
+HIDDEN = (
+    "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
+    "To crop it, choose “crop (centre)” under “Seen as”."
+)
 # The picture and input with which the page opens.
 FIRST_INPUT: dict[str, Any] = {
     "picture": View().picture,
@@ -132,13 +136,13 @@ class Handlers:
             view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None, color_profile=None)
             upload = self.service.pictures.upload(view.picture)
         try:
-            uid, analysis = await self._analyzed(view, model, upload, report)
+            uid, analysis = await self._analysis(view, model, upload, report)
         except VitvizError as error:
             if view == replace(view, **FIRST_INPUT):
                 raise
             notes.append(sentence(error))
             view = replace(view, **FIRST_INPUT)
-            uid, analysis = await self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
+            uid, analysis = await self._analysis(view, model, self.service.pictures.upload(view.picture), report)
         return uid, analysis, view
 
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -160,11 +164,11 @@ class Handlers:
             view, model, upload or self.service.pictures.upload(view.picture), report
         )
         notes += changes
-        if is_new:
-            view, changes = await self._uncropped(view, model, upload, report)
-            notes += changes
-        uid, analysis = await self._analyzed(view, model, upload, report)
-        view = replace(view, picture=self.service.pictures.id(upload, current_visitor()))
+        uid, analysis = await self._analysis(view, model, upload, report, is_new)
+        origin = self.service.origins[analysis]
+        notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
+        picture = self.service.pictures.id(upload, current_visitor())
+        view = replace(view, fit=origin.settings.fit, picture=picture)
         shown_views: list[ShownView | None] = [None] * len(state.views)
         shown_views[index] = ShownView(model, analysis.trace.layout)
         state, changes = normalize(state.with_view(index, view), shown_views)
@@ -189,17 +193,6 @@ class Handlers:
             frame = last
         return replace(view, frame=frame, white=None, color_profile=None), upload._replace(frame=frame), notes
 
-    async def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
-        """A view of a new picture, whole if the model's own crop hides most of it; and notes of changes."""
-        if view.fit is not None or model.preprocessing.fit != "crop":
-            return view, []
-        share = await self.service.visible_share(model, upload, InputSettings(None, view.resolution), report)
-        if share >= MIN_VISIBLE_SHARE:
-            return view, []
-        note = f"The crop that this model was trained with hides {1 - share:.0%} of this picture, which is shown whole"
-        note += ", in its own shape. To crop it, choose “crop (centre)” under “Seen as”."
-        return replace(view, fit="native"), [note]
-
     async def start(self) -> dict[str, Any]:
         """What a page begins with."""
         view = FIRST_VIEW
@@ -217,9 +210,11 @@ class Handlers:
         report(OPENING)
         return await self.service.model(self.service.choice(view.model, view.step), report)
 
-    async def _analyzed(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[str, Analysis]:
-        choice = self.service.choice(view.model, view.step)
-        return await self.service.analyze(model, upload, InputSettings(view.fit, view.resolution), report, choice)
+    async def _analysis(
+        self, view: View, model: Model, upload: Upload, report: Report, show_whole: bool = False
+    ) -> tuple[str, Analysis]:
+        choice, settings = self.service.choice(view.model, view.step), InputSettings(view.fit, view.resolution)
+        return await self.service.analyze(model, upload, settings, report, choice, show_whole=show_whole)
 
     async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]

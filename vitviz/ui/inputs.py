@@ -41,6 +41,8 @@ class Origin:
         size: its width and height in pixels.
         settings: fit and resolution.
         resolution: the argument of :func:`vitviz.analyze`.
+        hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
+            for this reason; otherwise 0.
     """
 
     choice: ModelChoice
@@ -48,3 +50,4 @@ class Origin:
     size: tuple[int, int]
     settings: InputSettings
     resolution: int | None
+    hidden_share: float = 0.0

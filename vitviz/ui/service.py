@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from vitviz.isolation import OpenPicture, Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
+from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
@@ -45,6 +47,8 @@ from vitviz.weights.opening import fetch
 from vitviz.weights.text_tower import reads_text
 
 Result = TypeVar("Result")
+ModelInput = tuple[Encoder, PreparedImage, tuple[int, int], int, float]
+"""A picture as a model's input, its size, the operations of its analysis, and :attr:`Origin.hidden_share`."""
 CANVAS_SIDE = 900
 # Larger analyses have a line of their own: about a second of two cores.
 LARGE_FLOPS = 150e9
@@ -170,6 +174,7 @@ class AnalysisService:
         report: Report = no_report,
         choice: ModelChoice = DEFAULT_MODEL,
         max_flops: float = math.inf,
+        show_whole: bool = False,
     ) -> tuple[str, Analysis]:
         """Run a model on a picture, in this visitor's turn; returns the analysis and its id in the cache.
 
@@ -178,6 +183,7 @@ class AnalysisService:
             report: receives the progress.
             choice: with which the model was opened.
             max_flops: of the forward pass.
+            show_whole: whether the picture is shown in its own shape if the model's own crop hides most of it.
 
         Raises:
             ImageError: the upload cannot be opened or does not fit the model; the message has the visitor's name of it.
@@ -185,39 +191,43 @@ class AnalysisService:
             LimitError: the analysis would need too much memory or computation.
         """
         settings, example = settings or InputSettings(), example_of(upload)
-        example_key = (choice, example, upload.white, upload.color_profile, settings)
+        example_key = (choice, example, upload.white, upload.color_profile, settings, show_whole)
         uid = None if example is None else self._examples.get(example_key)
         analysis = None if uid is None else self.cache.get(uid)
         if uid is not None and analysis is not None and analysis.model is model:
             return uid, analysis
-        encoder, prepared, size, flops = await self._prepared(model, upload, settings, report, max_flops)
+        whole = show_whole and settings.fit is None and model.preprocessing.fit == "crop"
+        encoder, prepared, size, flops, hidden = await self._prepared(model, upload, settings, report, max_flops, whole)
+        settings = settings._replace(fit=encoder.fit)
         line = self.large if flops > LARGE_FLOPS else self.small
         analysis = await line.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
-        self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
+        self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution, hidden)
         self.cache.put(uid, analysis, current_visitor())
         if example is not None:
             self._examples.put(example_key, uid, current_visitor())
         return uid, analysis
 
-    async def visible_share(self, model: Model, upload: Upload, settings: InputSettings, report: Report) -> float:
-        """The share of a picture's area that the model sees, in [0, 1].
-
-        Raises:
-            ImageError, ConfigError, LimitError: as :meth:`analyze`.
-        """
-        geometry = (await self._prepared(model, upload, settings, report))[1].geometry
-        left, top, right, bottom = geometry.box
-        return (right - left) * (bottom - top) / (geometry.image_width * geometry.image_height)
-
     async def _prepared(
-        self, model: Model, upload: Upload, settings: InputSettings, report: Report, max_flops: float = math.inf
-    ) -> tuple[Encoder, PreparedImage, tuple[int, int], int]:
-        """The picture as the model's input, its size, and the operations of its analysis."""
+        self,
+        model: Model,
+        upload: Upload,
+        settings: InputSettings,
+        report: Report,
+        max_flops: float = math.inf,
+        show_whole: bool = False,
+    ) -> ModelInput:
+        """The picture as the model's input. It is decoded once: what the crop would hide follows from its size."""
 
-        def prepare(picture: OpenPicture | ExamplePicture) -> tuple[Encoder, PreparedImage, tuple[int, int], int]:
+        def model_input(
+            picture: OpenPicture | ExamplePicture,
+        ) -> ModelInput:
             pixels, max_bytes = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
             encoder = Encoder(model, settings.fit, pixels, max_bytes=max_bytes, forward=self.forward)
+            patch = model.network.config.patch_height, model.network.config.patch_width
+            share, hidden = encoder.preprocessing.visible_share(picture, *patch) if show_whole else 1.0, 0.0
+            if share < MIN_VISIBLE_SHARE:
+                encoder, hidden = replace(encoder, fit="native"), 1 - share
             cost = encoder.cost(picture)
             if cost.flops > max_flops:
                 raise LimitError(
@@ -225,12 +235,11 @@ class AnalysisService:
                     f"operations; expected at most {max_flops:.1e}, by a lower resolution"
                 )
             encoder.check(picture)
-            patch = model.network.config.patch_height, model.network.config.patch_width
             # The canvas shows no more pixels; maps do not depend on them.
-            prepared = picture.model_input(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
-            return encoder, prepared, picture.size, cost.flops
+            prepared = picture.model_input(encoder.preprocessing, *patch, encoder.fit, CANVAS_SIDE)
+            return encoder, prepared, picture.size, cost.flops, hidden
 
-        return await self.uploaded.opened(upload, prepare, report)
+        return await self.uploaded.opened(upload, model_input, report)
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
