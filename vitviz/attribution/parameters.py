@@ -54,6 +54,16 @@ class Kind(ABC):
         return text_of(value)
 
 
+class Token(Kind):
+    """A token of a picture."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> Any:
+        return token_of(field, value, bounds.layout)
+
+    def parse(self, text: str) -> Any:
+        return pair_of(text) if PAIR.fullmatch(text) else text
+
+
 class Parameter(Kind):
     """A parameter of a method or a probe.
 
@@ -246,7 +256,7 @@ class HeadNumber(Parameter):
 
 
 @dataclass(frozen=True)
-class TokenQuery(Parameter):
+class TokenQuery(Token, Parameter):
     """A token of the picture; None stands for the token that ``default_help`` names."""
 
     name: str
@@ -261,9 +271,6 @@ class TokenQuery(Parameter):
     def legal(self) -> str:
         return f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
 
-    def read(self, value: object, bounds: Bounds, field: str) -> Any:
-        return token_of(field, value, bounds.layout)
-
     def canonical(self, value: object, bounds: Bounds) -> Any:
         assert bounds.layout is not None
         return canonical_token(self.title, value, bounds.layout)
@@ -271,9 +278,6 @@ class TokenQuery(Parameter):
     def default_for(self, bounds: Bounds, target: object = None) -> Any:
         # Likeness to a patch starts from all patches.
         return PATCHES if isinstance(target, Mapping) and "patch" in target else bounds.default_query
-
-    def parse(self, text: str) -> Any:
-        return pair_of(text) if PAIR.fullmatch(text) else text
 
     @property
     def option(self) -> str:

@@ -8,8 +8,8 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from vitviz.attribution.json_values import number, switch, word
-from vitviz.attribution.parameters import INTEGER, PAIR, Kind, decimal_of, integer_of, pair_of
-from vitviz.attribution.requests import MAX_INDEX, Bounds, token_of
+from vitviz.attribution.parameters import INTEGER, Kind, decimal_of, integer_of, pair_of
+from vitviz.attribution.requests import MAX_INDEX, Bounds
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.ui.arguments import kept_picture
@@ -107,16 +107,6 @@ class Percentiles(Kind):
 
     def parse(self, text: str) -> tuple[float, ...]:
         return tuple(map(decimal_of, text.split(",")))
-
-
-class Token(Kind):
-    """A token of any picture."""
-
-    def read(self, value: object, bounds: Bounds, field: str) -> Any:
-        return token_of(field, value, bounds.layout)
-
-    def parse(self, text: str) -> Any:
-        return pair_of(text) if PAIR.fullmatch(text) else text
 
 
 class Place(Kind):

@@ -10,6 +10,7 @@ from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields as object_fields
 from vitviz.attribution.methods import MethodName
+from vitviz.attribution.parameters import Token
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
@@ -28,7 +29,6 @@ from vitviz.ui.fields import (
     Resolution,
     Several,
     Switch,
-    Token,
     check_fields,
     of_kind,
 )
