@@ -151,6 +151,8 @@ UNSETTLED = f"""() => {{
 }}"""
 # The page draws once a frame, so after two frames every change is drawn.
 NEXT_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Opens what is folded beside the picture.
+UNFOLD = "document.querySelectorAll('.vx-fold:not(.vx-panel)').forEach((each) => { each.open = true; })"
 # Long enough for a busy machine.
 MAP_SECONDS = 300
 TOKENS = "method=attention"
@@ -174,6 +176,7 @@ def opened_page(
         with watch_errors(page, address, errors):
             page.goto(url)
             settle(page)
+            page.evaluate(UNFOLD)
             yield page
     finally:
         page.close()
@@ -277,6 +280,26 @@ def notice(page: Page) -> Locator:
 # Actions of a visitor.
 
 
+def open_menu(page: Page, name: str) -> None:
+    """Open a menu of the head: pictures, models, compare-menu."""
+    menu = page.locator(f".vx-{name}")
+    if not menu.evaluate("menu => menu.open"):
+        menu.locator("summary").first.click()
+
+
+def choose_layout(page: Page, name: str) -> None:
+    """Choose one map, two, or their difference."""
+    open_menu(page, "compare-menu")
+    page.locator(".vx-layout").select_option(name)
+    settle(page)
+
+
+def ask(page: Page, question: str) -> None:
+    """Choose one of the four questions: token, target, layers or hide."""
+    page.locator(f".vx-tab[data-question={question}]").click()
+    settle(page)
+
+
 def choose_method(page: Page, name: str) -> None:
     page.locator(".vx-method").select_option(name)
     settle(page)
@@ -296,20 +319,26 @@ def choose_option(page: Page, name: str, value: object) -> None:
 
 
 def choose_example(page: Page, name: str) -> None:
-    page.locator(f'.vx-examples button[data-example="example:{name}"]').click()
+    open_menu(page, "pictures")
+    page.locator(f'.vx-all-examples button[data-example="example:{name}"]').click()
     settle(page)
 
 
 def choose_model(page: Page, name: str) -> None:
     """Choose a model in the menu by its id in the state."""
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     page.locator(f'.vx-menu button[data-model="{name}"]').click()
     settle(page)
 
 
 def open_panel(page: Page, name: str) -> Locator:
-    """Open one of the panels below the canvas."""
+    """Open one of the panels beside the canvas."""
     panel = page.locator(f'.vx-panel[data-panel="{name}"]')
+    if name == "switches":
+        ask(page, "hide")
+        return panel
+    if name == "model":
+        open_menu(page, "models")
     if panel.get_attribute("open") is None:
         panel.locator("summary").first.click()
     settle(page)
@@ -318,6 +347,7 @@ def open_panel(page: Page, name: str) -> Locator:
 
 def open_settings(page: Page) -> Locator:
     """Open the controls for fit and resolution."""
+    open_menu(page, "pictures")
     settings = page.locator(".vx-seen")
     if settings.get_attribute("open") is None:
         settings.locator("summary").click()
@@ -332,7 +362,7 @@ def upload(page: Page, file: Any) -> None:
         file: a path, or name, type and content as Playwright takes them.
     """
     with page.expect_request(lambda request: request.url.endswith("/run")):
-        page.locator(".vx-drop .vx-file").set_input_files(file)
+        page.locator(".vx-pictures .vx-file").set_input_files(file)
     settle(page)
 
 

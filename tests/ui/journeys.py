@@ -23,6 +23,7 @@ from tests.driver import (
     EXPLORER,
     canvas,
     new_page,
+    open_menu,
     open_settings,
     running_browser,
     settle,
@@ -84,12 +85,13 @@ class Journey:
 
     def picture(self) -> str:
         name = self.random.choice(EXAMPLES)
-        self.page.locator(f'.vx-examples button[data-example="example:{name}"]').click()
+        open_menu(self.page, "pictures")
+        self.page.locator(f'.vx-all-examples button[data-example="example:{name}"]').click()
         return name
 
     def model(self) -> str:
         name = self.random.choice(("", BUNDLED[0]))
-        self.page.locator(".vx-models > summary").click()
+        open_menu(self.page, "models")
         self.page.locator(f'.vx-menu button[data-model="{name}"]').click()
         return name or "start"
 

@@ -14,6 +14,7 @@ from tests.driver import (
     keep_picture,
     open_panel,
     opened_page,
+    settle,
 )
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
@@ -25,6 +26,37 @@ pytestmark = pytest.mark.browser
 def test_it_opens_with_an_example_already_analysed(page: Page, library: Library) -> None:
     check_page(page, library)
     keep_picture(page, "light.png")
+
+
+# What is in the window: words of two letters and more, and controls; canvases count none.
+IN_SIGHT = """() => {
+    const isSeen = (part) => {
+        const { width, top, bottom, left, right } = part.getBoundingClientRect();
+        const isInWindow = width && bottom > 0 && right > 0 && top < innerHeight && left < innerWidth;
+        return isInWindow && part.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    };
+    const kinds = "button, select, input, summary, a[href], [role=button], [role=tab], [role=slider]";
+    const controls = [...document.querySelectorAll(kinds)].filter(isSeen), words = [];
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        const { parentElement: part, textContent: text } = walk.currentNode;
+        if (part.closest("script, style, option") || !isSeen(part)) continue;
+        words.push(...(text.match(/\\S*\\p{L}{2}\\S*/gu) ?? []));
+    }
+    return [words.length, controls.length];
+}"""
+
+
+def test_few_words_and_controls_are_in_sight(browser: Browser, address: str) -> None:
+    page = browser.contexts[0].new_page()
+    try:
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.goto(f"{address}/?__theme=light")
+        settle(page)
+        words, controls = page.evaluate(IN_SIGHT)
+        assert 40 < words <= 120 and 10 < controls <= 25, (words, controls)
+    finally:
+        page.close()
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

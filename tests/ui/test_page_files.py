@@ -16,10 +16,12 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     EXPLORER,
+    ask,
     canvas,
     canvas_values,
     caption,
     choose_example,
+    choose_layout,
     choose_method,
     choose_option,
     click_patch,
@@ -28,7 +30,9 @@ from tests.driver import (
     keep_picture,
     new_page,
     notice,
+    open_menu,
     open_panel,
+    open_settings,
     patch_position,
     set_slider,
     settle,
@@ -128,6 +132,28 @@ PICTURE = """async () => {
 }"""
 
 
+DROP = """(files) => {
+    const data = new DataTransfer();
+    for (const [name, text] of files) data.items.add(new File([text], name));
+    document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
+}"""
+
+
+def test_a_checkpoint_is_dropped_anywhere_and_an_address_is_not_fetched(page: Page) -> None:
+    with page.expect_request(lambda sent: sent.url.endswith("/run")):
+        page.evaluate(DROP, [["weights.pth", "no checkpoint"]])
+    expect(notice(page)).to_contain_text("weights.pth")
+    expect(notice(page)).to_contain_text("The previous view is still shown")
+    page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            data.setData("text/plain", "https://localhost/cat.jpg");
+            document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
+        }"""
+    )
+    expect(notice(page)).to_contain_text("an address, which this page does not fetch")
+
+
 @pytest.mark.parametrize("way", ["paste", "drop"])
 def test_a_picture_can_be_pasted_and_dropped(page: Page, bundled: Model, way: str) -> None:
     picture = Image.new("RGB", (200, 100), (51, 102, 255))
@@ -150,6 +176,7 @@ def test_a_picture_can_be_pasted_and_dropped(page: Page, bundled: Model, way: st
 
 def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     page = cifar_page
+    open_menu(page, "pictures")
     page.locator(".vx-camera").click()
     dialog = page.locator(".vx-shot")
     expect(dialog).to_be_visible()
@@ -157,6 +184,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).not_to_be_visible()
     assert first_view(page)["picture"].startswith("example:")
+    open_menu(page, "pictures")
     page.locator(".vx-camera").click()
     expect(dialog).to_be_visible()
     # Escape is the dialog's, wherever the focus is, and the camera is off afterwards.
@@ -164,6 +192,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     page.keyboard.press("Escape")
     expect(dialog).not_to_be_visible()
     assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
+    open_menu(page, "pictures")
     page.locator(".vx-camera").click()
     page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
     with page.expect_request(lambda sent: sent.url.endswith("/run")):
@@ -193,7 +222,7 @@ def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Mod
     below = found[400:]
     assert 60 < len(below) < 400 and (below == 255).all(-1).mean() > 0.5 and (below < 60).all(-1).any()
     # Two maps lie side by side.
-    page.locator(".vx-layout").select_option("difference")
+    choose_layout(page, "difference")
     settle(page)
     with Image.open(saved(page, "picture")) as both:
         assert both.size[0] == 1800 and both.size[1] > 400
@@ -202,7 +231,7 @@ def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Mod
 @pytest.mark.long
 def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) -> None:
     choose_method(page, "relevance")
-    page.locator(".vx-layout").select_option("difference")
+    choose_layout(page, "difference")
     settle(page)
     canvas(page, 1).click(position=patch_position(page, example, 1, 1, 1))
     settle(page)
@@ -216,8 +245,7 @@ def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) 
     # Of the picture, and a little of the white below it.
     height = 4 + round(before.shape[1] / 2 * 300 / 451)
     assert (before[height:] < 60).any() and (before[height:, -8:] == 255).all(), "the legend is cut off"
-    page.locator('.vx-panel[data-panel="switches"] > summary').click()
-    page.locator(".vx-switch-patches").check()
+    ask(page, "hide")
     click_patch(page, example, 5, 5, 1)
     with Image.open(saved(page, "picture")) as opened:
         after = np.asarray(opened.convert("L"))
@@ -292,7 +320,7 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
             np.testing.assert_allclose(found[-values.size :], values, atol=0.01 * values.max(), rtol=0)
         canvas(other).hover(position=patch_position(other, example, 4, 4))
         expect(caption(other)).to_contain_text(example.attention(query=(4, 4)).description)
-        for part in (".vx-source", ".vx-camera", "[data-act=page]"):
+        for part in (".vx-pictures", ".vx-camera", "[data-act=page]"):
             expect(other.locator(part).first).not_to_be_visible()
         keep_picture(other, "offline.png")
     other.close()
@@ -355,7 +383,7 @@ def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monk
     choose_example(page, "rocket.jpg")
     choose_method(page, "relevance")
     page.locator(".vx-predictions button").nth(1).click()
-    page.locator(".vx-seen > summary").click()
+    open_settings(page)
     page.locator(".vx-fit").select_option("native")
     page.locator(".vx-resolution").select_option(str(FINER))
     page.locator(".vx-colormap").select_option("viridis")

@@ -238,11 +238,10 @@ def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example
 
 
 def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, library: Library) -> None:
-    page.locator(".vx-strip > summary").click()
     frames = page.locator(".vx-frame")
     layers = example.trace.layers
-    expect(frames).to_have_text([f"layer {layer}" for layer in range(layers)])
-    expect(frames.nth(layers - 1)).to_have_attribute("aria-pressed", "true")
+    expect(frames).to_have_text([str(layer) for layer in range(layers)])
+    expect(frames.nth(layers - 1)).to_have_attribute("data-chosen", "true")
     page.wait_for_function(
         """(layers) =>
             new Set([...document.querySelectorAll('.vx-frame canvas')].map((each) => each.toDataURL())).size
@@ -252,7 +251,7 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
     frames.nth(2).click()
     settle(page)
     assert first_view(page)["parameters"] == {"layer": 2}
-    expect(frames.nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(frames.nth(2)).to_have_attribute("data-chosen", "true")
     check_page(page, library)
 
 

@@ -17,6 +17,7 @@ from tests.driver import (
     canvas_values,
     caption,
     choose_example,
+    choose_layout,
     choose_method,
     choose_model,
     click_patch,
@@ -24,6 +25,7 @@ from tests.driver import (
     first_view,
     notice,
     open_link,
+    open_menu,
     open_panel,
     open_settings,
     opened_page,
@@ -73,7 +75,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     settle(page)
     click_patch(page, analysis, 2, 5)
     canvas(page).click(position={"x": 5, "y": 5}, modifiers=["Shift"])
-    page.locator(".vx-layout").select_option("two")
+    choose_layout(page, "two")
     settle(page)
     canvas(page, 1).click()
     settle(page)
@@ -182,17 +184,24 @@ def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(browser: Brows
         check_page(page, Library(app.model))
 
 
-def test_the_page_opens_with_rollout_which_its_address_need_not_say(
+def test_the_page_opens_with_a_map_that_answers_the_hand_and_says_so_in_its_address(
     page: Page, example: Analysis, library: Library
 ) -> None:
     open_link(page, "/?__theme=light")
-    expect_map(page, example.rollout())
+    settle(page)
+    layer, query = example.trace.layers // 2, first_view(page)["parameters"]["query"]
+    expect_map(page, example.map("attention", layer=layer, query=tuple(query)))
     check_page(page, library)
-    assert page.url.endswith("?__theme=light")
-    choose_method(page, "attention")
-    assert page.url.endswith("?__theme=light&method=attention")
-    choose_method(page, "rollout")
-    assert page.url.endswith("?__theme=light")
+    # Of all patches, it is the one whose attention is farthest from the mean.
+    count, weights = example.trace.layout.prefix_count, example.trace.fused(layer)
+    rows = weights[count:, count:]
+    farthest = count + int((rows - rows.mean(0)).norm(dim=1).argmax())
+    assert query == list(example.trace.layout.cell(farthest))
+    address = f"?__theme=light&method=attention&p.layer={layer}&p.query={query[0]},{query[1]}"
+    assert page.url.endswith(address)
+    # A link without a method means what it meant.
+    open_link(page, "/?__theme=light&example=chelsea.jpg")
+    expect_map(page, example.rollout())
 
 
 def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(cifar_page: Page) -> None:
@@ -255,11 +264,14 @@ def test_a_page_that_is_loaded_again_shows_the_same(page: Page) -> None:
 
 def test_a_quick_change_while_a_map_is_computed_ends_at_the_last(page: Page, library: Library) -> None:
     """As in the failure of the version before: a late analysis overwrote what was chosen meanwhile."""
-    page.locator('.vx-examples button[data-example="example:rocket.jpg"]').click()
+    open_menu(page, "pictures")
+    page.locator('.vx-all-examples button[data-example="example:rocket.jpg"]').click()
     page.locator(".vx-method").select_option("relevance")
-    page.locator('.vx-examples button[data-example="example:coffee.jpg"]').click()
+    open_menu(page, "pictures")
+    page.locator('.vx-all-examples button[data-example="example:coffee.jpg"]').click()
     page.locator(".vx-method").select_option("legrad")
-    page.locator('.vx-examples button[data-example="example:astronaut.jpg"]').click()
+    open_menu(page, "pictures")
+    page.locator('.vx-all-examples button[data-example="example:astronaut.jpg"]').click()
     check_page(page, library)
     assert (first_view(page)["picture"], first_view(page)["method"]) == ("example:astronaut.jpg", "legrad")
 

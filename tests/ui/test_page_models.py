@@ -23,6 +23,7 @@ from tests.driver import (
     keep_picture,
     notice,
     open_link,
+    open_menu,
     open_panel,
     opened_page,
     set_slider,
@@ -133,7 +134,7 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
 @pytest.mark.long
 def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None:
     assert name_of(page) == "vitviz-photos"
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     listed = {
         button.get_attribute("data-model"): button.inner_text() for button in page.locator(".vx-menu button").all()
     }
@@ -279,7 +280,7 @@ def test_a_model_by_its_name_on_the_hub(page: Page, published: Path, bundled: Mo
 
 @pytest.mark.long
 def test_nothing_to_open_is_said(page: Page) -> None:
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     page.locator(".vx-own > summary").click()
     page.locator(".vx-own-open").click()
     expect(notice(page)).to_contain_text("choose its file, or write its name on the hub")
@@ -303,6 +304,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
         check_page(page, library)
         choose_method(page, "attention")
         set_slider(page, "layer", 0)
+        open_menu(page, "models")
         slider.focus()
         for step in (20, 0):
             page.keyboard.press("ArrowLeft")
@@ -315,6 +317,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
         check_page(page, library)
         expect(part).to_contain_text("Training step 0 of 1,000")
         expect(slider).to_have_value("0")
+        open_menu(page, "models")
         slider.focus()
         # The last is what opens without a step.
         for _ in STEPS:
@@ -327,7 +330,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
 def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
     white = tmp_path / "white.png"
     Image.new("RGB", (320, 240), "white").save(white)
-    hint = page.locator(".vx-unlike")
+    hint = page.locator(".vx-headline", has_text="Unlike its training pictures")
     unlike = {path: vitviz.analyze(path, bundled).is_out_of_distribution for path in (white, EXAMPLE)}
     # There are some of each kind.
     assert set(unlike.values()) == {True, False}
@@ -336,8 +339,7 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
     expect(hint).to_be_visible(visible=unlike[white])
     if unlike[EXAMPLE]:
         choose_example(page, EXAMPLE.name)
-    expect(hint).to_contain_text("Unlike most pictures that this model was trained on")
-    expect(hint).to_contain_text("one in ten gets this hint")
+    assert "one in ten gets this hint" in page.locator(".vx-unlike").inner_text()
     expect(page.locator(".vx-seen-as")).to_contain_text("112×112 pixels, no sharper than 56×56: 14×14 patches")
     assert BELOW_THRESHOLD == 0.1, "the page says one in ten"
     # What the page is told of the other examples.

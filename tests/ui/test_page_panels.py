@@ -170,7 +170,6 @@ def head(page: Page, name: str) -> Locator:
 def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:
     open_panel(page, "switches")
     expect_changes(page, example, set(), set())
-    page.locator(".vx-switch-patches").check()
     spots = [(3, 4), (2, 4)]
     for number, (row, column) in enumerate(spots):
         click_patch(page, example, row, column)
@@ -231,7 +230,7 @@ def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: Sm
 def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
     guide, layout = page.locator(".vx-guide"), example.trace.layout
     expect(guide).not_to_be_visible()
-    opener = page.get_by_role("button", name="How to read this")
+    opener = page.get_by_role("button", name="Tour")
     opener.click()
     titles = []
     for number in range(6):

@@ -12,10 +12,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
+    choose_layout,
     choose_method,
     keep_picture,
     notice,
+    open_menu,
     open_panel,
+    open_settings,
     opened_page,
     settle,
     upload,
@@ -96,7 +99,8 @@ def test_the_page_shows_every_text_to_the_letter(
         choose_method(page, "relevance")
         library = Library(vitviz.load(checkpoint))
         for index in shown:
-            page.locator(f'.vx-predictions button[data-index="{index}"]').click()
+            # The page shows the first three of five.
+            page.locator(f'.vx-predictions button[data-index="{index}"]').evaluate("button => button.click()")
             settle(page)
             check_text(page.locator(".vx-status").first, (texts[index],))
             assert page.locator(".vx-target").input_value() == texts[index]
@@ -146,16 +150,16 @@ def check_fit(page: Page, width: int) -> None:
         if panel:
             open_panel(page, panel)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, panel
-    page.locator(".vx-layout").select_option("two")
+    choose_layout(page, "two")
     settle(page)
     # The legend of a map ends where its picture does.
     assert page.locator(".vx-pane").evaluate_all(
         "all => all.every((pane) => pane.querySelector('.vx-high').getBoundingClientRect().right"
         " <= Math.ceil(pane.getBoundingClientRect().right))"
     )
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     page.locator(".vx-own > summary").click()
-    page.locator(".vx-seen > summary").click()
+    open_settings(page)
     page.locator(".vx-guide-open").click()
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -18,6 +18,7 @@ from tests.driver import (
     canvas_values,
     caption,
     choose_example,
+    choose_layout,
     choose_method,
     choose_model,
     click_patch,
@@ -39,11 +40,6 @@ from vitviz.images.colours import gamma_profile
 from vitviz.weights import BUNDLED
 
 pytestmark = pytest.mark.browser
-
-
-def choose_layout(page: Page, name: str) -> None:
-    page.locator(".vx-layout").select_option(name)
-    settle(page)
 
 
 # ---- two maps ----
@@ -77,7 +73,7 @@ def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
     choose_layout(page, "two")
     wider = """all => all.filter((pane) => [...pane.querySelectorAll("*")].some((part) =>
         part.getBoundingClientRect().right > pane.getBoundingClientRect().right + 1)).length"""
-    for width, columns in ((390, 1), (768, 1), (1080, 2), (1400, 2)):
+    for width, columns in ((390, 1), (768, 2), (1080, 2), (1400, 2)):
         page.set_viewport_size({"width": width, "height": 900})
         page.evaluate(NEXT_FRAMES)
         panes = page.locator(".vx-pane").evaluate_all("all => all.map((pane) => pane.getBoundingClientRect().left)")

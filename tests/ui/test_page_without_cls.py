@@ -45,6 +45,7 @@ def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser, regis
         settle(page)
         check_page(page, library)
         if registers:
+            page.get_by_role("button", name="2 more").click()
             page.locator(".vx-chip", has_text="register 1").first.click()
             settle(page)
             check_page(page, library)

@@ -19,6 +19,7 @@ from vitviz.ui.arguments import method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.films import film
+from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
@@ -40,7 +41,7 @@ SEEN = "seen.webp"
 OPENING = ProgressReport("Opening the model")
 HIDDEN = (
     "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
-    "To crop it, choose “crop (centre)” under “Seen as”."
+    "To crop it, choose “crop (centre)” under “Your picture”."
 )
 # The picture and input with which the page opens.
 FIRST_INPUT: dict[str, Any] = {
@@ -198,7 +199,8 @@ class Handlers:
         view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
         uid, analysis = await self.service.analyze(self.service.start, upload)
-        state, _ = normalize(PageState(), [ShownView(analysis.model, analysis.trace.layout)])
+        shown = ShownView(analysis.model, analysis.trace.layout)
+        state, _ = normalize(PageState((opening_view(analysis.trace),)), [shown])
         return {
             "settings": self.settings(),
             "state": state.to_json(),

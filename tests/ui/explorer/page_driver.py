@@ -164,7 +164,7 @@ def slider(page: Page, parameter: str) -> Locator:
 
 
 def panel(page: Page, title: str) -> None:
-    """Open one of the panels below the picture."""
-    summary = page.locator(".vx-panel summary", has_text=title)
+    """Open one of the panels beside the picture."""
+    summary = page.locator("details.vx-panel > summary", has_text=title)
     if not summary.evaluate("summary => summary.parentElement.open"):
         summary.click()

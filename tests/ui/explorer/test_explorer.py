@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,18 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import canvas, caption, keep_picture, opened_page, patch_position, settle, state
+from tests.driver import (
+    ask,
+    canvas,
+    caption,
+    choose_layout,
+    keep_picture,
+    open_menu,
+    opened_page,
+    patch_position,
+    settle,
+    state,
+)
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import (
     HEADS,
@@ -89,7 +101,7 @@ def test_what_studies_say_of_a_class_is_shown_to_the_letter(browser: Browser) ->
         panel(page, "Compare all methods")
         page.get_by_role("button", name="Compare", exact=True).click()
         expect(page.locator(".vx-compared").first).to_be_visible(timeout=90_000)
-        panel(page, "Switch parts off")
+        ask(page, "hide")
         page.get_by_role("button", name="Rank the heads").click()
         expect(page.locator(".vx-switch-said")).to_contain_text(HOSTILE)
         assert page.locator("img").count() == before and page.locator("[onerror]").count() == 0
@@ -130,7 +142,7 @@ def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page,
     page, chips = registers_page, registers_page.locator(".vx-pane").first.locator(".vx-chip")
     # More than a few stand behind one button.
     expect(chips.locator("b")).to_have_text(["CLS", "register 1", "mean patch"])
-    page.get_by_role("button", name="3 more").click()
+    page.get_by_role("button", name=re.compile(r"^\d+ more$")).click()
     page.mouse.move(0, 0)
     expect(chips.locator("b")).to_have_text(["CLS", *(f"register {number}" for number in range(1, 5)), "mean patch"])
     shares = registers.analysis.attention(query="cls").token_map.prefix
@@ -182,7 +194,7 @@ def test_everything_works_by_keyboard(registers_page: Page) -> None:
 
 def test_keys_of_a_field_are_its_own(registers_page: Page) -> None:
     page, field = registers_page, registers_page.locator(".vx-search")
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     field.focus()
     before, said = state(page), caption(page).inner_text()
     for key in ("r", "1", "[", "g", "p", "Enter", "ArrowRight"):
@@ -200,7 +212,7 @@ def test_escape_in_a_field_is_its_own(registers_page: Page) -> None:
     """It empties the search, as in any other page, and leaves the pins."""
     page, field = registers_page, registers_page.locator(".vx-search")
     canvas(page).press("Enter")
-    page.locator(".vx-models > summary").click()
+    open_menu(page, "models")
     field.fill("vit")
     field.press("Escape")
     expect(field).to_have_value("")
@@ -238,13 +250,13 @@ def test_every_control_changes_the_picture(cifar_page: Page) -> None:
 
 def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
-    page.get_by_label("View").select_option("two")
+    choose_layout(page, "two")
     settle(page)
     # Both unfold their tokens, so that the pictures stay side by side.
-    page.get_by_role("button", name="3 more").first.click()
+    page.get_by_role("button", name=re.compile(r"^\d+ more$")).first.click()
     settle(page)
     tops = page.locator(".vx-canvas").evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")
-    assert tops[0] == tops[1] and page.get_by_role("button", name="3 more").count() == 0
+    assert tops[0] == tops[1] and page.get_by_role("button", name=re.compile(r"^\d+ more$")).count() == 0
     # A click makes a map the one that the controls are about.
     canvas(page, 1).click(position=patch_position(page, analysis, 4, 4, pane=1))
     expect(page.locator(".vx-active")).to_contain_text("map 2")
@@ -265,7 +277,7 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
     keep_picture(page, "explorer-two.png")
-    page.get_by_label("View").select_option("one")
+    choose_layout(page, "one")
     expect(canvas(page, 1)).not_to_be_visible()
 
 
@@ -279,5 +291,5 @@ def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -
         expect(caption(page, 1)).to_contain_text("Attention from patch (11, 0)")
         canvas(page, 1).hover(position=patch_position(page, finer, 0, 11, pane=1))
         expect(caption(page)).to_contain_text("Attention from patch (0, 7)")
-        page.get_by_label("View").select_option("difference")
+        choose_layout(page, "difference")
         expect(caption(page, 1)).to_contain_text("different tokens")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.driver import canvas, caption, is_unexpected, new_page, opened_page, patch_position, settle
+from tests.driver import UNFOLD, canvas, caption, is_unexpected, new_page, opened_page, patch_position, settle
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -214,6 +214,7 @@ def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
 def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: SmallApp) -> None:
     open_with_room(page, app, 3.5)
     page.wait_for_function(HELD, arg=sorted(nearest(7, 3)))
+    page.evaluate(UNFOLD)
     slider(page, "layer").fill("4")
     # A cell without its layer lets the page shine through.
     page.wait_for_function(

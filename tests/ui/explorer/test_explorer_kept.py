@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
 import vitviz
-from tests.driver import canvas, caption, choose_example, new_page, opened_page, patch_position, settle
+from tests.driver import canvas, caption, choose_example, new_page, open_menu, opened_page, patch_position, settle
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import (
     EXPLORER,
@@ -185,7 +185,8 @@ def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifa
         # Where it comes to nothing, the page says so, and can be told to try again.
         lost.clear()
         most = 100
-        page.locator('.vx-examples button[data-example="example:coffee.jpg"]').click()
+        open_menu(page, "pictures")
+        page.locator('.vx-all-examples button[data-example="example:coffee.jpg"]').click()
         expect(caption(page)).to_have_text("The picture cannot be fetched.")
         most = len(lost)
         page.get_by_role("button", name="Try again").click()
@@ -223,7 +224,7 @@ def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, t
     # What needs a server is not offered.
     options = page.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
     assert options == ["attention", "rollout"]
-    for part in (".vx-source", ".vx-predictions", "[data-act=link]", "[data-panel=compare]"):
+    for part in (".vx-pictures", ".vx-predictions", "[data-act=link]", "[data-panel=compare]"):
         expect(page.locator(part).first).not_to_be_visible()
     page.select_option(".vx-method", "rollout")
     best = registers.analysis.rollout().token_map.strongest

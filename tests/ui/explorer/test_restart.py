@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
-from tests.driver import app_process, canvas, caption, new_page, patch_position, running_app, settle
+from tests.driver import app_process, canvas, caption, new_page, open_settings, patch_position, running_app, settle
 from tests.support.example import EXAMPLE, ROOT
 from tests.ui.explorer.page_driver import EXPLORER
 from vitviz import Analysis, Model
@@ -48,7 +48,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         settle(other)
         shows(other, coffee)
         # It is cut off, however soon it would have been there.
-        other.locator(".vx-seen > summary").click()
+        open_settings(other)
         other.locator(".vx-pixels").fill("128")
         process.send_signal(signal.SIGSTOP)
         with other.expect_request(lambda sent: sent.url.endswith("/run")):

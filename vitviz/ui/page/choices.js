@@ -1,8 +1,8 @@
 // The visitor's choices as changes of the state.
 
 import { hasClasses, withoutPlaces } from "./class_names.js";
-import { find } from "./dom.js";
 import { STEPS } from "./guide_steps.js";
+import { closeMenus } from "./menus.js";
 import { notify, reasonOf } from "./messages.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
@@ -66,6 +66,22 @@ export async function takePicture(file) {
   choosePicture(id);
 }
 
+// Names of checkpoints; other files are pictures and clips, or the server says what they are.
+const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
+
+/**
+ * Open what was dropped, pasted or chosen anywhere on the page: a picture, a clip, or the files of a checkpoint.
+ * @param {File[]} files
+ */
+export function takeFiles(files) {
+  if (files.some(({ name }) => WEIGHTS.test(name))) {
+    if (SETTINGS.legal !== "all") return notify(`${files[0].name}: this app opens no checkpoints of visitors; drop a picture.`);
+    return openOwn({ files, hub: "", overrides: "" });
+  }
+  takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
+  if (files.length > 1) notify(`${files.length} files were dropped: the page shows one picture. For many, use “vitviz batch”.`);
+}
+
 /**
  * Upload a picture; null and a message if that fails.
  * @param {File} file
@@ -101,7 +117,7 @@ export async function likePicture(file) {
  * @param {string} model
  */
 export function chooseModel(model) {
-  find("models").open = false;
+  closeMenus();
   const { method, parameters } = activeView();
   const carried = Object.entries(parameters).filter(([name, value]) => {
     const kind = parametersOf(method)[name]?.kind;
@@ -144,8 +160,11 @@ export function chooseMethod(method) {
   const { method: previous, parameters } = activeView();
   latestParameters.set(previous, parameters);
   Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
+  latestMethods[METHODS[method].group] = method;
   const { query, target, ...others } = latestParameters.get(method) ?? {};
-  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared });
+  // What a class is read from answers why, whatever square asked before.
+  const isWhy = METHODS[method].group === "target" && METHODS[previous].group !== "target";
+  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared, ...(isWhy && { query: undefined }) });
   const shared = Object.fromEntries(carried.filter(([name, value]) => value !== undefined && hasParameter(method, name)));
   store.patchView(page.active, { method, parameters: { ...others, ...shared } });
 }
@@ -154,6 +173,9 @@ export function chooseMethod(method) {
 export const latestParameters = new Map();
 /** @type {Record<string, any>} */
 const latestShared = {};
+// The latest method of each question.
+/** @type {Record<string, string>} */
+export const latestMethods = {};
 
 /**
  * @param {string} name
@@ -235,7 +257,7 @@ let hiddenView = null;
 export function chooseToken(pane, query) {
   activate(pane);
   page.hovered = null;
-  if (find("switch-patches").checked && store.state.panel === "switches" && Array.isArray(query)) return switchPatch(query);
+  if (isHiding() && Array.isArray(query)) return;
   const views = store.state.views.map((view, index) => {
     const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
     if (counterpart === undefined || !hasParameter(view.method, "query")) return view;
@@ -251,10 +273,22 @@ export function chooseToken(pane, query) {
   store.patch({ views });
 }
 
-/** @param {Cell} cell */
-function switchPatch(cell) {
-  const { patches_off } = activeView(), remaining = patches_off.filter((item) => !isEqual(item, cell));
-  store.patchView(page.active, { patches_off: remaining.length < patches_off.length ? remaining : [...remaining, cell] });
+/** Whether the picture is painted on. */
+export const isHiding = () => store.state.panel === "switches";
+
+export const isHidden = (/** @type {Cell} */ cell) => activeView().patches_off.some((item) => isEqual(item, cell));
+
+/**
+ * Hide a patch from the model, or show it again.
+ * @param {Pane} pane
+ * @param {Cell} cell
+ * @param {boolean} isOff
+ */
+export function hidePatch(pane, cell, isOff) {
+  activate(pane);
+  if (isHidden(cell) === isOff) return;
+  const { patches_off } = activeView();
+  store.patchView(page.active, { patches_off: isOff ? [...patches_off, cell] : patches_off.filter((item) => !isEqual(item, cell)) });
 }
 
 /**

@@ -1,10 +1,10 @@
 // The controls of the map, made from the methods' records, and the controls of its look.
 
 import { FUSIONS } from "./attention.js";
-import { chooseMethod, play, setLook, setParameter } from "./choices.js";
+import { chooseMethod, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
-import { create, createButton, find, labelled, newId, setText } from "./dom.js";
-import { computedBy } from "./map_sources.js";
+import { create, find, labelled, newId, setText } from "./dom.js";
+import { offeredMethods } from "./map_sources.js";
 import { notify } from "./messages.js";
 import { digits, range } from "./numbers.js";
 import { backend, METHODS, SCALES, SETTINGS } from "./settings.js";
@@ -12,7 +12,7 @@ import { isPaired } from "./store.js";
 import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
 
-const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
+const GROUPS = { token: "Where it looks", layers: "All layers together", target: "Why: a class, a text or a likeness" };
 const LOOK = {
   divider: Number,
   colormap: String,
@@ -87,11 +87,8 @@ export class Controls {
     }
     find("method").value = view.method;
     for (const record of shownParameters(view.method)) this.showParameter(record, valueOf(view, record.name, facts), facts);
-    const play = find("play");
-    if (play) {
-      play.setAttribute("aria-pressed", playing);
-      play.textContent = playing ? "Stop" : "Play";
-    }
+    find("play").setAttribute("aria-pressed", playing);
+    setText(find("play"), playing ? "Stop" : "Play");
     for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = /** @type {any} */ (state)[name];
     find("outliers").disabled = !facts.outliers;
     find("layout").value = state.layout;
@@ -106,9 +103,7 @@ export class Controls {
    * @param {Model} model
    */
   make(view, facts, model) {
-    const offered = Object.values(METHODS).filter(
-      ({ name }) => !model.refusals[name] && (backend.offers(name) || computedBy(name, [], facts) === "page"),
-    );
+    const offered = offeredMethods(facts, model);
     find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered
         .filter((method) => method.group === group)
@@ -155,9 +150,7 @@ export class Controls {
    * @param {Facts} facts
    */
   make_layer(record, facts) {
-    const controls = [this.slider(record, 0, facts.layers - 1, 1)];
-    if (record.name !== "layer") return controls;
-    return [...controls, createButton({ className: "vx-button vx-play", onclick: play })];
+    return [this.slider(record, 0, facts.layers - 1, 1)];
   }
 
   /**
@@ -196,7 +189,7 @@ export class Controls {
    * @param {Facts} facts
    */
   make_token(record, facts) {
-    return [create("p", { className: "vx-hint", textContent: "Token: click a patch or one of the names above the picture." })];
+    return [create("p", { className: "vx-hint", textContent: "Token: click a patch, or one of the names below the picture." })];
   }
 
   /**

@@ -1,7 +1,7 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
-import { showLayer, unpinToken } from "./choices.js";
+import { isHiding, unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
@@ -15,15 +15,28 @@ import { showStrip } from "./strip.js";
 import { nameOf, queryOf, tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, probes } from "./widgets.js";
 
+const CELL_HINT = "Point at a cell to see it large, click to keep it.";
+
 /**
  * The query that a pane shows: that under the pointer, or that of its view.
  * @param {Pane} pane
  */
 function queryOfPane(pane) {
   const { query } = pane;
-  if (!page.hovered || !pane.hasToken) return query;
+  if (!page.hovered || !pane.hasToken || isHiding()) return query;
   const counterpart = pane.counterpart(page.hovered.pane, page.hovered.query);
   return counterpart === undefined ? query : counterpart;
+}
+
+/**
+ * The cell of the sheet under the pointer, shown large; null if there is none, or its layer is not loaded.
+ * @param {Pane} pane
+ * @returns {Float32Array | null}
+ */
+function previewOf(pane) {
+  if (!page.hoveredCell || pane !== activePane()) return null;
+  const { layer, head } = page.hoveredCell, token = tokenOf(pane.query, pane.facts, pane.model) ?? pane.facts.start;
+  return pane.attention.map(layer, head, token, valueOf(pane.view, "direction", pane.facts) ?? "row");
 }
 
 /** Draw the state. */
@@ -34,7 +47,7 @@ export function draw() {
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
     pane.fetchAtRest(page.hovered ? query : null);
-    const values = pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
+    const values = previewOf(pane) ?? pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
     const shownQuery = pane.values(query) ? query : pane.query;
     const visibleValues = pane.withoutIdentity(shownQuery, values);
     return {
@@ -69,15 +82,7 @@ export function draw() {
   );
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
-  showStrip(
-    find("strip"),
-    map.pane,
-    token,
-    colours[store.state.colormap],
-    { ...lookOf(), grid: false },
-    fittedScale,
-    (/** @type {number} */ layer) => showLayer(layer),
-  );
+  showStrip(map.pane, token, colours[store.state.colormap], smallLook(), fittedScale);
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
@@ -87,6 +92,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
   pane.showChips(query, values);
+  pane.showBadge();
   const under =
     page.hovered && !pane.hasToken && page.hovered.pane === pane && values
       ? tokenOf(page.hovered.query, pane.facts, pane.model)
@@ -180,7 +186,7 @@ function showSheet(pane, token) {
     ratio: clamped((bottom - top) / (right - left), SHEET_RATIOS[0], SHEET_RATIOS[1]),
     ink: getComputedStyle(pane.find("status")).color,
   });
-  setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : "");
+  setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : CELL_HINT);
 }
 
 /**

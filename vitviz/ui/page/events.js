@@ -3,9 +3,11 @@
 import { retryFailed } from "./analyses.js";
 import { chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
 import { element, find } from "./dom.js";
+import { listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
 import { activePane, activeView, films, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
+import { listenToStrip } from "./strip.js";
 import { queryOf, valueOf } from "./tokens.js";
 
 // Digits typed within this time are one number.
@@ -87,6 +89,24 @@ function cellUnder(event) {
   return page.sheet?.request ? page.sheet.cellAt(event.clientX - edges.left, event.clientY - edges.top) : null;
 }
 
+/** @type {Record<string, [number, number]>} */
+const CELL_STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/**
+ * Choose the next cell of the sheet; the first column fuses all heads.
+ * @param {KeyboardEvent} event
+ */
+function moveCell(event) {
+  const [down, across] = CELL_STEPS[event.key] ?? [];
+  if (down === undefined) return;
+  const { facts } = activePane(), head = valueOf(activeView(), "head", facts), column = typeof head === "number" ? head + 1 : 0;
+  const layer = layerNow() + down, next = column + across;
+  if (layer >= 0 && layer < facts.layers && next >= 0 && next <= facts.heads)
+    showHeadOfLayer(layer, next === 0 ? page.sheet?.request.fusion ?? "mean" : next - 1);
+  event.preventDefault();
+  event.stopPropagation();
+}
+
 /** @param {any} isDark */
 export function setTheme(isDark) {
   document.body.classList.toggle("dark", isDark);
@@ -119,8 +139,11 @@ export function listen() {
   find("skip").onclick = () => panes[0].find("canvas").focus();
   find("retry").onclick = retryFailed;
   find("stop").onclick = () => (requests.running ? requests : films).stop();
-  find("strip").ontoggle = requestDraw;
-  find("notice").querySelector("button").onclick = () => notify("");
+  find("play").onclick = play;
+  listenToStrip(showLayer, layerNow);
+  listenToMenus();
+  find("sheet").onkeydown = moveCell;
+  find("notice").lastElementChild.onclick = () => notify("");
   find("theme").onclick = () => {
     setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 23, 42)");
     requestDraw();

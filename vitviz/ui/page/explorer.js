@@ -2,20 +2,23 @@
 
 import { describeSoon, showEntry } from "./address.js";
 import { dropMaps, fetchFile, renewAnalysis, requestAnalysis } from "./analyses.js";
-import { chooseToken, isPlaying, pinToken } from "./choices.js";
+import { chooseToken, hidePatch, isHidden, isHiding, isPlaying, pinToken } from "./choices.js";
 import { findAll, root } from "./dom.js";
 import { hoverToken } from "./events.js";
 import { notify } from "./messages.js";
 import { activePane, isDouble, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
-import { controls, panels, probes, source } from "./widgets.js";
+import { controls, panels, probes, questions, source } from "./widgets.js";
 
 const hooks = {
   hover: hoverToken,
   pin: pinToken,
   fetchFile,
   choose: chooseToken,
+  hide: hidePatch,
+  isHiding,
+  isHidden,
   onRequest: dropMaps,
   onLoad: clearFindings,
   onChange: paneChanged,
@@ -65,6 +68,7 @@ function showControls() {
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, page.active, pane.facts, pane.model);
   if (pane.facts) probes.show(view, pane.facts, pane.model);
+  if (pane.facts && pane.key === analysisKey(view)) questions.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) controls.show(state, page.active, pane.facts, pane.model, isPlaying());
 }
 

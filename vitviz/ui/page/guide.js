@@ -1,4 +1,4 @@
-// "How to read this": six steps on the visitor's own picture, each beside the control that it explains.
+// The tour: six steps on the visitor's own picture, each beside the control that it explains.
 
 import { goToStep } from "./choices.js";
 import { element, find, findAll } from "./dom.js";

@@ -16,11 +16,11 @@ function prefixSentence({ prefix }) {
 export const STEPS = [
   {
     title: "The picture becomes patches",
-    part: "seen",
+    part: "canvas",
     text: (/** @type {any} */ { facts: { rows, columns, fit } }) =>
       `The model does not see pixels but ${rows * columns} patches, ${rows} rows of ${columns}. ` +
       `${fit === "crop" ? "The dimmed edges are cut off." : "The whole picture is resized to its input."} ` +
-      "“Seen as” chooses fit and resolution.",
+      "“Your picture” chooses fit and resolution.",
   },
   {
     title: "Patches become tokens",
@@ -59,12 +59,12 @@ export const STEPS = [
   },
   {
     title: "Through all layers, and what it does not say",
-    part: "method",
+    part: "tabs",
     method: "rollout",
     text: () =>
       "Each layer mixes what the layers below have mixed. " +
       "Attention rollout multiplies their attention: it shows where information may have come from. " +
-      "It does not say how the information is used. For that, choose a map for a class, and check it under " +
-      "“Compare all methods” and “Switch parts off”.",
+      "It does not say how the information is used. For that, ask why, and check the answer under " +
+      "“Compare all methods” and “What if I hide it?”.",
   },
 ];

@@ -1,7 +1,7 @@
 // Where the values of a map come from.
 
 import { mapName } from "./packs.js";
-import { METHODS } from "./settings.js";
+import { backend, METHODS } from "./settings.js";
 
 /**
  * Who computes the map of a token with these parameters; `computed_by` of `packs.py` decides the same for the server.
@@ -15,6 +15,16 @@ export function computedBy(method, names, facts) {
   if (isOfPage && (method !== "rollout" || facts.rolls)) return "page";
   return record === "run" || !facts.rolls ? "run" : "quick";
 }
+
+/**
+ * The methods that the page can show of an analysis.
+ * @param {Facts} facts
+ * @param {Model} model
+ */
+export const offeredMethods = (facts, model) =>
+  Object.values(METHODS).filter(
+    ({ name }) => !model.refusals[name] && (backend.offers(name) || computedBy(name, [], facts) === "page"),
+  );
 
 /**
  * The file of a map that the page does not compute.

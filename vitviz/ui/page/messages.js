@@ -1,6 +1,6 @@
 // What the page says of itself: messages, progress, and its state for the style sheet.
 
-import { find, root } from "./dom.js";
+import { createButton, find, root } from "./dom.js";
 import { METHODS } from "./settings.js";
 
 /** @param {any} error */
@@ -40,10 +40,24 @@ export function showBusy(lane, its) {
   else find("busy-bar").removeAttribute("value");
 }
 
-/** @param {string} text */
-export function notify(text) {
-  find("notice").hidden = !text;
-  find("notice").querySelector("span").textContent = text;
+/**
+ * Say something in the one place for messages, with what helps as buttons.
+ * @param {string} text
+ * @param {{ label: string, act: () => void }[]} remedies
+ */
+export function notify(text, remedies = []) {
+  const notice = find("notice"), said = notice.querySelector("span");
+  notice.hidden = !text;
+  said.textContent = text;
+  for (const button of notice.querySelectorAll(".vx-remedy")) button.remove();
+  said.after(...remedies.map(({ label, act }) => createButton({
+    className: "vx-remedy",
+    textContent: label,
+    onclick: () => {
+      notify("");
+      act();
+    },
+  })));
 }
 
 /**

@@ -3,7 +3,7 @@
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { gradient } from "./colours.js";
-import { create, createButton, setText } from "./dom.js";
+import { create, createButton, root, setText } from "./dom.js";
 import { mapSource } from "./map_sources.js";
 import { digits, range } from "./numbers.js";
 import { Packs } from "./packs.js";
@@ -16,7 +16,7 @@ import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
 // A button stands for further prefix tokens.
-const MAX_CHIPS = 3;
+const MAX_CHIPS = 1;
 /**
  * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
  * @param {Float32Array} values
@@ -41,7 +41,8 @@ export class Pane {
    * @param {HTMLElement} element of class vx-pane
    * @param {number} index
    * @param {Record<string, any>} hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
-   *   fetchFile(pane, facts, file), onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
+   *   fetchFile(pane, facts, file), hide(pane, cell, isOff), isHiding(), isHidden(cell),
+   *   onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
     this.element = element;
@@ -80,10 +81,33 @@ export class Pane {
       if (canvas.dataset.held) return delete canvas.dataset.held;
       canvas.focus({ preventScroll: true });
       const token = this.tokenAt(event);
-      if (token !== null) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
+      if (token !== null && !hooks.isHiding()) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
     };
     canvas.ondblclick = (/** @type {any} */ event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
     this.holdToPin(canvas);
+    this.paintToHide(canvas);
+  }
+
+  /**
+   * Let a stroke hide patches from the model, or show them again if it begins on a hidden one.
+   * @param {HTMLCanvasElement} canvas
+   */
+  paintToHide(canvas) {
+    /** @type {boolean | null} */
+    let isOff = null;
+    const paint = (/** @type {PointerEvent} */ event) => {
+      const token = this.tokenAt(event);
+      if (token !== null && isOff !== null) this.hooks.hide(this, this.attention.cell(token), isOff);
+    };
+    canvas.addEventListener("pointerdown", (event) => {
+      const token = this.hooks.isHiding() ? this.tokenAt(event) : null;
+      if (token === null) return;
+      isOff = !this.hooks.isHidden(this.attention.cell(token));
+      canvas.setPointerCapture(event.pointerId);
+      paint(event);
+    });
+    canvas.addEventListener("pointermove", paint);
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { isOff = null; });
   }
 
   /**
@@ -296,6 +320,8 @@ export class Pane {
     const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
     this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks] };
     fitCanvas(canvas, this.painter.ratio);
+    // The strip of layers is as wide as the picture.
+    if (this.index === 0) root.style.setProperty("--vx-picture", canvas.style.width || "none");
     this.drawOn(canvas, this.painter, look);
     canvas.dataset.loaded = values ? this.facts.uid : "";
   }
@@ -335,10 +361,11 @@ export class Pane {
       ...(this.hasToken && backend.computes ? ["patches"] : []),
     ];
     const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
-    const visible = isFolded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
-    if (isFolded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
-    const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]), startToken = tokenOf(null, facts, model);
+    const startToken = tokenOf(null, facts, model);
     const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
+    const visible = isFolded ? [queries.find((item) => item === defaultQuery) ?? queries[0]] : queries;
+    if (isFolded && typeof query === "string" && !visible.includes(query)) visible.push(query);
+    const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]);
     if (chips.dataset.names !== chipsKey) {
       chips.dataset.names = chipsKey;
       chips.replaceChildren(
@@ -405,6 +432,19 @@ export class Pane {
     this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
   }
 
+  /** What the map is of: model, layer, head and picture; a cell of the sheet under the pointer wins. */
+  showBadge() {
+    const { facts, model, view } = this, layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
+    const parts = [
+      model.title,
+      layer === undefined ? METHODS[view.method].title.toLowerCase() : `layer ${layer}`,
+      head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
+      facts.name,
+    ];
+    setText(this.find("badge"), parts.filter(Boolean).join(" · "));
+    this.find("badge").title = this.find("badge").textContent;
+  }
+
   /** The texts of the legend: lower end, upper end, and quantity with scale. */
   legendTexts() {
     const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
@@ -423,8 +463,7 @@ export class Pane {
    * @param {Float32Array | null} values
    */
   sentence(query, values) {
-    const { title, interpretation } = METHODS[this.view.method];
-    if (!values) return `${title}: being fetched …`;
+    if (!values) return `${METHODS[this.view.method].title}: being fetched …`;
     const { description } = this.metadata(query), coloured = this.withoutIdentity(query, values);
     const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
     const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
@@ -434,7 +473,8 @@ export class Pane {
       strongest = description ? "" : `Every patch is ${digits(others[0])}`;
     else if (patches.every((value) => value === 0 || value === 1))
       strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
-    return [opening, strongest, interpretation].filter(Boolean).join(". ");
+    const sentences = [opening, strongest].filter(Boolean).join(". ");
+    return /[.!?…]$/.test(sentences) ? sentences : `${sentences}.`;
   }
 
   /** @param {Query} query */

@@ -6,7 +6,7 @@ import { create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { digits, percent, range } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
-import { activePane, activeView, page, requestDraw, requests, store } from "./page.js";
+import { activePane, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { withoutNaN } from "./scales.js";
 import { METHODS } from "./settings.js";
@@ -55,7 +55,7 @@ export class Panels {
     this.lookKey = "";
     this.requested = "";
     this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
-    for (const panel of findAll(".vx-panel")) {
+    for (const panel of findAll("details.vx-panel")) {
       panel.querySelector("summary").onclick = (/** @type {Event} */ event) => {
         event.preventDefault();
         store.patch({ panel: panel.open ? "" : panel.dataset.panel });
@@ -65,7 +65,6 @@ export class Panels {
     find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
     find("rank").onclick = () => this.rank();
     find("all-on").onclick = () => store.patchView(page.active, { heads_off: [], patches_off: [] });
-    find("switch-patches").onchange = requestDraw;
   }
 
   /**
@@ -75,7 +74,8 @@ export class Panels {
    * @param {Model} model
    */
   show(state, index, facts, model) {
-    for (const panel of findAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    for (const panel of findAll("details.vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    find("hide").hidden = state.panel !== "switches";
     if (!facts) return;
     const view = state.views[index], { key } = lookOfPanels();
     if (this.lookKey !== key) {
@@ -327,6 +327,7 @@ export class Panels {
    */
   showChanges(reply) {
     find("changes").hidden = !reply;
+    this.showGhosts(reply);
     if (!reply) return;
     const { level, change } = UNIT_TEXTS[reply.unit];
     find("changes").querySelector("tbody").replaceChildren(...reply.rows.map((/** @type {any} */ { name, before, after }) => {
@@ -334,6 +335,22 @@ export class Panels {
       const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
       return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));
     }));
+  }
+
+  /**
+   * The bars beside the picture show what the model says now, with a mark at what it said of the whole picture.
+   * @param {any} reply
+   */
+  showGhosts(reply) {
+    const now = new Map((reply?.unit === "probability" ? reply.rows : []).map((/** @type {any} */ row) => [row.name, row]));
+    for (const button of find("predictions").children) {
+      const { before, after } = now.get(button.firstElementChild.textContent) ?? {}, [, bar, output] = button.children;
+      bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
+      if (before !== undefined) bar.style.setProperty("--was", before);
+      const value = after ?? Number(button.dataset.probability);
+      bar.style.setProperty("--part", value);
+      output.textContent = before === undefined ? percent(value) : `${percent(before).slice(0, -1)} → ${percent(value)}`;
+    }
   }
 }
 

@@ -1,16 +1,14 @@
 // Picture, model, the model's input settings, and its predictions.
 
-import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, openOwn, takePicture } from "./choices.js";
+import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, openOwn, takeFiles, takePicture } from "./choices.js";
+import { showAnswer } from "./answer.js";
 import { labelOf } from "./class_names.js";
-import { contextOf, create, createButton, createCanvas, element, find, findAll } from "./dom.js";
+import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { notify } from "./messages.js";
 import { percent } from "./numbers.js";
 import { page, store } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
 
-const UNLIKE_TEXT =
-  "Unlike most pictures that this model was trained on: what it calls this one may well be wrong, however sure it sounds. " +
-  "It has to call every picture one of its classes. Of the pictures that it was tested with, one in ten gets this hint, too.";
 const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
 // The fit that keeps the whole picture and its shape.
 const UNCROPPED_FIT = "native";
@@ -24,10 +22,10 @@ export class Source {
     /** @type {any} */
     this.clip = null;
     for (const input of findAll(".vx-file")) input.onchange = () => {
-      if (input.files.length) takePicture(input.files[0]);
+      if (input.files.length) takeFiles([...input.files]);
       input.value = "";
     };
-    find("examples").replaceChildren(...SETTINGS.examples.map((example) => this.example(example)));
+    for (const holder of findAll(".vx-examples")) holder.replaceChildren(...SETTINGS.examples.map((example) => this.example(example)));
     this.takeDrops();
     this.takePictures();
     this.offerModels();
@@ -53,19 +51,18 @@ export class Source {
   }
 
   takeDrops() {
-    const pictureIn = (/** @type {any} */ transfer) =>
-      [...(transfer?.files ?? [])].find(
-        ({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name),
-      ) ?? transfer?.files?.[0];
-    element.addEventListener("dragover", (event) => event.preventDefault());
-    element.addEventListener("drop", (event) => {
+    const take = (/** @type {DataTransfer | null} */ transfer) => {
+      if (transfer?.files.length) return takeFiles([...transfer.files]);
+      if (/^https?:/.test(transfer?.getData("text/uri-list") || transfer?.getData("text/plain") || ""))
+        notify("That is an address, which this page does not fetch: save the picture, and drop its file.");
+    };
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => {
       event.preventDefault();
-      const file = pictureIn(event.dataTransfer);
-      if (file) takePicture(file);
+      take(event.dataTransfer);
     });
     document.addEventListener("paste", (event) => {
-      const file = pictureIn(event.clipboardData);
-      if (file) takePicture(file);
+      if (!(event.target instanceof HTMLInputElement)) take(event.clipboardData);
     });
   }
 
@@ -77,6 +74,8 @@ export class Source {
       dialog.close();
     };
     find("camera").onclick = async () => {
+      if (!navigator.mediaDevices)
+        return notify("Browsers offer the camera only to pages over https or on this machine: open the page so, or upload a picture.");
       try {
         video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
         dialog.showModal();
@@ -135,16 +134,13 @@ export class Source {
    * @param {Model | null} model
    */
   show(view, facts, model) {
-    for (const button of find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
+    for (const button of findAll("[data-example]")) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
     for (const button of find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
     const listed = SETTINGS.models.find(({ id }) => id === view.model);
     find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
     this.showFrame(view, facts);
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
-    find("thumb").hidden = false;
-    const address = backend.address(facts.picture);
-    if (find("thumb").getAttribute("src") !== address) find("thumb").src = address;
     find("fit").value = view.fit ?? model.fit;
     const isListed = model.resolutions.some(({ value }) => value === view.resolution);
     find("resolution").value = isListed || view.resolution === null ? String(view.resolution) : "";
@@ -170,7 +166,7 @@ export class Source {
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
     this.showCropped(facts);
     find("unlike").hidden = !facts.is_out_of_distribution;
-    find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE_TEXT : "";
+    showAnswer(facts, model);
     this.showPredictions(view, facts, model);
   }
 
@@ -248,8 +244,8 @@ export class Source {
       this.predictedFacts = facts;
       holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
         const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: percent(probability) });
-        const properties = { title: "Show a map about this class", onclick: () => chooseTarget(index), dataset: { index } };
-        return createButton(properties, bar, labelOf(model, index), output);
+        const title = "See why: a map about this class", label = create("i", { textContent: labelOf(model, index) });
+        return createButton({ title, onclick: () => chooseTarget(index), dataset: { index, probability } }, label, bar, output);
       }));
     }
     for (const button of holder.children) button.setAttribute("aria-pressed", Number(button.dataset.index) === target);

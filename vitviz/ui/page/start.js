@@ -2,7 +2,7 @@
 
 import { describe, followHistory, isLink, isSettled, openLink } from "./address.js";
 import { rememberAnalysis } from "./analyses.js";
-import { element, root } from "./dom.js";
+import { element, findAll, root } from "./dom.js";
 import { draw } from "./drawing.js";
 import { listen, setTheme } from "./events.js";
 import { sync } from "./explorer.js";
@@ -26,6 +26,8 @@ offerActions();
 root.classList.toggle("vx-offline", !backend.computes);
 const theme = new URLSearchParams(location.search).get("__theme");
 if (theme) setTheme(theme === "dark");
+// A saved page has little beside its picture, and room for it.
+if (!backend.computes) for (const fold of findAll(".vx-fold")) fold.open = true;
 if (backend.computes) addEventListener("pagehide", () => { for (const each of [requests, films]) backend.end({ page: each.page }); });
 for (const facts of START.views) rememberAnalysis(analysisKey(store.state.views[0]), facts);
 if (backend.computes && isLink(location.search + location.hash)) openLink(location.search + location.hash);

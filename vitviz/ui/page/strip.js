@@ -1,6 +1,6 @@
-// The map of one head in every layer.
+// The map of one head in every layer, as one slider.
 
-import { create, createButton, setChildCount } from "./dom.js";
+import { create, find, setChildCount } from "./dom.js";
 import { valueOf } from "./tokens.js";
 
 // In milliseconds: drawn once the pointer rests, so that it does not delay the picture.
@@ -9,28 +9,55 @@ let stripTimer = 0;
 
 /**
  * A token's map in every layer with the view's head, in a row of pictures; `fittedScale` fits a scale to several maps.
- * @param {any} details
  * @param {Pane} pane
  * @param {number} token
  * @param {ColourTable} table
  * @param {Look} look
- * @param {any} fittedScale
- * @param {any} choose
+ * @param {FitScale} fittedScale
  */
-export function showStrip(details, pane, token, table, look, fittedScale, choose) {
+export function showStrip(pane, token, table, look, fittedScale) {
   clearTimeout(stripTimer);
-  if (!details.open || token === null) return;
   stripTimer = setTimeout(() => {
-    const { facts, view, attention, painter } = pane, frames = details.querySelector(".vx-frames");
+    const { facts, view, attention, painter } = pane, frames = find("frames");
     if (!painter) return;
     setChildCount(frames, facts.layers, (layer) =>
-      createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`),
+      create("div", { className: "vx-frame" }, create("canvas"), create("span", { textContent: layer })),
     );
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
+    const chosen = valueOf(view, "layer", facts);
+    frames.setAttribute("aria-valuemax", facts.layers - 1);
+    frames.setAttribute("aria-valuenow", chosen ?? 0);
+    frames.setAttribute("aria-valuetext", chosen === undefined ? "all layers" : `layer ${chosen}`);
     [...frames.children].forEach((frame, layer) => {
       const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
       painter.draw(frame.firstElementChild, patches ?? null, patches ? fittedScale([patches]) : null, table, look);
-      frame.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
+      frame.dataset.chosen = layer === chosen;
     });
   }, STRIP_DELAY);
+}
+
+/**
+ * Let clicks, drags and arrow keys choose a layer.
+ * @param {(layer: number) => void} choose
+ * @param {() => number} layerNow
+ */
+export function listenToStrip(choose, layerNow) {
+  const frames = find("frames");
+  const chooseUnder = (/** @type {PointerEvent} */ event) => {
+    const layer = [...frames.children].findIndex((frame) => {
+      const { left, right } = frame.getBoundingClientRect();
+      return event.clientX >= left && event.clientX <= right;
+    });
+    if (layer >= 0) choose(layer);
+  };
+  frames.onpointerdown = chooseUnder;
+  frames.onpointermove = (/** @type {PointerEvent} */ event) => event.buttons && chooseUnder(event);
+  frames.onkeydown = (/** @type {KeyboardEvent} */ event) => {
+    const step = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 })[event.key];
+    const end = event.key === "Home" ? 0 : event.key === "End" ? frames.children.length - 1 : null;
+    if (!step && end === null) return;
+    choose(end ?? layerNow() + step);
+    event.preventDefault();
+    event.stopPropagation();
+  };
 }

@@ -4,6 +4,8 @@ import { Controls } from "./controls.js";
 import { Guide } from "./guide.js";
 import { Panels } from "./panels.js";
 import { Probes } from "./probes.js";
+import { Questions } from "./questions.js";
 import { Source } from "./source.js";
 
 export const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
+export const questions = new Questions();

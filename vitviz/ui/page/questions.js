@@ -1,0 +1,74 @@
+// The four questions: tabs over the methods, and hiding.
+
+import { showLead } from "./answer.js";
+import { chooseMethod, latestMethods } from "./choices.js";
+import { labelOf } from "./class_names.js";
+import { createButton, find, root, setText } from "./dom.js";
+import { offeredMethods } from "./map_sources.js";
+import { page, store } from "./page.js";
+import { backend, METHODS } from "./settings.js";
+
+/** @type {Record<string, { title: string, lead: string, method?: string }>} */
+const QUESTIONS = {
+  token: {
+    title: "Where it looks",
+    method: "attention",
+    lead: "The square you point at asks; bright squares are where it looks for information.",
+  },
+  target: { title: "Why", method: "relevance", lead: "Bright squares speak for what the map is about. Choose a class to see why." },
+  layers: {
+    title: "All layers together",
+    method: "rollout",
+    lead: "Which squares could have influenced the result, over all layers. The same whatever the class; it ignores what was passed on.",
+  },
+  hide: { title: "What if I hide it?", lead: "Paint over squares to hide them from the model, and see its answer change." },
+};
+
+/** The question that the state answers. */
+const questionOf = () => (store.state.panel === "switches" ? "hide" : METHODS[store.state.views[page.active].method].group);
+
+/** @param {string} name */
+function ask(name) {
+  const { method } = QUESTIONS[name], { panel } = store.state;
+  if (!method) return store.patch({ panel: "switches" });
+  if (panel === "switches") store.patch({ panel: "" });
+  if (questionOf() === name) return;
+  chooseMethod(latestMethods[name] ?? method);
+}
+
+export class Questions {
+  constructor() {
+    find("tabs").replaceChildren(...Object.keys(QUESTIONS).map((name) => createButton({
+      className: "vx-tab", role: "tab", onclick: () => ask(name), dataset: { question: name },
+    })));
+    find("tabs").onkeydown = (/** @type {KeyboardEvent} */ event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], shown = [...find("tabs").children].filter((tab) => !tab.hidden);
+      if (!step) return;
+      const next = shown[(shown.indexOf(/** @type {any} */ (document.activeElement)) + step + shown.length) % shown.length];
+      next.focus();
+      next.click();
+      event.preventDefault();
+    };
+  }
+
+  /**
+   * @param {View} view
+   * @param {Facts} facts
+   * @param {Model} model
+   */
+  show(view, facts, model) {
+    const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
+    root.dataset.question = chosen;
+    const { target } = view.parameters, about = typeof target === "number" ? target : best;
+    const why = about === undefined || (target !== undefined && typeof target !== "number" && target !== null)
+      ? "Why" : `Why “${labelOf(model, about).split(",")[0]}”`;
+    for (const tab of find("tabs").children) {
+      const name = tab.dataset.question;
+      tab.hidden = name === "hide" ? !backend.computes : !offered.some((method) => method.group === name);
+      setText(tab, name === "target" ? why : QUESTIONS[name].title);
+      tab.setAttribute("aria-selected", name === chosen);
+      tab.tabIndex = name === chosen ? 0 : -1;
+    }
+    showLead(QUESTIONS[chosen].lead);
+  }
+}
