@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +21,7 @@ from vitviz import Model
 from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.isolation import Worker
+from vitviz.models.targets import Target
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.text_towers import TextTowers, tower_bytes
 from vitviz.ui.service import AnalysisService
@@ -90,16 +91,11 @@ def test_a_tower_is_opened_once_however_many_ask(
 
     monkeypatch.setattr(vitviz.ui.server.text_towers, "IsolatedTower", counted)
     features, expected = torch.randn(1, 24), open_text_tower(models[0]).target("cat")
-    scores: list[float] = []
 
-    def ask() -> None:
-        scores.append(float(on_loop(towers.target(models[0], "cat")).score(features)))
+    async def ask() -> list[Target]:
+        return await asyncio.gather(*(towers.target(models[0], "cat") for _ in range(4)))
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    scores = [float(target.score(features)) for target in on_loop(ask())]
     assert opened == [models[0]]
     assert scores == pytest.approx(4 * [float(expected.score(features))], abs=1e-5)
 
