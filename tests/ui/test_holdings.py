@@ -49,6 +49,16 @@ def test_the_largest_holders_value_used_least_lately_goes_first() -> None:
     assert len(found) == found.total == 0
 
 
+def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
+    found = Holdings[int](4)
+    for number in range(4):
+        found.put(str(number), number, f"holder {number}")
+    found.get("0")
+    for number in range(4, 7):
+        found.put(str(number), number, f"holder {number}")
+    assert kept(found, *"0123456") == "0456"
+
+
 def test_threads_keep_the_bound() -> None:
     found = Holdings[int](100)
 
@@ -90,7 +100,7 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
     analysis = vitviz.analyze(Image.new("RGB", (900, 600)), bundled)
 
     async def prepared(*given: object) -> Any:
-        return SimpleNamespace(resolution=None), None, (900, 600), 0
+        return SimpleNamespace(resolution=None, fit="squash"), None, (900, 600), 0, 0.0
 
     monkeypatch.setattr(service, "_prepared", prepared)
     monkeypatch.setattr("vitviz.ui.service._encoded", lambda *given: replace(analysis))

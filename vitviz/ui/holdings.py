@@ -71,6 +71,6 @@ class Holdings(Generic[Value]):
 
     def _first_to_go(self, newest: Hashable) -> Hashable:
         others = [(key, holder) for key, (_, _, holder) in self._entries.items() if key != newest]
-        holders = {holder for _, holder in others}
-        largest = max(holders, key=lambda holder: self._held[holder])
+        # Of holders of as much, the one of the least recently used value.
+        largest = max((holder for _, holder in others), key=lambda holder: self._held[holder])
         return next(key for key, holder in others if holder == largest)

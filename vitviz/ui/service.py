@@ -90,7 +90,7 @@ class AnalysisService:
         # Ids of the analyses of examples, which are nobody's own.
         self._examples: Holdings[str] = Holdings(MAX_EXAMPLES)
         # Those that may keep what they can compute again.
-        self._latest: Holdings[ReferenceType[Analysis]] = Holdings(MAX_LATEST, on_drop=_drop_recomputable)
+        self._latest = Holdings[ReferenceType[Analysis]](MAX_LATEST, on_drop=lambda of: drop_recomputable(of()))
         self.maps: RecentResults[Heatmap] = RecentResults(MAX_MAPS)
         self.likenesses: RecentResults[Target] = RecentResults(MAX_LIKENESSES)
         # Model, picture and settings of each analysis.
@@ -180,8 +180,7 @@ class AnalysisService:
 
         Args:
             model, upload, settings: what is analysed, and how; visitors share the analyses of examples.
-            report: receives the progress.
-            choice: with which the model was opened.
+            report, choice: receives the progress, and with which the model was opened.
             max_flops: of the forward pass.
             show_whole: whether the picture is shown in its own shape if the model's own crop hides most of it.
 
@@ -219,9 +218,7 @@ class AnalysisService:
     ) -> ModelInput:
         """The picture as the model's input. It is decoded once: what the crop would hide follows from its size."""
 
-        def model_input(
-            picture: OpenPicture | ExamplePicture,
-        ) -> ModelInput:
+        def model_input(picture: OpenPicture | ExamplePicture) -> ModelInput:
             pixels, max_bytes = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
             encoder = Encoder(model, settings.fit, pixels, max_bytes=max_bytes, forward=self.forward)
             patch = model.network.config.patch_height, model.network.config.patch_width
@@ -392,12 +389,6 @@ class AnalysisService:
             return target
 
         return await self.run(self.pass_line(self.cached(uid)), uid, compute, report)
-
-
-def _drop_recomputable(reference: ReferenceType[Analysis]) -> None:
-    analysis = reference()
-    if analysis is not None:
-        drop_recomputable(analysis)
 
 
 def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analysis:

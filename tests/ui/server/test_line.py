@@ -209,7 +209,7 @@ def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
 
         waiting = [by(f"b{number}", line.run(lambda _: None, hear)) for number in range(50)]
         await asyncio.sleep(0)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
         assert steps == [f"Waiting: {number + 1} before this one" for number in range(50)]
         held.release.set()
         await asyncio.gather(first, *waiting)
