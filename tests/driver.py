@@ -185,6 +185,7 @@ def opened_page(
 def open_link(page: Page, link: str) -> None:
     """Open a link of the app in the place of the page."""
     page.goto(urljoin(page.url, link))
+    page.evaluate(UNFOLD)
 
 
 def is_unexpected(message: ConsoleMessage) -> bool:
@@ -287,6 +288,13 @@ def open_menu(page: Page, name: str) -> None:
         menu.locator("summary").first.click()
 
 
+def close_menus(page: Page) -> None:
+    """Close what is open over the picture."""
+    if page.locator(".vx-menu-of[open]").count():
+        page.keyboard.press("Escape")
+    expect(page.locator(".vx-menu-of[open]")).to_have_count(0)
+
+
 def choose_layout(page: Page, name: str) -> None:
     """Choose one map, two, or their difference."""
     open_menu(page, "compare-menu")
@@ -378,6 +386,7 @@ def patch_position(page: Page, analysis: Analysis, row: int, column: int, pane: 
 
 
 def click_patch(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> None:
+    close_menus(page)
     canvas(page, pane).click(position=patch_position(page, analysis, row, column, pane))
     settle(page)
 

@@ -21,7 +21,9 @@ from playwright.sync_api import Browser, Error, Page
 
 from tests.driver import (
     EXPLORER,
+    UNFOLD,
     canvas,
+    close_menus,
     new_page,
     open_menu,
     open_settings,
@@ -120,6 +122,7 @@ class Journey:
         return str(place)
 
     def token(self) -> str:
+        close_menus(self.page)
         edges = canvas(self.page).bounding_box()
         assert edges is not None
         across, down = self.random.uniform(0.3, 0.7), self.random.uniform(0.3, 0.7)
@@ -149,6 +152,7 @@ class Journey:
         """Go somewhere else, and wait until the page is there; of what it leaves, Gradio says that it was cut off."""
         go()
         self.page.wait_for_function(f"() => {EXPLORER}?.panes[0].painter")
+        self.page.evaluate(UNFOLD)
         self.errors[:] = [text for text in self.errors if not re.match("AbortError|Unexpected error Connection", text)]
 
 
@@ -165,6 +169,7 @@ def travel(
             with watch_errors(page, address, wrong):
                 page.goto(f"{address}/?__theme=light")
                 settle(page)
+                page.evaluate(UNFOLD)
                 journey.walk()
                 page.mouse.move(1, 1)
                 check_page(page, library)

@@ -258,6 +258,18 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
 # ---- the look ----
 
 
+def test_a_projector_shows_the_picture_alone(page: Page) -> None:
+    before = canvas(page).bounding_box()
+    page.keyboard.press("f")
+    settle(page)
+    for part in (".vx-header", ".vx-side", ".vx-tabs"):
+        expect(page.locator(part)).not_to_be_visible()
+    after = canvas(page).bounding_box()
+    assert before is not None and after is not None and after["width"] > before["width"]
+    page.keyboard.press("f")
+    expect(page.locator(".vx-header")).to_be_visible()
+
+
 def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: Library) -> None:
     before = canvas_values(page)
     page.locator(".vx-smooth").check()

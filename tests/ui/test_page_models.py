@@ -34,7 +34,7 @@ from tests.hub_server import HubServer, close_session
 from tests.parity.timm_cases import TOLD
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
-from tests.reference_packages import transformers
+from tests.reference_packages import timm, transformers
 from tests.support.example import EXAMPLE
 from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
@@ -255,6 +255,18 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     model = vitviz.load(weights, **TOLD, image_size=32)
     check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
     assert name_of(page) == "mine.safetensors"
+
+
+def test_a_plain_file_of_weights_offers_the_architectures_that_fit(page: Page, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights = tmp_path / "mine.safetensors"
+    save_file(timm.create_model("vit_tiny_patch16_224", num_classes=5).state_dict(), weights)
+    open_own(page, weights)
+    page.get_by_role("button", name="Open as vit_tiny_patch16_224", exact=True).click()
+    settle(page)
+    expect(notice(page)).to_be_hidden()
+    model = vitviz.load(weights, architecture="vit_tiny_patch16_224")
+    check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
 
 
 @pytest.mark.long

@@ -217,7 +217,13 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         edges = shown.bounding_box()
         assert edges is not None
         other = patch_position(page, app.analysis, 3, 1)
-        touch = {"x": edges["x"] + other["x"], "y": edges["y"] + other["y"], "pointerType": "touch", "bubbles": True}
+        touch = {
+            "x": edges["x"] + other["x"],
+            "y": edges["y"] + other["y"],
+            "pointerType": "touch",
+            "isPrimary": True,
+            "bubbles": True,
+        }
         event = """([canvas, name, touch]) =>
             canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""
         held = shown.element_handle()
@@ -228,7 +234,7 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         drawn(page)
         # The click that ends it asks for nothing.
         assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
-        assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
+        assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y pinch-zoom"
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
         keep_picture(page, "explorer-320.png")
         # Some browsers send no click after a long press; the next tap is heard all the same.
@@ -237,3 +243,13 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         page.evaluate(event, [held, "pointerup", touch])
         shown.tap(position=patch_position(page, app.analysis, 1, 1))
         expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
+        # A finger that moves asks on its way, and keeps where it ends; a second finger pins nothing.
+        page.evaluate(event, [held, "pointerdown", touch])
+        for row, column in ((2, 2), (2, 4)):
+            place = patch_position(page, app.analysis, row, column)
+            swept = {**touch, "x": edges["x"] + place["x"], "y": edges["y"] + place["y"]}
+            page.evaluate(event, [held, "pointermove", swept])
+            expect(caption(page)).to_contain_text(f"Attention from patch ({row}, {column})")
+        page.evaluate(event, [held, "pointerup", swept])
+        expect(caption(page)).to_contain_text("Attention from patch (2, 4)")
+        assert state(page)["views"][0]["parameters"] == {"query": [2, 4]}

@@ -292,4 +292,4 @@ def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -
         canvas(page, 1).hover(position=patch_position(page, finer, 0, 11, pane=1))
         expect(caption(page)).to_contain_text("Attention from patch (0, 7)")
         choose_layout(page, "difference")
-        expect(caption(page, 1)).to_contain_text("different tokens")
+        expect(caption(page, 1)).to_contain_text("different grids")

@@ -48,8 +48,11 @@ def app_page(start: Any) -> str:
         start: JSON with which it begins.
     """
     folder = f"static/{static_version()}"
+    about = "See where an image-recognition model looks, in your own picture."
     head = (
-        f'<link rel="icon" href="{ICON}">\n<link rel="stylesheet" href="{folder}/page.css">\n'
+        f'<meta name="description" content="{about}">\n<meta property="og:title" content="vitviz">\n'
+        f'<meta property="og:description" content="{about}">\n<link rel="icon" href="{ICON}">\n'
+        f'<link rel="stylesheet" href="{folder}/page.css">\n'
         f'<script type="module" src="{folder}/page.js"></script>'
     )
     return document(start, title="vitviz", head=head, body="app", heading="", script="")

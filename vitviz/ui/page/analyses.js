@@ -1,5 +1,6 @@
 // Requests for analyses and their files, as the state needs them.
 
+import { openAs } from "./choices.js";
 import { computedBy } from "./map_sources.js";
 import { notify, reasonOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
@@ -77,6 +78,13 @@ function applyReply(pane, key, sentState, reply) {
 }
 
 /**
+ * The architectures that a message about a checkpoint offers; `alternative` of timm.py writes them.
+ * @param {string} message
+ */
+const architecturesIn = (message) =>
+  /architecture=… \(timm's name of it, such as ([^)]*)\)/.exec(message)?.[1].replaceAll("'", "").split(/, | or /) ?? [];
+
+/**
  * Restore the view of a failed request.
  * @param {Pane} pane
  * @param {string} key
@@ -95,7 +103,9 @@ function restoreView(pane, key, error) {
     ]),
   );
   store.patchView(pane.index, previous);
-  notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`);
+  const own = uploads.get(view.model), names = own ? architecturesIn(error.message) : [];
+  const remedies = names.map((name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
+  notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`, remedies);
 }
 
 /**

@@ -29,6 +29,7 @@ function onAnotherGrid() {
 
 /** @param {string} picture */
 export function choosePicture(picture) {
+  closeMenus();
   const { target } = activeView().parameters;
   // The target may keep a patch of another picture.
   store.patchView(page.active, {
@@ -149,6 +150,17 @@ export async function openOwn({ files, hub, overrides }) {
   } catch (/** @type {any} */ error) {
     notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
   }
+}
+
+/**
+ * Open the files of a checkpoint again, and say its architecture.
+ * @param {{ files: any[], hub: string, overrides: string }} own
+ * @param {string} architecture
+ */
+export function openAs(own, architecture) {
+  const id = `own-new:${++uploadCount}`;
+  uploads.set(id, { ...own, overrides: [own.overrides, `architecture=${architecture}`].filter(Boolean).join(", ") });
+  chooseModel(id);
 }
 
 /**

@@ -6,7 +6,7 @@ import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
-import { clamped, digits, sum } from "./numbers.js";
+import { clamped, differenceOfMaps, digits, sum } from "./numbers.js";
 import { activePane, isDouble, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { SCALES } from "./settings.js";
@@ -124,11 +124,11 @@ function marksOf(pane) {
  * @param {any} second
  */
 function showDifference(first, second) {
-  const { pane } = second, { rows, columns, prefix } = first.pane.facts;
-  const haveSameTokens = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
-  if (!haveSameTokens) return pane.setStatus("These two have different tokens: there is no difference patch by patch.");
+  const { pane } = second, { rows, columns, prefix } = first.pane.facts, own = pane.facts.prefix;
+  if (rows !== pane.facts.rows || columns !== pane.facts.columns)
+    return pane.setStatus("These two have different grids: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
-  const values = first.drawn.map((/** @type {any} */ value, /** @type {number} */ token) => value - second.drawn[token]);
+  const values = differenceOfMaps(first.drawn, second.drawn, prefix, own);
   const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
   // Equal maps have the colour of zero, in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));

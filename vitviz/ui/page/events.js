@@ -2,8 +2,8 @@
 
 import { retryFailed } from "./analyses.js";
 import { chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
-import { element, find } from "./dom.js";
-import { listenToMenus } from "./menus.js";
+import { element, find, root } from "./dom.js";
+import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
 import { activePane, activeView, films, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
@@ -77,6 +77,10 @@ const KEYS = {
   d: () => nextPrefix("distillation"),
   g: () => setLook("grid", !store.state.grid),
   p: play,
+  f: () => {
+    root.classList.toggle("vx-projected");
+    requestDraw();
+  },
   m: () => showHead("mean"),
 };
 // A field handles every key itself, and the other controls all but letters, digits and Escape.
@@ -116,6 +120,7 @@ export function setTheme(isDark) {
 /** Listen to the visitor. */
 export function listen() {
   document.addEventListener("keydown", (/** @type {any} */ event) => {
+    if (event.key === "Escape" && closeMenus()) return;
     const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
     if (!isOurs || !pane.painter || find("shot").open || event.ctrlKey || event.metaKey || event.altKey) return;
     const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;

@@ -2,11 +2,16 @@
 
 import { findAll } from "./dom.js";
 
-export function closeMenus(/** @type {any} */ except = null) {
-  for (const menu of findAll(".vx-menu-of[open]")) if (menu !== except && !menu.contains(except)) menu.querySelector("summary").click();
+/**
+ * Close the open menus but the one around an element; says whether there were any.
+ * @param {any} except
+ */
+export function closeMenus(except = null) {
+  const others = findAll(".vx-menu-of[open]").filter((menu) => !menu.contains(except));
+  for (const menu of others) menu.querySelector("summary").click();
+  return others.length > 0;
 }
 
 export function listenToMenus() {
   document.addEventListener("pointerdown", (event) => closeMenus(event.target));
-  document.addEventListener("keydown", (event) => event.key === "Escape" && closeMenus());
 }

@@ -15,6 +15,8 @@ import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } 
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
+// A finger that has moved so far sweeps.
+const SWEEP_PIXELS = 8;
 // A button stands for further prefix tokens.
 const MAX_CHIPS = 1;
 /**
@@ -75,7 +77,11 @@ export class Pane {
     /** @type {Query} */
     this.restQuery = null;
     const canvas = this.find("canvas");
-    canvas.onpointermove = (/** @type {any} */ event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
+    // Whether a finger moves over the picture, as the mouse does.
+    this.isSweeping = false;
+    this.listenToFingers(canvas);
+    canvas.onpointermove = (/** @type {any} */ event) =>
+      (event.pointerType !== "touch" || this.isSweeping) && hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerleave = () => hooks.hover(this, null);
     canvas.onclick = (/** @type {any} */ event) => {
       if (canvas.dataset.held) return delete canvas.dataset.held;
@@ -84,7 +90,6 @@ export class Pane {
       if (token !== null && !hooks.isHiding()) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
     };
     canvas.ondblclick = (/** @type {any} */ event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
-    this.holdToPin(canvas);
     this.paintToHide(canvas);
   }
 
@@ -111,15 +116,18 @@ export class Pane {
   }
 
   /**
-   * Let a long press pin the patch.
+   * Let a long press pin the patch, and a finger that moves ask as the mouse does; two fingers zoom.
    * @param {HTMLCanvasElement} canvas
    */
-  holdToPin(canvas) {
+  listenToFingers(canvas) {
     /** @type {ReturnType<typeof setTimeout>} */
-    let timer;
+    let timer, start = { x: 0, y: 0 };
     canvas.addEventListener("pointerdown", (event) => {
       delete canvas.dataset.held;
-      if (event.pointerType !== "touch") return;
+      this.isSweeping = false;
+      clearTimeout(timer);
+      if (event.pointerType !== "touch" || !event.isPrimary || this.hooks.isHiding()) return;
+      start = { x: event.clientX, y: event.clientY };
       timer = setTimeout(() => {
         const token = this.tokenAt(event);
         if (token === null) return;
@@ -127,8 +135,17 @@ export class Pane {
         this.hooks.pin(this, token);
       }, 500);
     });
-    for (const name of ["pointerup", "pointercancel", "pointermove"]) canvas.addEventListener(name, (/** @type {any} */ event) => {
-      if (name !== "pointermove" || Math.hypot(event.movementX, event.movementY) > 6) clearTimeout(timer);
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.pointerType !== "touch" || Math.hypot(event.clientX - start.x, event.clientY - start.y) <= SWEEP_PIXELS) return;
+      clearTimeout(timer);
+      this.isSweeping = event.isPrimary && !canvas.dataset.held && !this.hooks.isHiding();
+    });
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (/** @type {any} */ event) => {
+      clearTimeout(timer);
+      const token = this.isSweeping && name === "pointerup" ? this.tokenAt(event) : null;
+      this.isSweeping = false;
+      if (event.pointerType === "touch") this.hooks.hover(this, null);
+      if (token !== null) this.hooks.choose(this, queryOf(token, this.facts));
     });
     canvas.oncontextmenu = (event) => canvas.dataset.held && event.preventDefault();
   }
