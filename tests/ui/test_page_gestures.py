@@ -229,9 +229,14 @@ def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example
     choose_method(page, "relevance")
     edges = page.locator(".vx-sheet").bounding_box()
     assert edges is not None
-    page.locator(".vx-sheet").click(
-        position={"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 2.5 / example.trace.layers}
-    )
+    place = {"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 2.5 / example.trace.layers}
+    # Under the pointer, the cell is shown large, and everything about the map is about the cell.
+    page.locator(".vx-sheet").hover(position=place)
+    expect(caption(page)).to_contain_text(example.map("attention", layer=2, head=5).description)
+    expect(page.locator(".vx-badge").first).to_contain_text("layer 2 · head 5")
+    expect(page.locator(".vx-quantity").first).to_have_text("attention weight")
+    assert first_view(page)["method"] == "relevance"
+    page.locator(".vx-sheet").click(position=place)
     settle(page)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", {"layer": 2, "head": 5})
     check_page(page, library)

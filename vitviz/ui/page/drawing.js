@@ -29,25 +29,37 @@ function queryOfPane(pane) {
 }
 
 /**
- * The cell of the sheet under the pointer, shown large; null if there is none, or its layer is not loaded.
+ * The view of the cell of the sheet under the pointer, which is shown large; null if its layer is not loaded, or no token asks.
  * @param {Pane} pane
- * @returns {Float32Array | null}
+ * @returns {View | null}
  */
-function previewOf(pane) {
-  if (!page.hoveredCell || pane !== activePane()) return null;
-  const { layer, head } = page.hoveredCell, token = tokenOf(pane.query, pane.facts, pane.model) ?? pane.facts.start;
-  return pane.attention.map(layer, head, token, valueOf(pane.view, "direction", pane.facts) ?? "row");
+function previewOf({ view, facts, model, packs, query: asking }) {
+  if (!page.hoveredCell || !packs.get(`layer ${page.hoveredCell.layer}`) || tokenOf(asking, facts, model) === null) return null;
+  const { query } = view.parameters, direction = valueOf(view, "direction", facts);
+  const parameters = { ...page.hoveredCell, ...(query !== undefined && { query }), ...(direction !== undefined && { direction }) };
+  return { ...view, method: "attention", parameters };
 }
 
-/** Draw the state. */
+/** Draw the state, with the cell of the sheet under the pointer in place of the active map. */
 export function draw() {
+  const pane = activePane(), { view } = pane, preview = pane.painter && previewOf(pane);
+  // For the time of drawing, so that values, caption, legend and badge are of one map.
+  if (preview) pane.view = preview;
+  try {
+    drawViews();
+  } finally {
+    if (preview) pane.view = view;
+  }
+}
+
+function drawViews() {
   const shown = shownPanes();
   if (shown.some((pane) => !pane.painter)) return;
   /** @type {any[]} */
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
     pane.fetchAtRest(page.hovered ? query : null);
-    const values = previewOf(pane) ?? pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
+    const values = pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
     const shownQuery = pane.values(query) ? query : pane.query;
     const visibleValues = pane.withoutIdentity(shownQuery, values);
     return {

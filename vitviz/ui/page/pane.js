@@ -89,7 +89,8 @@ export class Pane {
       const token = this.tokenAt(event);
       if (token !== null && !hooks.isHiding()) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
     };
-    canvas.ondblclick = (/** @type {any} */ event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
+    canvas.ondblclick = (/** @type {any} */ event) =>
+      this.tokenAt(event) !== null && !hooks.isHiding() && hooks.pin(this, this.tokenAt(event));
     this.paintToHide(canvas);
   }
 
@@ -449,7 +450,7 @@ export class Pane {
     this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
   }
 
-  /** What the map is of: model, layer, head and picture; a cell of the sheet under the pointer wins. */
+  /** What the map is of: model, layer, head and picture. */
   showBadge() {
     const { facts, model, view } = this, layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
     const parts = [
