@@ -16,6 +16,7 @@ import vitviz
 from tests.driver import (
     canvas,
     canvas_values,
+    caption,
     choose_method,
     choose_option,
     click_patch,
