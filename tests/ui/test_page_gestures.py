@@ -225,7 +225,6 @@ def test_the_sheet_of_a_long_picture_is_not_longer(page: Page, tmp_path: Path) -
         assert edges is not None and 0.3 * edges["width"] < edges["height"] < 2.5 * edges["width"], size
 
 
-@pytest.mark.long
 def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "relevance")
     edges = page.locator(".vx-sheet").bounding_box()
