@@ -7,12 +7,12 @@ import { create, find, labelled, newId, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
 import { notify } from "./messages.js";
 import { digits, range } from "./numbers.js";
+import { QUESTIONS } from "./questions.js";
 import { backend, METHODS, SCALES, SETTINGS } from "./settings.js";
 import { isPaired } from "./store.js";
 import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
 
-const GROUPS = { token: "Where it looks", layers: "All layers together", target: "Why: a class, a text or a likeness" };
 const LOOK = {
   divider: Number,
   colormap: String,
@@ -104,7 +104,7 @@ export class Controls {
    */
   make(view, facts, model) {
     const offered = offeredMethods(facts, model);
-    find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
+    find("method").replaceChildren(...Object.entries(QUESTIONS).flatMap(([group, { title }]) => {
       const options = offered
         .filter((method) => method.group === group)
         .map(({ name, title: optionTitle }) => new Option(optionTitle, name));

@@ -1,6 +1,7 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
+import { showChips } from "./chips.js";
 import { isHiding, unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
@@ -103,7 +104,7 @@ function drawViews() {
 function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
-  pane.showChips(query, values);
+  showChips(pane, query, values);
   pane.showBadge();
   const under =
     page.hovered && !pane.hasToken && page.hovered.pane === pane && values
@@ -144,7 +145,7 @@ function showDifference(first, second) {
   const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
   // Equal maps have the colour of zero, in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
-  pane.showChips(second.query, values);
+  showChips(pane, second.query, values);
   const areEqual = patches.every((/** @type {any} */ value) => value === 0);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === page.active) controls.showScale(store.state, scale);

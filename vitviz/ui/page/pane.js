@@ -3,7 +3,8 @@
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { gradient } from "./colours.js";
-import { create, createButton, root, setText } from "./dom.js";
+import { root, setText } from "./dom.js";
+import { listenToPicture } from "./gestures.js";
 import { mapSource } from "./map_sources.js";
 import { digits, range } from "./numbers.js";
 import { Packs } from "./packs.js";
@@ -15,10 +16,6 @@ import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } 
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
-// A finger that has moved so far sweeps.
-const SWEEP_PIXELS = 8;
-// A button stands for further prefix tokens.
-const MAX_CHIPS = 1;
 /**
  * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
  * @param {Float32Array} values
@@ -36,9 +33,6 @@ export const attentionOf = (name, direction) =>
   direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 
 export class Pane {
-  // Of all panes, so that two pictures stay at one height.
-  static isUnfolded = false;
-
   /**
    * @param {HTMLElement} element of class vx-pane
    * @param {number} index
@@ -76,79 +70,7 @@ export class Pane {
     this.restTimer = undefined;
     /** @type {Query} */
     this.restQuery = null;
-    const canvas = this.find("canvas");
-    // Whether a finger moves over the picture, as the mouse does.
-    this.isSweeping = false;
-    this.listenToFingers(canvas);
-    canvas.onpointermove = (/** @type {any} */ event) =>
-      (event.pointerType !== "touch" || this.isSweeping) && hooks.hover(this, this.tokenAt(event), event);
-    canvas.onpointerleave = () => hooks.hover(this, null);
-    canvas.onclick = (/** @type {any} */ event) => {
-      if (canvas.dataset.held) return delete canvas.dataset.held;
-      canvas.focus({ preventScroll: true });
-      const token = this.tokenAt(event);
-      if (token !== null && !hooks.isHiding()) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
-    };
-    canvas.ondblclick = (/** @type {any} */ event) =>
-      this.tokenAt(event) !== null && !hooks.isHiding() && hooks.pin(this, this.tokenAt(event));
-    this.paintToHide(canvas);
-  }
-
-  /**
-   * Let a stroke hide patches from the model, or show them again if it begins on a hidden one.
-   * @param {HTMLCanvasElement} canvas
-   */
-  paintToHide(canvas) {
-    /** @type {boolean | null} */
-    let isOff = null;
-    const paint = (/** @type {PointerEvent} */ event) => {
-      const token = this.tokenAt(event);
-      if (token !== null && isOff !== null) this.hooks.hide(this, this.attention.cell(token), isOff);
-    };
-    canvas.addEventListener("pointerdown", (event) => {
-      const token = this.hooks.isHiding() ? this.tokenAt(event) : null;
-      if (token === null) return;
-      isOff = !this.hooks.isHidden(this.attention.cell(token));
-      canvas.setPointerCapture(event.pointerId);
-      paint(event);
-    });
-    canvas.addEventListener("pointermove", paint);
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { isOff = null; });
-  }
-
-  /**
-   * Let a long press pin the patch, and a finger that moves ask as the mouse does; two fingers zoom.
-   * @param {HTMLCanvasElement} canvas
-   */
-  listenToFingers(canvas) {
-    /** @type {ReturnType<typeof setTimeout>} */
-    let timer, start = { x: 0, y: 0 };
-    canvas.addEventListener("pointerdown", (event) => {
-      delete canvas.dataset.held;
-      this.isSweeping = false;
-      clearTimeout(timer);
-      if (event.pointerType !== "touch" || !event.isPrimary || this.hooks.isHiding()) return;
-      start = { x: event.clientX, y: event.clientY };
-      timer = setTimeout(() => {
-        const token = this.tokenAt(event);
-        if (token === null) return;
-        canvas.dataset.held = "true";
-        this.hooks.pin(this, token);
-      }, 500);
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      if (event.pointerType !== "touch" || Math.hypot(event.clientX - start.x, event.clientY - start.y) <= SWEEP_PIXELS) return;
-      clearTimeout(timer);
-      this.isSweeping = event.isPrimary && !canvas.dataset.held && !this.hooks.isHiding();
-    });
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (/** @type {any} */ event) => {
-      clearTimeout(timer);
-      const token = this.isSweeping && name === "pointerup" ? this.tokenAt(event) : null;
-      this.isSweeping = false;
-      if (event.pointerType === "touch") this.hooks.hover(this, null);
-      if (token !== null) this.hooks.choose(this, queryOf(token, this.facts));
-    });
-    canvas.oncontextmenu = (event) => canvas.dataset.held && event.preventDefault();
+    listenToPicture(this);
   }
 
   /**
@@ -364,70 +286,6 @@ export class Pane {
   get marks() {
     if (!this.hasToken) return [];
     return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
-  }
-
-  /**
-   * Show the queries that are not patches as chips, each with its value of the map.
-   * @param {Query} query
-   * @param {Float32Array} values
-   */
-  showChips(query, values) {
-    const { facts, model } = this, chips = this.find("chips");
-    const queries = [
-      ...(model.pools_by_attention && backend.computes ? [null] : []),
-      ...facts.prefix,
-      ...(this.hasToken && backend.computes ? ["patches"] : []),
-    ];
-    const isFolded = !Pane.isUnfolded && queries.length > MAX_CHIPS + 1;
-    const startToken = tokenOf(null, facts, model);
-    const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
-    const visible = isFolded ? [queries.find((item) => item === defaultQuery) ?? queries[0]] : queries;
-    if (isFolded && typeof query === "string" && !visible.includes(query)) visible.push(query);
-    const chipsKey = JSON.stringify([visible, isFolded, this.hasToken]);
-    if (chips.dataset.names !== chipsKey) {
-      chips.dataset.names = chipsKey;
-      chips.replaceChildren(
-        ...visible.map((item) => this.chip(item)),
-        ...(isFolded ? [this.moreChips(queries.length - visible.length)] : []),
-      );
-    }
-    visible.forEach((item, index) => {
-      const chip = chips.children[index], token = facts.prefix.indexOf(String(item)), value = token < 0 ? NaN : values?.[token];
-      const text = value === undefined || Number.isNaN(value) ? "" : digits(value);
-      chip.lastElementChild.textContent = value !== undefined ? text : this.packs.failure ? "" : "…";
-      const pin = this.view.pins.findIndex((pinned) => isEqual(pinned, item));
-      chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
-      chip.setAttribute("aria-pressed", isEqual(item, query ?? defaultQuery) && this.hasToken);
-    });
-  }
-
-  /** @param {Query} query */
-  chip(query) {
-    const chip = createButton(
-      { className: "vx-chip", disabled: !this.hasToken },
-      create("b", { textContent: nameOf(query) }),
-      create("span"),
-    );
-    chip.title = query === "cls" ? "The class token, from which a model of this kind reads the class"
-      : query === "patches" ? "The mean of what all patches attend to"
-        : query === null ? "The learned query that reads the picture after the last layer"
-          : "A token that stands for no part of the picture (Darcet et al. 2024)";
-    const token = this.facts.prefix.indexOf(String(query));
-    chip.onclick = (event) => (event.shiftKey && token >= 0 ? this.hooks.pin(this, token) : this.hooks.choose(this, query));
-    if (token >= 0) {
-      chip.onpointerenter = (event) => event.pointerType !== "touch" && this.hooks.hover(this, token, event);
-      chip.onpointerleave = () => this.hooks.hover(this, null);
-    }
-    return chip;
-  }
-
-  /** @param {number} count */
-  moreChips(count) {
-    const unfold = () => {
-      Pane.isUnfolded = true;
-      this.hooks.onChange(this, null);
-    };
-    return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
   }
 
   /**

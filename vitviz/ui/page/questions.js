@@ -8,8 +8,9 @@ import { offeredMethods } from "./map_sources.js";
 import { page, store } from "./page.js";
 import { backend, METHODS } from "./settings.js";
 
+// By the group of their methods; hiding has none.
 /** @type {Record<string, { title: string, lead: string, method?: string }>} */
-const QUESTIONS = {
+export const QUESTIONS = {
   token: {
     title: "Where it looks",
     method: "attention",

@@ -1,0 +1,71 @@
+// Pointers over a picture: they ask, choose and pin squares, or paint over those to hide.
+
+import { queryOf } from "./tokens.js";
+
+// A finger that has moved so far sweeps; one that stays pins.
+const SWEEP_PIXELS = 8, HOLD_MS = 500;
+
+/**
+ * Let the mouse and one finger act on a pane's picture; two fingers zoom.
+ * @param {Pane} pane
+ */
+export function listenToPicture(pane) {
+  const canvas = pane.find("canvas"), { hooks } = pane;
+  let start = { x: 0, y: 0 }, isSweeping = false, isHeld = false;
+  /** @type {ReturnType<typeof setTimeout>} */
+  let timer;
+  // Whether the stroke under way hides squares, or shows them again, as it does if it begins on a hidden one.
+  /** @type {boolean | null} */
+  let isOff = null;
+
+  const paint = (/** @type {PointerEvent} */ event) => {
+    const token = pane.tokenAt(event);
+    if (token !== null && isOff !== null) hooks.hide(pane, pane.attention.cell(token), isOff);
+  };
+  const pin = (/** @type {MouseEvent} */ event) => {
+    const token = pane.tokenAt(event);
+    if (token !== null && !hooks.isHiding()) hooks.pin(pane, token);
+    return token !== null;
+  };
+  canvas.onpointerdown = (/** @type {PointerEvent} */ event) => {
+    clearTimeout(timer);
+    isSweeping = isHeld = false;
+    if (hooks.isHiding()) {
+      const token = pane.tokenAt(event);
+      if (token === null) return;
+      isOff = !hooks.isHidden(pane.attention.cell(token));
+      canvas.setPointerCapture(event.pointerId);
+      paint(event);
+    } else if (event.pointerType === "touch" && event.isPrimary) {
+      start = { x: event.clientX, y: event.clientY };
+      timer = setTimeout(() => { isHeld = pin(event); }, HOLD_MS);
+    }
+  };
+  canvas.onpointermove = (/** @type {PointerEvent} */ event) => {
+    paint(event);
+    const isTouch = event.pointerType === "touch";
+    if (isTouch && Math.hypot(event.clientX - start.x, event.clientY - start.y) > SWEEP_PIXELS) {
+      clearTimeout(timer);
+      isSweeping = event.isPrimary && !isHeld && !hooks.isHiding();
+    }
+    if (!isTouch || isSweeping) hooks.hover(pane, pane.tokenAt(event), event);
+  };
+  canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
+    clearTimeout(timer);
+    isOff = null;
+    const token = isSweeping && event.type === "pointerup" ? pane.tokenAt(event) : null;
+    isSweeping = false;
+    if (event.pointerType === "touch") hooks.hover(pane, null);
+    if (token !== null) hooks.choose(pane, queryOf(token, pane.facts));
+  };
+  canvas.onpointerleave = () => hooks.hover(pane, null);
+  canvas.onclick = (/** @type {MouseEvent} */ event) => {
+    if (isHeld) return;
+    canvas.focus({ preventScroll: true });
+    const token = pane.tokenAt(event);
+    if (event.shiftKey) pin(event);
+    else if (token !== null && !hooks.isHiding()) hooks.choose(pane, queryOf(token, pane.facts));
+  };
+  canvas.ondblclick = pin;
+  canvas.oncontextmenu = (/** @type {Event} */ event) => isHeld && event.preventDefault();
+}
