@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Capture
 from vitviz.cli import main
-
-ROOT = Path(__file__).parents[2]
 
 
 def outcome(call: Callable[[], object], capsys: Capture) -> tuple[int, str, str]:
@@ -37,12 +33,3 @@ def test_the_package_runs_as_the_command_does(
     monkeypatch.setattr(sys, "argv", ["vitviz", *arguments])
     found = outcome(lambda: runpy.run_module("vitviz", run_name="__main__", alter_sys=True), capsys)
     assert found == expected and found[0] == status and any(found[1:])
-
-
-@pytest.mark.process
-def test_a_process_of_the_package_ends_as_the_command_does(capsys: Capture) -> None:
-    arguments = ["inspect", "nowhere.pth"]
-    line = [sys.executable, "-m", "vitviz", *arguments]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == outcome(lambda: main(arguments), capsys)
-    assert done.returncode == 2

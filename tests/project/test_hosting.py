@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +22,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.attention.memory import enough_memory
+from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui import hosting
-from vitviz.ui.hosting import limit_threads, processors, set_up_process
+from vitviz.ui.hosting import CHILDREN_BYTES, limit_memory, limit_threads, processors, set_up_process
 from vitviz.ui.server import files
 
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
 
 
 # Processors.
@@ -119,66 +123,62 @@ def test_no_threads_are_refused(requested: int, between: list[int]) -> None:
 
 # The end of the process.
 
-ENDING = """
-import os, pathlib, signal, sys, time
-from vitviz.ui.hosting import set_up_process
+# They fork this process, as to import torch again takes seconds.
+FORK = multiprocessing.get_context("fork")
 
-# Both processes share one import.
-child = os.fork()
-# Tests that run in the background of a shell inherit that it is ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-set_up_process()
-folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
-(folder / "some").mkdir()
-(folder / "some" / "upload.png").write_bytes(b"somebody's")
-# At once: with PYTHONUNBUFFERED, print writes a line and its end apart, and the other's line comes between.
-os.write(1, f"{os.getpid()} {folder}\\n".encode())
-if child:
-    os.waitpid(child, 0)
-time.sleep(60)
-"""
+
+def set_up(parent: Path) -> Path:
+    """Set up a forked process; returns its folder of visitors' files."""
+    # What the tests do at their end is not for this process to do, and a shell may have had interrupts ignored.
+    atexit._clear()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["GRADIO_TEMP_DIR"] = str(parent)
+    set_up_process()
+    return Path(os.environ["GRADIO_TEMP_DIR"])
+
+
+def serve(parent: Path, folders: Connection) -> None:
+    folder = set_up(parent)
+    (folder / "some").mkdir()
+    (folder / "some" / "upload.png").write_bytes(b"somebody's")
+    folders.send(folder)
+    with suppress(KeyboardInterrupt):
+        time.sleep(60)
+    atexit._run_exitfuncs()
 
 
 def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
-    with subprocess.Popen([sys.executable, "-c", ENDING], env=environment, **options) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline().split(maxsplit=1) for _ in range(2)]
-        found = {int(number): Path(folder.strip()) for number, folder in lines}
-        assert len(set(found.values())) == 2
-        assert all(each.is_relative_to(tmp_path) and (each / "some" / "upload.png").exists() for each in found.values())
-        [child] = found.keys() - {process.pid}
-        os.kill(child, signal.SIGTERM)
-        process.send_signal(signal.SIGINT)
-        # The pipe closes when the last process ends.
-        assert process.stdout.read() == ""
-        process.wait(30)
-    assert [list(each.parent.iterdir()) for each in found.values()] == [[], []]
+    receiver, folders = multiprocessing.Pipe()
+    processes = [FORK.Process(target=serve, args=(tmp_path, folders)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    found = [receiver.recv() for _ in processes]
+    assert len(set(found)) == 2
+    assert all(each.is_relative_to(tmp_path) and (each / "some" / "upload.png").exists() for each in found)
+    for process, number in zip(processes, (signal.SIGTERM, signal.SIGINT), strict=True):
+        os.kill(process.pid or 0, number)
+        process.join(30)
+        assert process.exitcode == 0
+    assert [list(each.parent.iterdir()) for each in found] == [[], []]
 
 
-TOLD_TWICE = """
-import atexit, os, signal, threading
-from vitviz.ui.hosting import set_up_process
+def end_twice(parent: Path) -> None:
+    set_up(parent)
+    lock = threading.Lock()
 
-set_up_process()
-lock = threading.Lock()
+    def close() -> None:
+        with lock:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-
-def close():
-    with lock:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-atexit.register(close)
-os.kill(os.getpid(), signal.SIGTERM)
-"""
+    atexit.register(close)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.long
 def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
-    environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
-    assert subprocess.run([sys.executable, "-c", TOLD_TWICE], env=environment, cwd=ROOT, timeout=300).returncode == 0
+    process = FORK.Process(target=end_twice, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def hold(parent: Path, folders: Connection) -> None:
@@ -191,11 +191,10 @@ def hold(parent: Path, folders: Connection) -> None:
 
 
 def test_a_start_deletes_what_the_dead_have_left_and_nothing_of_the_living(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
     receiver, folders = multiprocessing.Pipe()
     processes, held = [], []
     for _ in range(3):
-        processes.append(context.Process(target=hold, args=(tmp_path, folders)))
+        processes.append(FORK.Process(target=hold, args=(tmp_path, folders)))
         processes[-1].start()
         # One after the other, so that each has the folder of its number.
         held.append(receiver.recv())
@@ -266,28 +265,23 @@ def test_a_folder_that_is_named_has_one_for_the_process(monkeypatch: pytest.Monk
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(folder / "temporary")
 
 
-BEYOND = """
-import sys
-from vitviz.errors.kinds import LimitError
-from vitviz.attention.memory import enough_memory
-from vitviz.ui.hosting import CHILDREN_BYTES, limit_memory
-import torch
-
-limit_memory(CHILDREN_BYTES + 2**30)
-for attempt in range(2):
-    try:
-        with enough_memory("this map"):
-            torch.zeros(2**31, dtype=torch.uint8)
-        print("computed")
-    except LimitError as error:
-        print(error)
-print(torch.zeros(2**26, dtype=torch.uint8).max().item())
-"""
+def ask_for_too_much(answers: Connection) -> None:
+    limit_memory(CHILDREN_BYTES + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + 2**30)
+    for _ in range(2):
+        try:
+            with enough_memory("this map"):
+                torch.zeros(2**33, dtype=torch.uint8)
+            answers.send("computed")
+        except LimitError as error:
+            answers.send(str(error))
+    answers.send(torch.zeros(2**26, dtype=torch.uint8).max().item())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this limit")
-@pytest.mark.process
 def test_memory_beyond_the_limit_is_refused_and_the_process_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", BEYOND], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    receiver, answers = multiprocessing.Pipe()
+    process = FORK.Process(target=ask_for_too_much, args=(answers,))
+    process.start()
     words = "this map: this machine has not enough memory free; choose a smaller resolution"
-    assert done.stdout.splitlines() == [words, words, "0"], done.stderr
+    assert [receiver.recv() for _ in range(3)] == [words, words, 0]
+    process.join()
