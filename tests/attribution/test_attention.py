@@ -16,7 +16,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
 from vitviz.attribution.methods import Method
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.models.targets import class_target
 
@@ -223,16 +223,16 @@ every_parameter = pytest.mark.parametrize(
 
 def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
     """Every legal value of a parameter; for a range, its ends."""
-    match parameter:
+    match parameter.kind:
         case Choice():
-            return [value for _, value in parameter.options]
+            return [value for _, value in parameter.kind.options]
         case Number():
-            return [parameter.minimum, parameter.maximum]
+            return [parameter.kind.minimum, parameter.kind.maximum]
         case LayerNumber():
             return list(range(-trace.layers, trace.layers))
         case HeadNumber():
             return [*HEAD_FUSIONS, *range(-trace.heads, trace.heads)]
-        case TokenQuery():
+        case Token():
             return [None, *trace.layout.prefix, "patches", (0, 0)]
         case ClassTarget():
             return []
@@ -265,7 +265,9 @@ def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: 
     evidence, *arguments = inspect.signature(method.compute).parameters.values()
     assert evidence.name == method.requires
     defaults = {
-        parameter.name: parameter.default for parameter in method.parameters if not isinstance(parameter, ClassTarget)
+        parameter.name: parameter.default
+        for parameter in method.parameters
+        if not isinstance(parameter.kind, ClassTarget)
     }
     # A callback is no parameter of the map.
     positional = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
@@ -284,21 +286,21 @@ def test_a_record_is_found_by_its_name_and_says_where_it_comes_from(name: str) -
 @every_parameter
 def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, parameter: Parameter) -> None:
     assert parameter.title and parameter.help
-    match parameter:
+    match parameter.kind:
         case Choice():
-            values = [value for _, value in parameter.options]
+            values = [value for _, value in parameter.kind.options]
             assert parameter.default in values
             assert len(set(values)) == len(values)
-            assert len({title for title, _ in parameter.options}) == len(values)
+            assert len({title for title, _ in parameter.kind.options}) == len(values)
         case Number():
-            assert parameter.minimum <= parameter.default <= parameter.maximum
-            steps = (parameter.default - parameter.minimum) / parameter.step
+            assert parameter.kind.minimum <= parameter.default <= parameter.kind.maximum
+            steps = (parameter.default - parameter.kind.minimum) / parameter.kind.step
             assert steps == pytest.approx(round(steps))
         case LayerNumber():
             assert parameter.default in (0, -1), "every model has a first and a last layer"
         case HeadNumber():
             assert parameter.default in HEAD_FUSIONS
-        case TokenQuery() | ClassTarget():
+        case Token() | ClassTarget():
             assert parameter.default is None
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.support.commands import Capture, command_of, same_pixels, write_transformers
 from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import logits_of
@@ -160,19 +160,19 @@ def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_in_the_workin
 
 def other_value(parameter: Parameter) -> tuple[str, object]:
     """Another value than the default: as it is typed, and as it should arrive."""
-    match parameter:
+    match parameter.kind:
         case Choice():
-            value = next(value for _, value in parameter.options if value not in (None, parameter.default))
+            value = next(value for _, value in parameter.kind.options if value not in (None, parameter.default))
             return str(value), value
         case Number():
-            middle = (parameter.minimum + parameter.maximum) / 2 + parameter.step
-            middle = int(middle) if parameter.whole else middle
+            middle = (parameter.kind.minimum + parameter.kind.maximum) / 2 + parameter.kind.step
+            middle = int(middle) if parameter.kind.whole else middle
             return str(middle), middle
         case LayerNumber():
             return "1", 1
         case HeadNumber():
             return "2", 2
-        case TokenQuery():
+        case Token():
             return "3,2", (3, 2)
 
 
@@ -203,7 +203,7 @@ EVERY_PARAMETER = [
     (method.name, parameter)
     for method in METHODS.values()
     for parameter in method.parameters
-    if not isinstance(parameter, ClassTarget)
+    if not isinstance(parameter.kind, ClassTarget)
 ]
 
 
@@ -226,7 +226,9 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
     flag = "--" + parameter.name.replace("_", "-")
     command = [command_of(method), str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
     assert main([*command, flag, typed]) == 0
-    defaults = {part.name: part.default for part in METHODS[method].parameters if not isinstance(part, ClassTarget)}
+    defaults = {
+        part.name: part.default for part in METHODS[method].parameters if not isinstance(part.kind, ClassTarget)
+    }
     said = [{**defaults, parameter.name: arrives}]
     # Without options, all parameters are the defaults, whichever of them this is.
     if parameter.name == next(iter(defaults)):

@@ -55,9 +55,9 @@ def test_the_choices_of_every_parameter_are_in_the_signature_of_map() -> None:
     hints, choices = get_type_hints(Analysis.map), {}
     for method in METHODS.values():
         for parameter in method.parameters:
-            if isinstance(parameter, Choice):
-                choices[parameter.name] = {value for _, value in parameter.options if value is not None}
-            elif isinstance(parameter, HeadNumber):
+            if isinstance(parameter.kind, Choice):
+                choices[parameter.name] = {value for _, value in parameter.kind.options if value is not None}
+            elif isinstance(parameter.kind, HeadNumber):
                 choices[parameter.name] = set(HEAD_FUSIONS)
     assert len(choices) == 5
     assert {name: words_of(hints[name]) for name in choices} == choices

@@ -24,7 +24,7 @@ import vitviz
 from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
-from vitviz.attribution.parameters import ClassTarget, LayerNumber, TokenQuery
+from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.images.clips import read_frame
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
@@ -186,7 +186,7 @@ class Expected:
         """A parameter of the map: what was chosen, or its default."""
         [record] = [each for each in METHODS[self.view.method].parameters if each.name == name]
         value = self.view.parameters.get(name)
-        if value is None and isinstance(record, LayerNumber):
+        if value is None and isinstance(record.kind, LayerNumber):
             return record.default % self.model.network.config.depth
         return record.default if value is None else value
 
@@ -269,7 +269,7 @@ class Expected:
 
     @property
     def has_token(self) -> bool:
-        return any(isinstance(each, TokenQuery) for each in METHODS[self.view.method].parameters)
+        return any(isinstance(each.kind, Token) for each in METHODS[self.view.method].parameters)
 
     def check_picture(self, address: str, state: PageState, scale: FittedScale) -> None:
         with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as opened:
@@ -304,11 +304,11 @@ class Expected:
         geometry, trained = self.analysis.prepared.geometry, min(own.height, own.width)
         is_trained = min(geometry.input_height, geometry.input_width) == trained
         assert (f"(trained at {trained})" in shown["seen"]) != is_trained
-        records = [each for each in METHODS[self.view.method].parameters if getattr(each, "on_page", True)]
+        records = [each for each in METHODS[self.view.method].parameters if each.facts().get("on_page", True)]
         assert set(shown["parameters"]) == {each.name for each in records}
         for record in records:
             control, value = shown["parameters"][record.name], self.parameter(record.name)
-            if isinstance(record, ClassTarget):
+            if isinstance(record.kind, ClassTarget):
                 self.check_target(control, value if isinstance(value, Mapping) else {"class": value})
             elif control["slider"] is not None:
                 assert float(control["slider"]) == float(value), (record.name, control, value)

@@ -12,8 +12,8 @@ import pytest
 from gradio_client import Client
 
 import vitviz
-import vitviz.ui.arguments
 import vitviz.ui.facts
+import vitviz.ui.normalize
 from tests.support.api_calls import PHOTO
 from tests.support.page_states import KINDS, STEPS
 from tests.support.visits import Make, Visit, on_loop
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> ShownView:
     """A model of every kind, with a picture of other patches than those it was trained with."""
     model = make_model(**KINDS[request.param])
-    monkeypatch.setattr(vitviz.ui.arguments, "reads_text", lambda model: request.param == "texts")
+    monkeypatch.setattr(vitviz.ui.normalize, "reads_text", lambda model: request.param == "texts")
     if request.param == "snapshots":
         model = replace(model, snapshots=Snapshots(dict.fromkeys(STEPS, Path("none"))), step=STEPS[-1])
     return ShownView(model, model.network.config.layout(20, 28))

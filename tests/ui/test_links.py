@@ -13,7 +13,7 @@ from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
 from vitviz import METHODS
 from vitviz.attention.layout import PATCHES, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
@@ -29,18 +29,18 @@ from vitviz.visualization.scales import SCALES
 def parameters(part: Parameter, seen: ShownView) -> st.SearchStrategy[Any]:
     """The values that a model and a picture have."""
     config, layout = seen.model.network.config, seen.layout
-    match part:
+    match part.kind:
         case Choice():
-            return st.sampled_from([value for _, value in part.options])
+            return st.sampled_from([value for _, value in part.kind.options])
         case Number():
-            if part.whole:
-                return st.integers(int(part.minimum), int(part.maximum))
-            return st.floats(part.minimum, part.maximum)
+            if part.kind.whole:
+                return st.integers(int(part.kind.minimum), int(part.kind.maximum))
+            return st.floats(part.kind.minimum, part.kind.maximum)
         case LayerNumber():
             return st.integers(-config.depth, config.depth - 1)
         case HeadNumber():
             return st.sampled_from(list(HEAD_FUSIONS)) | st.integers(-config.heads, config.heads - 1)
-        case TokenQuery():
+        case Token():
             return tokens(layout)
         case ClassTarget():
             likeness = st.fixed_dictionaries({"like": st.sampled_from([f"example:{name}" for name in EXAMPLES])})

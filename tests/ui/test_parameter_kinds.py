@@ -3,66 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pytest
 
 from vitviz import METHODS, Model
-from vitviz.attribution.json_values import switch
-from vitviz.attribution.parameters import Parameter
+from vitviz.attribution.json_values import number
+from vitviz.attribution.parameters import Kind, Parameter, pair_of
 from vitviz.attribution.requests import Bounds
 from vitviz.cli.declarations import commands
 from vitviz.errors.kinds import MethodError
-from vitviz.ui.arguments import parameters_of
+from vitviz.errors.messages import quote
 from vitviz.ui.facts import method_facts
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.normalize import ShownView, normalize_view
+from vitviz.ui.normalize import ShownView, normalize_view, parameters_of
 from vitviz.ui.records import method_record
 from vitviz.ui.state import PageState, View
 
 
-@dataclass(frozen=True)
-class Switch(Parameter):
-    """On or off."""
+class Span(Kind):
+    """Two layers, the first and the last of several."""
 
-    name: str
-    title: str
-    help: str
-    default: bool = False
-    kind: ClassVar[str] = "switch"
+    control = "span"
+    legal = "two layers"
 
-    @property
-    def legal(self) -> str:
-        return "true or false"
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[int, int]:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise MethodError(f"{field} = {quote(value)}: expected {self.legal}")
+        first, last = (int(number(field, each, 0, bounds.layers - 1, whole=True)) for each in value)
+        return first, last
 
-    def read(self, value: object, bounds: Bounds, field: str) -> bool:
-        return switch(field, value)
-
-    def parse(self, text: str) -> bool:
-        if text not in ("true", "false"):
-            raise MethodError("expected true or false")
-        return text == "true"
+    def parse(self, text: str) -> tuple[int, int]:
+        return pair_of(text)
 
 
 def test_a_new_kind_is_one_class(make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     record = METHODS["attention"]
-    added = Switch("blink", "Blink", "shows it now and then")
+    added = Parameter("span", "Span", "layers that are shown", Span())
     monkeypatch.setitem(METHODS, "attention", replace(record, parameters=(*record.parameters, added)))
-    model, state = make_model(), PageState((View(parameters={"blink": True}),))
+    model, state = make_model(), PageState((View(parameters={"span": (0, 1)}),))
 
-    assert print_link(state, {}) == "?method=attention&p.blink=true"
-    assert read_link("?method=attention&p.blink=true").state == state
-    assert "blink = 'perhaps' (expected true or false)" in read_link("?method=attention&p.blink=perhaps").notes[0]
-    with pytest.raises(MethodError, match=r"^parameters\.blink = 1: expected true or false$"):
-        View(parameters={"blink": 1})
+    assert print_link(state, {}) == "?method=attention&p.span=0,1"
+    assert read_link("?method=attention&p.span=0,1").state == state
+    assert "span = 'perhaps' (expected two whole numbers)" in read_link("?method=attention&p.span=perhaps").notes[0]
+    with pytest.raises(MethodError, match=r"^parameters\.span = 1: expected two layers$"):
+        View(parameters={"span": 1})
     layout = model.network.config.layout(8, 8)
-    assert normalize_view(View(parameters={"blink": False}), ShownView(model, layout)) == (View(), [])
-    assert parameters_of(METHODS["attention"], {"blink": True}, model, layout)["blink"] is True
-    assert added.python(True, model.labels) == "True"
+    view = View(parameters={"span": (0, 1)})
+    assert normalize_view(view, ShownView(model, layout)) == (view, [])
+    assert parameters_of(METHODS["attention"], {"span": [0, 1]}, model, layout)["span"] == (0, 1)
+    assert added.kind.python((0, 1), model.labels) == "(0, 1)"
     assert method_facts(METHODS["attention"])["parameters"][-1] == {
-        "name": "blink", "title": "Blink", "kind": "switch", "help": "shows it now and then", "default": False
+        "name": "span", "title": "Span", "kind": "span", "help": "layers that are shown", "default": None
     }  # fmt: skip
-    assert method_record(METHODS["attention"]).parameters[-1].legal == "true or false"
+    assert method_record(METHODS["attention"]).parameters[-1].legal == "two layers"
     attention = next(command for command in commands() if command.name == "attention")
-    assert attention.options["blink"] == "--blink"
+    assert attention.options["span"] == "--span"

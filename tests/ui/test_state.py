@@ -17,11 +17,10 @@ from vitviz.attention.layout import PATCHES
 from vitviz.attribution.parameters import Choice, Number
 from vitviz.errors.kinds import MethodError
 from vitviz.ui.facts import method_facts, model_facts
-from vitviz.ui.fields import is_model
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
-from vitviz.ui.pictures import EXAMPLES, is_picture
-from vitviz.ui.state import MAX_PINS, PageState, View
+from vitviz.ui.pictures import EXAMPLES, picture_name
+from vitviz.ui.state import ANYTHING, MAX_PINS, ModelName, PageState, View
 
 # ---- any JSON ----
 
@@ -104,10 +103,15 @@ def test_a_state_cannot_be_changed_and_leaves_out_what_is_null() -> None:
 
 def test_what_may_stand_for_a_model_or_a_picture() -> None:
     legal = ["", "vitviz-photos", "dino_vits16", "hf:owner/name", "hf:owner/name@main", f"own:{'a' * 22}"]
-    assert all(map(is_model, legal))
-    assert not any(map(is_model, ["hf:owner", "hf:../..", "start", "own:", "/etc/passwd", None, 3, ["x"]]))
-    assert all(map(is_picture, [f"example:{EXAMPLES[0]}", f"picture:{'-' * 22}"]))
-    assert not any(map(is_picture, ["", "example:README.md", "picture:short", "/etc/passwd", None]))
+    assert [ModelName().read(each, ANYTHING, "model") for each in legal] == legal
+    for name in ("hf:owner", "hf:../..", "start", "own:", "/etc/passwd", None, 3, ["x"]):
+        with pytest.raises(MethodError, match=r"^model = .*: expected a name of the menu"):
+            ModelName().read(name, ANYTHING, "model")
+    legal = [f"example:{EXAMPLES[0]}", f"picture:{'-' * 22}"]
+    assert [picture_name("picture", each) for each in legal] == legal
+    for name in ("", "example:README.md", "picture:short", "/etc/passwd", None):
+        with pytest.raises(MethodError, match=r"^picture = .*: expected example:NAME, or picture: and"):
+            picture_name("picture", name)
 
 
 # ---- what a model and a picture have ----
@@ -257,10 +261,14 @@ def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
         assert facts["about_a_class"] == (facts["group"] == "target")
         for part, shown in zip(method.parameters, facts["parameters"], strict=True):
             assert shown["name"] == part.name and shown["default"] == part.default and shown["help"]
-            if isinstance(part, Choice):
-                assert [each["value"] for each in shown["options"]] == [value for _, value in part.options]
-            if isinstance(part, Number):
-                assert (shown["minimum"], shown["maximum"], shown["step"]) == (part.minimum, part.maximum, part.step)
+            if isinstance(part.kind, Choice):
+                assert [each["value"] for each in shown["options"]] == [value for _, value in part.kind.options]
+            if isinstance(part.kind, Number):
+                assert (shown["minimum"], shown["maximum"], shown["step"]) == (
+                    part.kind.minimum,
+                    part.kind.maximum,
+                    part.kind.step,
+                )
     groups = {name: method_facts(METHODS[name])["group"] for name in ("attention_mass", "rollout", "attention_flow")}
     assert groups == {"attention_mass": "token", "rollout": "layers", "attention_flow": "layers"}
     facts = model_facts("", "mine", seen.model)

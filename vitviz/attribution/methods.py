@@ -26,7 +26,7 @@ from vitviz.attribution.parameters import (
     LayerNumber,
     Number,
     Parameter,
-    TokenQuery,
+    Token,
 )
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
 from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
@@ -166,28 +166,27 @@ class MethodTable(dict[MethodName, Method]):
         ]
 
 
-_FUSIONS = tuple((fusion, fusion) for fusion in HEAD_FUSIONS)
-_QUERY = TokenQuery("query", "Token", "the token whose attention is shown")
-_TARGET = ClassTarget("target", "Class", "what the map is about")
-_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
-_HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
-_START = LayerNumber("start_layer", "Start layer", 0, "rollout begins at this layer")
-_END = LayerNumber("end_layer", "End layer", -1, "rollout ends at this layer, which counts", on_page=False)
-_DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "share of the lowest weights that is set to zero")
-_RESIDUAL = Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection")
-_EXCLUDE = Choice(
+_QUERY = Parameter("query", "Token", "the token whose attention is shown", Token())
+_TARGET = Parameter("target", "Class", "what the map is about", ClassTarget())
+_LAYER = Parameter("layer", "Layer", "encoder layer, 0 is nearest to the image", LayerNumber(), -1)
+_HEAD = Parameter("head", "Head", "one head, or all heads fused", HeadNumber(), "mean")
+_START = Parameter("start_layer", "Start layer", "rollout begins at this layer", LayerNumber(), 0)
+_END = Parameter("end_layer", "End layer", "rollout ends at this layer, which counts", LayerNumber(on_page=False), -1)
+_DISCARD = Parameter(
+    "discard_ratio", "Discard ratio", "share of the lowest weights that is set to zero", Number(0, 0.99, 0.01), 0
+)
+_RESIDUAL = Parameter("residual_weight", "Residual weight", "share of the residual connection", Number(0, 1, 0.05), 0.5)
+_EXCLUDE = Parameter(
     "exclude",
     "Leave out",
-    (("nothing", None), *((name, name) for name in EXCLUSIONS)),
-    None,
     "patches that nobody may attend to: those of outlying norm, or those that take most of the attention",
+    Choice(EXCLUSIONS, none="nothing"),
 )
-_REFERENCE = Choice(
+_REFERENCE = Parameter(
     "reference",
     "Normalisation",
-    (("rows (the paper)", None), *((name, name) for name in REFERENCES)),
-    None,
     "rows that sum to 1, or the numbers of a widely copied implementation",
+    Choice(REFERENCES, none="rows (the paper)"),
 )
 
 METHODS = MethodTable(
@@ -199,12 +198,12 @@ METHODS = MethodTable(
             "trace",
             attention,
             (
-                Choice(
+                Parameter(
                     "direction",
                     "Direction",
-                    tuple(zip(("attends to", "is attended by"), DIRECTIONS, strict=True)),
-                    "row",
                     "the token's own attention, or the attention it gets from every patch",
+                    Choice(DIRECTIONS, ("attends to", "is attended by")),
+                    "row",
                 ),
                 _LAYER,
                 _HEAD,
@@ -233,7 +232,9 @@ METHODS = MethodTable(
             "trace",
             attention_mass,
             (
-                Number("mass", "Mass", 0.05, 1, 0.05, 0.6, "share of the token's attention that the patches hold"),
+                Parameter(
+                    "mass", "Mass", "share of the token's attention that the patches hold", Number(0.05, 1, 0.05), 0.6
+                ),
                 _LAYER,
                 _HEAD,
                 _QUERY,
@@ -248,7 +249,9 @@ METHODS = MethodTable(
             "trace",
             rollout,
             (
-                Choice("head_fusion", "Head fusion", _FUSIONS, "mean", "how the heads of a layer become one"),
+                Parameter(
+                    "head_fusion", "Head fusion", "how the heads of a layer become one", Choice(HEAD_FUSIONS), "mean"
+                ),
                 _DISCARD,
                 _RESIDUAL,
                 _START,
@@ -270,7 +273,7 @@ METHODS = MethodTable(
             "trace",
             attention_flow,
             (
-                Number("most_patches", "Cells", 1, 1024, 1, 64, "most cells that patches are pooled into", whole=True),
+                Parameter("most_patches", "Cells", "most cells that patches are pooled into", Number(1, 1024), 64),
                 _START,
                 _END,
                 _QUERY,
@@ -324,7 +327,7 @@ METHODS = MethodTable(
             "Integrated gradients",
             "inputs",
             integrated_gradients,
-            (_TARGET, Number("steps", "Steps", 4, 128, 4, 32, "of the integral", whole=True)),
+            (_TARGET, Parameter("steps", "Steps", "of the integral", Number(4, 128, 4), 32)),
             "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
             "What the pixels add to the score on the way from a blank image, without what lowers it; based on pixels, "
             "not on attention.",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attribution.json_values import number, number_range, word
+from vitviz.attribution.json_values import fields, number, number_range, switch, word
 from vitviz.attribution.requests import Bounds, canonical_target, canonical_token, target_json, target_of, token_of
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices
@@ -27,7 +27,15 @@ PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 
 
 class Kind(ABC):
-    """What is legal in one place, and how it is written."""
+    """What is legal in one place, and how it is written.
+
+    Attributes:
+        control: word for the kind, by which the page chooses its control, and which programs get.
+        converter: the function of :mod:`vitviz.cli.grammar` that reads a command's option, by name; empty for text.
+    """
+
+    control = ""
+    converter = ""
 
     @abstractmethod
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
@@ -39,6 +47,14 @@ class Kind(ABC):
 
     def kept(self, value: object, bounds: Bounds, field: str) -> Any:
         """The value, checked as by :meth:`read`, as the state of a page keeps it."""
+        return self.read(value, bounds, field)
+
+    def canonical(self, value: object, bounds: Bounds, field: str) -> Any:
+        """The value as every page keeps it that means the same, such as a layer counted from 0.
+
+        Raises:
+            MethodError: the model or the picture has no such value.
+        """
         return self.read(value, bounds, field)
 
     def parse(self, text: str) -> Any:
@@ -53,113 +69,105 @@ class Kind(ABC):
         """The text of a value in a link, as :meth:`parse` reads it."""
         return text_of(value)
 
+    def python(self, value: Any, labels: Sequence[str]) -> str:
+        """A canonical value in Python; the labels are those of the model's classes."""
+        return python_of(value)
 
-class Token(Kind):
-    """A token of a picture."""
+    @property
+    def legal(self) -> str:
+        """The legal values in words, for any model."""
+        return ""
 
-    def read(self, value: object, bounds: Bounds, field: str) -> Any:
-        return token_of(field, value, bounds.layout)
+    def facts(self) -> dict[str, Any]:
+        """What the control of this kind needs."""
+        return {}
 
-    def parse(self, text: str) -> Any:
-        return pair_of(text) if PAIR.fullmatch(text) else text
+    def option(self, default: Any) -> str:
+        """What the help of a command's option says about the values."""
+        return f" (default: {'none' if default is None else default})"
 
 
-class Parameter(Kind):
+@dataclass(frozen=True)
+class Parameter:
     """A parameter of a method or a probe.
 
-    Attributes:
+    Args:
         name: of the function's argument.
         title: label of the control.
         help: one line on its effect.
+        kind: of its values.
         default: its value; None stands for a value that depends on the model.
-        kind: the word for its kind that the page and programs get.
-        converter: the function of :mod:`vitviz.cli.grammar` that reads its option, by name; empty for text.
     """
 
     name: str
     title: str
     help: str
-    default: Any
-    kind: ClassVar[str]
-    converter: ClassVar[str] = ""
-
-    @property
-    @abstractmethod
-    def legal(self) -> str:
-        """The legal values in words, for any model."""
-
-    def canonical(self, value: object, bounds: Bounds) -> Any:
-        """The value as every page keeps it that means the same, such as a layer counted from 0.
-
-        Raises:
-            MethodError: the model or the picture has no such value.
-        """
-        return self.read(value, bounds, f"parameters.{self.name}")
+    kind: Kind
+    default: Any = None
 
     def default_for(self, bounds: Bounds, target: object = None) -> Any:
-        """The default as :meth:`canonical` gives values, of a map about a target."""
-        return self.default
-
-    def python(self, value: Any, labels: Sequence[str]) -> str:
-        """A canonical value in Python; the labels are those of the model's classes."""
-        return python_of(value)
+        """The default as :meth:`Kind.canonical` gives values, of a map about a target."""
+        if isinstance(self.kind, Token):
+            # Likeness to a patch starts from all patches.
+            return PATCHES if isinstance(target, Mapping) and "patch" in target else bounds.default_query
+        return None if self.default is None else self.kind.canonical(self.default, bounds, self.title)
 
     def facts(self) -> dict[str, Any]:
         """What a control needs."""
-        names = ("name", "title", "kind", "help", "default")
-        return {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in ("name", "title", "help", "default")}
+        return {**own, "kind": self.kind.control, **self.kind.facts()}
 
     @property
     def option(self) -> str:
         """The help of the command's option."""
-        return f"{self.help} (default: {self.default})"
+        return f"{self.help}{self.kind.option(self.default)}"
 
 
 @dataclass(frozen=True)
-class Choice(Parameter):
-    """One of a few named values; ``options`` are pairs of label and value."""
+class Choice(Kind):
+    """One of some words.
 
-    name: str
-    title: str
-    options: tuple[tuple[str, str | None], ...]
-    default: str | None
-    help: str
-    kind: ClassVar[str] = "choice"
+    Args:
+        words: the legal ones.
+        titles: of the words on the page; the words themselves by default.
+        none: the title of None, if this is legal.
+    """
+
+    words: Collection[str]
+    titles: Sequence[str] = ()
+    none: str = ""
+    control = "choice"
 
     @property
-    def values(self) -> list[str]:
-        """The values but None, which a missing one stands for."""
-        return [value for _, value in self.options if value is not None]
+    def options(self) -> list[tuple[str, str | None]]:
+        """Title and value of each."""
+        return [(self.none, None)] * bool(self.none) + list(zip(self.titles or self.words, self.words, strict=True))
 
     @property
     def legal(self) -> str:
-        return choices(self.values)
+        return choices(self.words)
 
     def read(self, value: object, bounds: Bounds, field: str) -> str:
-        return word(field, value, self.values)
+        return word(field, value, self.words)
 
     def facts(self) -> dict[str, Any]:
         options = [{"title": title, "value": value} for title, value in self.options]
-        return {**super().facts(), "options": options, "choices": self.values}
-
-    @property
-    def option(self) -> str:
-        return f"{self.help} (default: {self.default or 'none'})"
+        return {"options": options, "choices": list(self.words)}
 
 
 @dataclass(frozen=True)
-class Number(Parameter):
-    """A number between two bounds, both included; ``whole`` for whole numbers."""
+class Number(Kind):
+    """A number between two bounds, both included; whole if the step is."""
 
-    name: str
-    title: str
     minimum: float
     maximum: float
-    step: float
-    default: float
-    help: str
-    whole: bool = False
-    kind: ClassVar[str] = "number"
+    step: float = 1
+    control = "number"
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are legal."""
+        return isinstance(self.step, int)
 
     @property
     def converter(self) -> str:  # type: ignore[override]
@@ -173,136 +181,115 @@ class Number(Parameter):
         return number(field, value, self.minimum, self.maximum, whole=self.whole)
 
     def parse(self, text: str) -> float:
-        return int(text) if self.whole and INTEGER.fullmatch(text) else decimal_of(text)
+        return integer_of(text) if self.whole else decimal_of(text)
 
     def facts(self) -> dict[str, Any]:
-        names = ("minimum", "maximum", "step", "whole")
-        return {**super().facts(), **{name: getattr(self, name) for name in names}}
+        return {name: getattr(self, name) for name in ("minimum", "maximum", "step", "whole")}
 
-    @property
-    def option(self) -> str:
-        return f"{self.help} ({self.minimum:g} to {self.maximum:g}, default: {self.default:g})"
+    def option(self, default: Any) -> str:
+        return f" ({self.minimum:g} to {self.maximum:g}, default: {default:g})"
+
+
+class Switch(Kind):
+    """True or false."""
+
+    control = "switch"
+    legal = "true or false"
+
+    def read(self, value: object, bounds: Bounds, field: str) -> bool:
+        return switch(field, value)
+
+    def parse(self, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise MethodError(f"expected {self.legal}")
+        return text == "true"
 
 
 @dataclass(frozen=True)
-class LayerNumber(Parameter):
+class LayerNumber(Kind):
     """A layer of the model, counted from 0, or from the end as ``-1``.
 
     ``on_page`` says whether the page has a control for it.
     """
 
-    name: str
-    title: str
-    default: int
-    help: str
     on_page: bool = True
-    kind: ClassVar[str] = "layer"
-    converter: ClassVar[str] = "int"
-
-    @property
-    def legal(self) -> str:
-        return "a layer, from 0 (nearest to the image), or from the end as -1"
+    control = "layer"
+    converter = "int"
+    legal = "a layer, from 0 (nearest to the image), or from the end as -1"
 
     def read(self, value: object, bounds: Bounds, field: str) -> float:
         return number(field, value, -bounds.layers, bounds.layers - 1, whole=True)
 
-    def canonical(self, value: object, bounds: Bounds) -> float:
-        return super().canonical(value, bounds) % bounds.layers
-
-    def default_for(self, bounds: Bounds, target: object = None) -> int:
-        return self.default % bounds.layers
+    def canonical(self, value: object, bounds: Bounds, field: str) -> float:
+        return self.read(value, bounds, field) % bounds.layers
 
     def parse(self, text: str) -> int:
         return integer_of(text)
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "on_page": self.on_page}
+        return {"on_page": self.on_page}
 
-    @property
-    def option(self) -> str:
-        return f"{self.help}; from 0, or from the end as -1 (default: {self.default})"
+    def option(self, default: Any) -> str:
+        return f"; from 0, or from the end as -1 (default: {default})"
 
 
-@dataclass(frozen=True)
-class HeadNumber(Parameter):
+class HeadNumber(Kind):
     """A head of the model, counted from 0 or from the end as ``-1``, or a fusion of all its heads."""
 
-    name: str
-    title: str
-    default: str
-    help: str
-    kind: ClassVar[str] = "head"
-    converter: ClassVar[str] = "head"
-
-    @property
-    def legal(self) -> str:
-        return f"a head, from 0 or from the end as -1, or {choices(HEAD_FUSIONS)} of all heads"
+    control = "head"
+    converter = "head"
+    legal = f"a head, from 0 or from the end as -1, or {choices(HEAD_FUSIONS)} of all heads"
 
     def read(self, value: object, bounds: Bounds, field: str) -> float | str:
         if isinstance(value, str):
             return word(field, value, HEAD_FUSIONS)
         return number(field, value, -bounds.heads, bounds.heads - 1, whole=True)
 
-    def canonical(self, value: object, bounds: Bounds) -> float | str:
-        head = super().canonical(value, bounds)
+    def canonical(self, value: object, bounds: Bounds, field: str) -> float | str:
+        head = self.read(value, bounds, field)
         return head if isinstance(head, str) else head % bounds.heads
 
     def parse(self, text: str) -> int | str:
         return int(text) if INTEGER.fullmatch(text) else text
 
-    @property
-    def option(self) -> str:
-        return f"{self.help} (counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {self.default})"
+    def option(self, default: Any) -> str:
+        return f" (counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {default})"
 
 
 @dataclass(frozen=True)
-class TokenQuery(Token, Parameter):
-    """A token of the picture; None stands for the token that ``default_help`` names."""
+class Token(Kind):
+    """A token of the picture; the command's help says by ``default`` what a missing one stands for."""
 
-    name: str
-    title: str
-    help: str
-    default: None = None
-    default_help: str = "cls, or patches where there is none"
-    kind: ClassVar[str] = "token"
-    converter: ClassVar[str] = "query"
+    default: str = "cls, or patches where there is none"
+    control = "token"
+    converter = "query"
+    legal = f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
 
-    @property
-    def legal(self) -> str:
-        return f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
+    def read(self, value: object, bounds: Bounds, field: str) -> Any:
+        return token_of(field, value, bounds.layout)
 
-    def canonical(self, value: object, bounds: Bounds) -> Any:
+    def canonical(self, value: object, bounds: Bounds, field: str) -> Any:
         assert bounds.layout is not None
-        return canonical_token(self.title, value, bounds.layout)
+        return canonical_token(field, value, bounds.layout)
 
-    def default_for(self, bounds: Bounds, target: object = None) -> Any:
-        # Likeness to a patch starts from all patches.
-        return PATCHES if isinstance(target, Mapping) and "patch" in target else bounds.default_query
+    def parse(self, text: str) -> Any:
+        return pair_of(text) if PAIR.fullmatch(text) else text
 
-    @property
-    def option(self) -> str:
+    def option(self, default: Any) -> str:
         tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
-        return f"{self.help}: {tokens} (default: {self.default_help})"
+        return f": {tokens} (default: {self.default})"
 
 
-@dataclass(frozen=True)
-class ClassTarget(Parameter):
+class ClassTarget(Kind):
     """What a map is about: a class by label or number, or another target; None stands for the most probable class."""
 
-    name: str
-    title: str
-    help: str
-    default: None = None
-    kind: ClassVar[str] = "class"
-
-    @property
-    def legal(self) -> str:
-        return (
-            'a label, the number of a class from 0, {"class": ..., "against": ...} for one class against another, '
-            '{"class": ..., "margin": true} for a class against the best of all others, {"like": ...} for an '
-            'uploaded picture that this one is like, {"like": ..., "patch": [row, column]} for a patch of it, '
-            '{"patch": [row, column]} for a patch of this picture, or {"text": ...} for a model that reads texts'
-        )
+    control = "class"
+    legal = (
+        'a label, the number of a class from 0, {"class": ..., "against": ...} for one class against another, '
+        '{"class": ..., "margin": true} for a class against the best of all others, {"like": ...} for an '
+        'uploaded picture that this one is like, {"like": ..., "patch": [row, column]} for a patch of it, '
+        '{"patch": [row, column]} for a patch of this picture, or {"text": ...} for a model that reads texts'
+    )
 
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
         return target_of(field, value, bounds)
@@ -310,8 +297,8 @@ class ClassTarget(Parameter):
     def kept(self, value: object, bounds: Bounds, field: str) -> Any:
         return target_json(self.read(value, bounds, field))
 
-    def canonical(self, value: object, bounds: Bounds) -> Any:
-        return canonical_target(self.title, value, bounds)
+    def canonical(self, value: object, bounds: Bounds, field: str) -> Any:
+        return canonical_target(field, value, bounds)
 
     def python(self, value: Any, labels: Sequence[str]) -> str:
         """As above; in the lines before, ``text`` and ``other`` are the target's text and the analysis it is like."""
@@ -328,9 +315,33 @@ class ClassTarget(Parameter):
             return f"vitviz.margin({first or ''})"
         return f"vitviz.contrast({first}, {self.python(value['against'], labels)})"
 
-    @property
-    def option(self) -> str:
-        return f"{self.help}: a name or a number (default: the most probable)"
+    def option(self, default: Any) -> str:
+        return ": a name or a number (default: the most probable)"
+
+
+def values_of(
+    parameters: Sequence[Parameter], value: object, bounds: Bounds, field: str = "parameters", *, as_state: bool = False
+) -> dict[str, Any]:
+    """The parameters in an object that are not null.
+
+    Args:
+        parameters: of a method or a probe.
+        value: an object with a field for each, or null.
+        bounds: of the model and the picture.
+        field: the name of the object in messages.
+        as_state: as a state keeps them, not as arguments of the library.
+
+    Raises:
+        MethodError: a parameter is unknown or not legal.
+    """
+    values = {} if value is None else fields(field, value, [parameter.name for parameter in parameters])
+    return {
+        parameter.name: (parameter.kind.kept if as_state else parameter.kind.read)(
+            values[parameter.name], bounds, f"{field}.{parameter.name}"
+        )
+        for parameter in parameters
+        if values.get(parameter.name) is not None
+    }
 
 
 def integer_of(text: str) -> int:

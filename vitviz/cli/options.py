@@ -10,7 +10,7 @@ from typing import Any
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
-from vitviz.attribution.parameters import Choice, Parameter
+from vitviz.attribution.parameters import Parameter
 from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, batch_size, file, patch, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
@@ -133,8 +133,9 @@ def add_style(command: Command) -> None:
 
 def add_parameter(command: Command, parameter: Parameter) -> None:
     """Add the option of a method's parameter."""
-    settings: dict[str, Any] = {"type": TYPES[parameter.converter]} if parameter.converter else {}
-    settings |= {"choices": parameter.values} if isinstance(parameter, Choice) else {}
+    kind, choices = parameter.kind, parameter.kind.facts().get("choices")
+    settings: dict[str, Any] = {"type": TYPES[kind.converter]} if kind.converter else {}
+    settings |= {"choices": choices} if choices else {}
     command.add_argument(
         _flag(parameter.name), dest=parameter.name, default=parameter.default, **settings, help=parameter.option
     )

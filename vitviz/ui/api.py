@@ -25,11 +25,10 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import DownloadProgress
-from vitviz.ui.arguments import method_of, parameters_of, scale_of
-from vitviz.ui.fields import MAX_RESOLUTION
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
+from vitviz.ui.normalize import parameters_of
 from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport
 from vitviz.ui.records import (
@@ -51,9 +50,10 @@ from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.line import UnderWay
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
+from vitviz.ui.state import MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
-from vitviz.visualization.scales import PERCENTILES, percentile_pair
+from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
 from vitviz.weights.hub.names import is_cached
 
@@ -87,7 +87,7 @@ def _answering(endpoint: Callable[Parameter, Awaitable[Any]]) -> Callable[Parame
 
 
 class Api:
-    """The endpoints. Their arguments are JSON of any kind until :mod:`vitviz.ui.arguments` has checked them.
+    """The endpoints. Their arguments are JSON of any kind until they are checked.
 
     Args:
         service: models and analyses, shared with the page.
@@ -208,7 +208,7 @@ class Api:
         Returns:
             the PNG file
         """
-        analysis, record = self._analysis(id), method_of(method)
+        analysis, record = self._analysis(id), METHODS[word("method", method, METHODS)]
         low, high = (
             None if value is None else number(end, value, -MAX_END, MAX_END)
             for end, value in (("low", low), ("high", high))
@@ -221,7 +221,7 @@ class Api:
             fade=switch("fade", fade),
             low=low,
             high=high,
-            scale=scale_of("scale", scale),
+            scale=None if scale is None else word("scale", scale, SCALES),
             percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
         )
         arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
@@ -301,7 +301,7 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         raise MethodError(f"maps = {text}: expected a list of 1 to {max_count}")
     for index, value in enumerate(maps):
         request = fields(f"maps[{index}]", value, ("method", "parameters"))
-        method = method_of(request.get("method"), f"maps[{index}].method")
+        method = METHODS[word(f"maps[{index}].method", request.get("method"), METHODS)]
         field = f"maps[{index}].parameters"
         yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
 

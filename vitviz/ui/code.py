@@ -11,12 +11,10 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
-from vitviz.ui.arguments import bounds_of
-from vitviz.ui.fields import NATIVE
 from vitviz.ui.inputs import Origin
-from vitviz.ui.normalize import resolution_step
+from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
-from vitviz.ui.state import PageState, View
+from vitviz.ui.state import NATIVE, PageState, View
 from vitviz.visualization.scales import PERCENTILES
 
 
@@ -108,7 +106,7 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
     target = _target_of(view)
     bounds = bounds_of(model, source.analysis.trace.layout)
     options = {
-        parameter.name: parameter.python(value, model.labels)
+        parameter.name: parameter.kind.python(value, model.labels)
         for parameter in method.parameters
         if (value := view.parameters.get(parameter.name)) not in (None, parameter.default_for(bounds, target))
     }

@@ -26,13 +26,11 @@ from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import MAX_TEXT_CHARS
-from vitviz.ui.arguments import pools_by_attention
-from vitviz.ui.fields import NATIVE
 from vitviz.ui.image_bytes import as_base64, as_webp
-from vitviz.ui.normalize import refusal, resolution_step
+from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.state import View
+from vitviz.ui.state import NATIVE, View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import Model, resources

@@ -15,7 +15,7 @@ from vitviz.datasets.video.render import COMPUTING, VideoSummary, render_video
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.progress import Progress
-from vitviz.ui.arguments import parameters_of, view_index
+from vitviz.ui.normalize import parameters_of
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
@@ -35,8 +35,8 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
         MethodError: the map is about something else than a class.
         LimitError: there is not enough memory.
     """
-    state = PageState.from_json(request.get("state"))
-    view = state.views[view_index(request, len(state.views))]
+    state, index = PageState.of_request(request)
+    view = state.views[index]
     uid = request.get("uid")
     analysis = service.cached(uid)
     origin, method = service.origins[analysis], METHODS[view.method]

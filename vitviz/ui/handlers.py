@@ -9,13 +9,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attribution import Method
-from vitviz.attribution.json_values import fields
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.json_values import fields, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
 from vitviz.ui import studies
-from vitviz.ui.arguments import method_of, parameters_of, view_index
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.films import film
@@ -24,7 +23,7 @@ from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
-from vitviz.ui.normalize import ShownView, normalize, normalize_input
+from vitviz.ui.normalize import ShownView, normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
@@ -148,8 +147,7 @@ class Handlers:
 
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """One view of a state, with another model, picture or input."""
-        state = PageState.from_json(request.get("state"))
-        index = view_index(request, len(state.views))
+        state, index = PageState.of_request(request)
         view, is_new = state.views[index], request.get("upload") is not None
         upload = upload_of(request["upload"], "upload") if is_new else None
         if request.get("own") is None:
@@ -251,7 +249,7 @@ class Handlers:
 
     def _map_request(self, request: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
-        method = method_of(request.get("method"))
+        method = METHODS[word("method", request.get("method"), METHODS)]
         return method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
 
     async def _map_content(self, request: Mapping[str, Any], report: Report = no_report) -> bytes:

@@ -17,7 +17,7 @@ class InputSettings(NamedTuple):
 
     Args:
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
-        resolution: the shorter side in pixels, :data:`vitviz.ui.fields.NATIVE`, or None as trained.
+        resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None as trained.
     """
 
     fit: Fit | None = None

@@ -9,18 +9,29 @@ from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
-from vitviz.attribution.parameters import Parameter, pair_of, text_of
+from vitviz.attribution.parameters import Parameter, Switch, pair_of, text_of
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import class_of
-from vitviz.ui.fields import ANYTHING, OWN_MODEL, Switch, field_text, fields_of, parse_field
-from vitviz.ui.state import FIRST_VIEW, INPUT_FIELDS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
+from vitviz.ui.state import (
+    ANYTHING,
+    FIRST_VIEW,
+    INPUT_FIELDS,
+    OWN_MODEL,
+    PAIRED_LAYOUTS,
+    TOKEN_METHOD,
+    PageState,
+    View,
+    field_text,
+    fields_of,
+    parse_field,
+)
 
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_ENTRIES = 2**16, 200
-PAGE_FIELDS = fields_of(PageState)
+PAGE_FIELDS = {key: each for key, each in fields_of(PageState).items() if key != "views"}
 VIEW_FIELDS = fields_of(View)
 # The keys of a picture are the words before its name.
 PICTURE_KEYS = ("example", "picture")
@@ -201,7 +212,7 @@ class _Reader:
             key = f"{prefix}{record.name}"
             if key in entries:
                 try:
-                    value = record.kept(record.parse(entries[key]), ANYTHING, f"parameters.{record.name}")
+                    value = record.kind.kept(record.kind.parse(entries[key]), ANYTHING, f"parameters.{record.name}")
                     parameters[record.name] = value
                 except VitvizError as error:
                     self._leave_out(key, entries[key], error)

@@ -9,13 +9,14 @@ from typing import Any
 
 from vitviz.attention.layout import Query, TokenLayout
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.parameters import ClassTarget, Parameter
-from vitviz.attribution.requests import canonical_token
-from vitviz.errors.kinds import VitvizError
+from vitviz.attribution.parameters import ClassTarget, Parameter, values_of
+from vitviz.attribution.requests import Bounds, canonical_token
+from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.evaluation.probes import PROBES
-from vitviz.ui.arguments import bounds_of
+from vitviz.ui.pictures import Upload, picture_name, upload_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
+from vitviz.weights.text_tower import reads_text
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def _parameters(
         if record.name not in values:
             continue
         try:
-            value = record.canonical(values[record.name], bounds)
+            value = record.kind.canonical(values[record.name], bounds, record.title)
         except VitvizError as error:
-            has_default = not isinstance(record, ClassTarget) or bool(bounds.labels)
+            has_default = not isinstance(record.kind, ClassTarget) or bool(bounds.labels)
             notes.append(f"{error}.{' The default is shown.' * has_default}")
             continue
         if value != record.default_for(bounds, target):
@@ -139,6 +140,56 @@ def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
 def refusal(method: Method, model: Model) -> str | None:
     """Why a model cannot have a map, without a full stop; None if it can, for any kind of target."""
     return method.refusal(model.network.config, has_target=True)
+
+
+def bounds_of(model: Model, layout: TokenLayout) -> Bounds:
+    """What a model and a picture have."""
+    config = model.network.config
+    return Bounds(
+        config.depth,
+        config.heads,
+        config.classes,
+        layout,
+        # A model that pools by attention starts from a learned query, which is no token.
+        None if pools_by_attention(model) else layout.default_query,
+        model.labels,
+        reads_text(model),
+        model.name,
+        _other_picture,
+    )
+
+
+def pools_by_attention(model: Model) -> bool:
+    """Whether a learned query reads the model's output."""
+    return model.network.config.pooling == "attention"
+
+
+def _other_picture(field: str, value: object) -> str | Upload:
+    """The other picture that a target names: ``example:NAME``, ``picture:ID``, or an upload."""
+    if isinstance(value, dict):
+        return upload_of(value, field)
+    return picture_name(field, value, ", or a file that was uploaded here")
+
+
+def parameters_of(
+    method: Method, parameters: object, model: Model, layout: TokenLayout, field: str = "parameters"
+) -> dict[str, Any]:
+    """All arguments of a method; a missing or null one gets its default.
+
+    Args:
+        method: to which they belong.
+        parameters: an object with a field for each, or null.
+        model, layout: of the analysis.
+        field: the name of the object in messages.
+
+    Raises:
+        MethodError: a parameter is unknown or not legal, or the model cannot serve the method.
+    """
+    reason = refusal(method, model)
+    if reason is not None:
+        raise MethodError(f"{method.name}: {reason}")
+    defaults = {parameter.name: parameter.default for parameter in method.parameters}
+    return defaults | values_of(method.parameters, parameters, bounds_of(model, layout), field)
 
 
 def resolution_step(model: Model) -> int:

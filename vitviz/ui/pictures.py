@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from vitviz.errors.kinds import ImageError
+from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import plain, quote
 from vitviz.images.colours import ColorProfile
 from vitviz.ui.fair_store import FairStore
@@ -108,12 +108,16 @@ class Pictures:
         return upload
 
 
-def is_picture(value: object) -> bool:
-    """Whether a value is the name of a picture in a state: ``example:NAME`` or ``picture:ID``."""
-    if not isinstance(value, str):
-        return False
-    kind, _, name = value.partition(":")
-    return (kind == "example" and name in EXAMPLES) or (kind == "picture" and PICTURE_ID.fullmatch(name) is not None)
+def picture_name(field: str, value: object, also: str = "") -> str:
+    """The name of a picture in a state: ``example:NAME`` or ``picture:ID``.
+
+    Raises:
+        MethodError: it is no such name; ``also`` says what else is expected.
+    """
+    kind, _, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if (kind == "example" and name in EXAMPLES) or (kind == "picture" and PICTURE_ID.fullmatch(name)):
+        return f"{kind}:{name}"
+    raise MethodError(f"{field} = {quote(value)}: {PICTURE}{also}")
 
 
 def example_of(upload: Upload) -> str | None:

@@ -261,7 +261,7 @@ def method_record(method: Method) -> MethodRecord:
 
 def _parameter_record(parameter: Parameter) -> ParameterRecord:
     facts = {name: value for name, value in parameter.facts().items() if name in ParameterRecord.model_fields}
-    return ParameterRecord(**facts, legal=parameter.legal)
+    return ParameterRecord(**facts, legal=parameter.kind.legal)
 
 
 def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:

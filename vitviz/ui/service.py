@@ -315,7 +315,7 @@ class AnalysisService:
 
         Args:
             uid: id of the analysis.
-            method, parameters: as :func:`vitviz.ui.arguments.parameters_of` returns them.
+            method, parameters: as :func:`vitviz.ui.normalize.parameters_of` returns them.
             report: receives the progress.
 
         Raises:

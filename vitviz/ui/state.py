@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields as object_fields
+from vitviz.attribution.json_values import number
 from vitviz.attribution.methods import MethodName
-from vitviz.attribution.parameters import Token
+from vitviz.attribution.parameters import (
+    INTEGER,
+    Choice,
+    Kind,
+    Number,
+    Switch,
+    Token,
+    decimal_of,
+    pair_of,
+    values_of,
+)
+from vitviz.attribution.requests import MAX_INDEX, Bounds
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.preprocessing import FITS, Fit
-from vitviz.ui.arguments import values_of
-from vitviz.ui.fields import (
-    ANYTHING,
-    MAX_RESOLUTION,
-    Between,
-    ModelName,
-    OneOf,
-    Percentiles,
-    PictureName,
-    Place,
-    Resolution,
-    Several,
-    Switch,
-    check_fields,
-    of_kind,
-)
-from vitviz.ui.pictures import EXAMPLES
+from vitviz.ui.pictures import EXAMPLES, picture_name
 from vitviz.visualization.colormaps import COLORMAPS, ColormapName
 from vitviz.visualization.heatmaps import Style
-from vitviz.visualization.scales import PERCENTILES, SCALES, ScaleName
+from vitviz.visualization.scales import PERCENTILES, SCALES, ScaleName, percentile_pair
+from vitviz.weights import BUNDLED, ZOO
 
+START = "start"
+"""The word of links for the model with which the app starts."""
+NATIVE = "native"
+"""The resolution that stands for the picture's own."""
+MAX_RESOLUTION = 99_999
+HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
+OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
+# Of any model and picture.
+ANYTHING = Bounds(other_picture=picture_name)
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
@@ -48,8 +55,132 @@ FIRST_PROBE = next(iter(PROBES))
 INPUT_FIELDS = ("model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution")
 
 
+class ModelName(Kind):
+    """The name of a model; a visitor's own checkpoint has no text in a link."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> str:
+        if isinstance(value, str):
+            is_named = value == "" or value in BUNDLED or value in ZOO
+            if is_named or HUB_MODEL.fullmatch(value) or OWN_MODEL.fullmatch(value):
+                return value
+        raise MethodError(f"{field} = {quote(value)}: expected a name of the menu, hf:OWNER/NAME, or nothing")
+
+    def parse(self, text: str) -> str:
+        return "" if text == START else text
+
+    def text(self, value: str) -> str:
+        return value or START
+
+
+class PictureName(Kind):
+    """``example:NAME`` or ``picture:ID``."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> str:
+        return picture_name(field, value)
+
+
+class Resolution(Number):
+    """The shorter side in pixels, or :data:`NATIVE`."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> Any:
+        return NATIVE if value == NATIVE else super().read(value, bounds, field)
+
+    def parse(self, text: str) -> Any:
+        return int(text) if INTEGER.fullmatch(text) else text
+
+
+class Percentiles(Kind):
+    """The lower and the upper end of a robust scale."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[float, float]:
+        return percentile_pair(field, value)
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        return tuple(map(decimal_of, text.split(",")))
+
+
+class Place(Kind):
+    """Layer and head, or row and column."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[int, int]:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise MethodError(f"{field} = {quote(value)}: expected a list of two whole numbers")
+        first, second = (int(number(field, index, 0, MAX_INDEX - 1, whole=True)) for index in value)
+        return first, second
+
+    def parse(self, text: str) -> tuple[int, int]:
+        return pair_of(text)
+
+    def text(self, value: tuple[int, int]) -> str:
+        return f"{value[0]}.{value[1]}"
+
+
 @dataclass(frozen=True)
-class View:
+class Several(Kind):
+    """Different values of one kind; ``is_sorted`` where their order means nothing."""
+
+    each: Kind
+    most: int
+    is_sorted: bool = False
+
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or len(value) > self.most:
+            found = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
+            raise MethodError(f"{field} = {found}: expected a list of at most {self.most:,}")
+        items = dict.fromkeys(self.each.kept(item, bounds, field) for item in value)
+        return tuple(sorted(items) if self.is_sorted else items)
+
+    def parse(self, text: str) -> tuple[Any, ...]:
+        return tuple(self.each.parse(item) for item in text.split(";") if item)
+
+    def text(self, value: tuple[Any, ...]) -> str:
+        return ";".join(map(self.each.text, value))
+
+
+def of_kind(kind: Kind, default: Any, *, none: str = "", key: str = "") -> Any:
+    """A field of a state.
+
+    Args:
+        kind: of its values.
+        default: of the field.
+        none: the word of links for None; empty if None is not legal.
+        key: of the field in links; its name with hyphens by default.
+    """
+    return field(default=default, metadata={"kind": kind, "none": none, "key": key})
+
+
+def fields_of(state: Any) -> dict[str, Field[Any]]:
+    """The fields of a state that have a kind, by their keys in links."""
+    found = [each for each in fields(state) if "kind" in each.metadata]
+    return {each.metadata["key"] or each.name: each for each in found}
+
+
+def field_text(each: Field[Any], value: Any) -> str:
+    """The text of a field's value in a link."""
+    return each.metadata["none"] if value is None else each.metadata["kind"].text(value)
+
+
+def parse_field(each: Field[Any], text: str) -> Any:
+    """The value of a field by its text in a link, not checked yet.
+
+    Raises:
+        MethodError: it is none.
+    """
+    return None if text and text == each.metadata["none"] else each.metadata["kind"].parse(text)
+
+
+class State:
+    """A value whose fields are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        for each in fields_of(self).values():
+            value = getattr(self, each.name)
+            if value is not None or not each.metadata["none"]:
+                object.__setattr__(self, each.name, each.metadata["kind"].kept(value, ANYTHING, each.name))
+
+
+@dataclass(frozen=True)
+class View(State):
     """One canvas: a model, a picture and a map.
 
     Args:
@@ -58,7 +189,7 @@ class View:
         step: training step of a model with snapshots; None for the last.
         picture: ``example:NAME`` or ``picture:ID``.
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
-        resolution: the shorter side in pixels, :data:`vitviz.ui.fields.NATIVE`, or None for the trained one.
+        resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None for the trained one.
         method: a name in :data:`vitviz.METHODS`.
         parameters: the method's parameters by name, as JSON; a missing one has its default.
         pins: tokens whose maps stand below the canvas.
@@ -75,23 +206,23 @@ class View:
     """
 
     model: str = of_kind(ModelName(), "")
-    step: int | None = of_kind(Between(0, 10**12 - 1), None, none="last")
+    step: int | None = of_kind(Number(0, 10**12 - 1), None, none="last")
     picture: str = of_kind(PictureName(), f"example:{EXAMPLES[0]}")
-    fit: Fit | None = of_kind(OneOf(FITS), None, none="own")
+    fit: Fit | None = of_kind(Choice(FITS), None, none="own")
     resolution: int | str | None = of_kind(Resolution(1, MAX_RESOLUTION), None, none="trained")
-    method: MethodName = of_kind(OneOf(METHODS), TOKEN_METHOD)
+    method: MethodName = of_kind(Choice(METHODS), TOKEN_METHOD)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     pins: tuple[Query, ...] = of_kind(Several(Token(), MAX_PINS), ())
     heads_off: tuple[tuple[int, int], ...] = of_kind(Several(Place(), MAX_OFF, is_sorted=True), (), key="heads-off")
     patches_off: tuple[tuple[int, int], ...] = of_kind(Several(Place(), MAX_OFF, is_sorted=True), (), key="patches-off")
-    probe: str = of_kind(OneOf(PROBES), FIRST_PROBE)
+    probe: str = of_kind(Choice(PROBES), FIRST_PROBE)
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
-    frame: int | None = of_kind(Between(0, 10**6 - 1), None, none="none")
-    white: int | None = of_kind(Between(1, 2**31 - 1), None, none="format")
-    color_profile: ColorProfile | None = of_kind(OneOf(COLOR_PROFILES), None, none="own")
+    frame: int | None = of_kind(Number(0, 10**6 - 1), None, none="none")
+    white: int | None = of_kind(Number(1, 2**31 - 1), None, none="format")
+    color_profile: ColorProfile | None = of_kind(Choice(COLOR_PROFILES), None, none="own")
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for name, record in (("parameters", METHODS[self.method]), ("probe_parameters", PROBES[self.probe])):
             value = getattr(self, name)
             given = dict(value) if isinstance(value, Mapping) else value
@@ -103,8 +234,22 @@ class View:
         return {name: getattr(self, name) for name in INPUT_FIELDS}
 
 
+class Views(Kind):
+    """The views of a page."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[View, ...]:
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_VIEWS:
+            raise MethodError(f"{field} = {quote(value)}: expected a list of 1 or {MAX_VIEWS} views")
+        names = [each.name for each in fields(View)]
+        views = (
+            (view if isinstance(view, View) else View(**object_fields(f"{field}[{index}]", view, names)))
+            for index, view in enumerate(value)
+        )
+        return tuple(views)
+
+
 @dataclass(frozen=True)
-class PageState:
+class PageState(State):
     """The state of a page.
 
     Args:
@@ -128,25 +273,20 @@ class PageState:
         MethodError: a field is not legal.
     """
 
-    views: tuple[View, ...] = field(default_factory=lambda: (FIRST_VIEW,))
-    layout: str = of_kind(OneOf(LAYOUTS), "one")
-    divider: float = of_kind(Between(0, 1, whole=False), 0.5)
-    colormap: ColormapName = of_kind(OneOf(COLORMAPS), "inferno")
-    opacity: float = of_kind(Between(0, 1, whole=False), 0.7)
+    views: tuple[View, ...] = of_kind(Views(), (View(method="rollout"),))
+    layout: str = of_kind(Choice(LAYOUTS), "one")
+    divider: float = of_kind(Number(0, 1, 0.01), 0.5)
+    colormap: ColormapName = of_kind(Choice(COLORMAPS), "inferno")
+    opacity: float = of_kind(Number(0, 1, 0.01), 0.7)
     fade: bool = of_kind(Switch(), True)
     smooth: bool = of_kind(Switch(), False)
     grid: bool = of_kind(Switch(), False)
     outliers: bool = of_kind(Switch(), False)
-    scale: ScaleName | None = of_kind(OneOf(SCALES), None, none="automatic")
+    scale: ScaleName | None = of_kind(Choice(SCALES), None, none="automatic")
     percentiles: tuple[float, float] = of_kind(Percentiles(), PERCENTILES)
     shared_scale: bool = of_kind(Switch(), False, key="shared")
-    panel: str = of_kind(OneOf(PANELS), "")
-    guide: int = of_kind(Between(0, GUIDE_STEPS - 1), 0)
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.views) <= MAX_VIEWS:
-            raise MethodError(f"views = {len(self.views)} views: expected 1 or {MAX_VIEWS}")
-        check_fields(self)
+    panel: str = of_kind(Choice(PANELS), "")
+    guide: int = of_kind(Number(0, GUIDE_STEPS - 1), 0)
 
     @classmethod
     def from_json(cls, value: object) -> PageState:
@@ -155,16 +295,7 @@ class PageState:
         Raises:
             MethodError: a field is unknown or not legal.
         """
-        values = dict(object_fields("state", value, [field.name for field in fields(cls)]))
-        if "views" in values:
-            views = values["views"]
-            if not isinstance(views, list) or not 1 <= len(views) <= MAX_VIEWS:
-                raise MethodError(f"views = {quote(views)}: expected a list of 1 or {MAX_VIEWS} views")
-            names = [field.name for field in fields(View)]
-            values["views"] = tuple(
-                View(**object_fields(f"views[{index}]", view, names)) for index, view in enumerate(views)
-            )
-        return cls(**values)
+        return cls(**object_fields("state", value, [field.name for field in fields(cls)]))
 
     def to_json(self) -> dict[str, Any]:
         """The state as :meth:`from_json` reads it."""
@@ -175,6 +306,16 @@ class PageState:
         """The drawing style of the maps."""
         look = {name: getattr(self, name) for name in ("colormap", "opacity", "smooth", "grid", "fade", "scale")}
         return Style(**look, percentiles=self.percentiles)
+
+    @classmethod
+    def of_request(cls, request: Mapping[str, Any]) -> tuple[PageState, int]:
+        """The state of a request, and the index of the view that it is about.
+
+        Raises:
+            MethodError: the state is not legal, or has no such view.
+        """
+        state = cls.from_json(request.get("state"))
+        return state, int(number("index", request.get("index"), 0, len(state.views) - 1, whole=True))
 
     def with_view(self, index: int, view: View) -> PageState:
         """The state with one view replaced."""

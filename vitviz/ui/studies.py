@@ -9,7 +9,7 @@ from typing import Any
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, word
-from vitviz.attribution.parameters import ClassTarget
+from vitviz.attribution.parameters import ClassTarget, values_of
 from vitviz.attribution.requests import TextPrompt, target_of
 from vitviz.evaluation.comparison import Comparison
 from vitviz.evaluation.comparison import compare as compare_methods
@@ -20,10 +20,9 @@ from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
-from vitviz.ui.arguments import bounds_of, values_of
 from vitviz.ui.facts import class_names, visible
 from vitviz.ui.image_bytes import as_base64
-from vitviz.ui.normalize import refusal
+from vitviz.ui.normalize import bounds_of, refusal
 from vitviz.ui.packs import findings_pack, map_file
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.service import AnalysisService
@@ -173,7 +172,7 @@ def _without_target(service: AnalysisService, uid: object, method: Method, value
     analysis = service.cached(uid)
     if refusal(method, analysis.model) is not None:
         return {}
-    parameters = [parameter for parameter in method.parameters if not isinstance(parameter, ClassTarget)]
+    parameters = [parameter for parameter in method.parameters if not isinstance(parameter.kind, ClassTarget)]
     bounds = bounds_of(analysis.model, analysis.trace.layout)
     return values_of(parameters, values, bounds, f"parameters.{method.name}")
 

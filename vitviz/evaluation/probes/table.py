@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import without_autocast
-from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, TokenQuery
+from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, Token
 from vitviz.errors.arguments import instance, no_parameter, word
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes.attention import (
@@ -75,7 +75,7 @@ class Probe:
         return self.unsupported_reason(config)
 
 
-_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
+_LAYER = Parameter("layer", "Layer", "encoder layer, 0 is nearest to the image", LayerNumber(), -1)
 _DARCET = "Darcet et al. 2024, Vision Transformers Need Registers"
 _DOSOVITSKIY = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
 _CLARK = "Clark et al. 2019, What Does BERT Look At?"
@@ -145,14 +145,14 @@ PROBES = {
             "Features as Dense Visual Descriptors",
             "Which patches the model takes for the same thing, or the same place, as one patch.",
             (
-                TokenQuery("query", "Token", "what all are compared with", default_help="the patch in the middle"),
+                Parameter("query", "Token", "what all are compared with", Token("the patch in the middle")),
                 _LAYER,
-                Choice(
+                Parameter(
                     "features",
                     "Features",
-                    tuple((name, name) for name in FEATURES),
-                    FEATURES[0],
                     "what is compared: the output of the layer, or the keys of its attention",
+                    Choice(FEATURES),
+                    FEATURES[0],
                 ),
             ),
         ),

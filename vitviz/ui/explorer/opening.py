@@ -12,9 +12,8 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
-from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import ShownView, normalize, parameters_of
 from vitviz.ui.packs import computed_by, has_rollouts, map_file
 from vitviz.ui.state import PageState, View, plain_json
 
