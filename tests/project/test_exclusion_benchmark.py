@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import vitviz
-from benchmarks.exclusion import EXCLUSION_OPTIONS, NOTHING, ROLLOUTS, PictureResult, main, measure, record, tables
+from benchmarks.exclusion import EXCLUSION_OPTIONS, NOTHING, ROLLOUTS, PictureResult, measure, record, tables
 from vitviz import Model
 from vitviz.attribution.exclusion import EXCLUSIONS
 from vitviz.metrics.faithfulness import METRICS, RANDOM
@@ -66,27 +65,3 @@ def test_a_difference_is_marked_where_its_interval_leaves_zero_out() -> None:
     unsure = tables([measured(0.5, 0.4), measured(0.5, 0.6), measured(0.5, 0.5)])
     assert "▲" not in unsure and "▼" not in unsure
     assert '"sinks": 1' in record([Path("a"), Path("b"), Path("c")], pictures)
-
-
-def test_pictures_without_anything_to_leave_out_can_be_left_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(4):
-        Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
-    analyses = {path: object() for path in sorted(tmp_path.iterdir())}
-    sinks = dict(zip(analyses.values(), (1, 0, 2, 0), strict=True))
-    monkeypatch.setattr("benchmarks.exclusion.vitviz.load", lambda name: name)
-    monkeypatch.setattr("benchmarks.exclusion.vitviz.analyze", lambda path, model: analyses[path])
-    monkeypatch.setattr("benchmarks.exclusion.excluded_counts", lambda each: {"outliers": 0, "sinks": sinks[each]})
-    monkeypatch.setattr("benchmarks.exclusion.measure", lambda each, seed: measured(0.5, 0.4 + seed, sinks[each]))
-    main(["mine", str(tmp_path), "--count", "4", "--affected"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
-        "0.png: 0 outliers, 1 sinks",
-        "2.png: 0 outliers, 2 sinks",
-        "2 of 4 pictures have something to leave out",
-    ]
-    assert any(line.startswith(f"| {LABEL} | sinks | 2 of 2 |") for line in lines)
-    with pytest.raises(SystemExit):
-        main(["mine", str(tmp_path / "0.png")])
-    assert "1 pictures to measure; expected at least two" in capsys.readouterr().err

@@ -138,29 +138,7 @@ def test_a_line_of_the_import_has_the_tests_of_the_module(mapped: reach.Reach) -
     assert mapped.tests(place_of(AFTER, "call", "last")) == every
 
 
-def test_every_file_has_a_test_among_the_cheapest() -> None:
-    seconds = {"a.py::1": 0.1, "a.py::2": 0.2, "b.py::1": 90.0, "a.py::3": 0.3, "a.py::4": 7.0, "b.py::2": 99.0}
-    assert reach.choose(seconds, seconds, 4) == ["a.py::1", "a.py::2", "a.py::3", "b.py::1"]
-
-
 # The runs.
-
-
-def test_an_interrupted_run_asks_only_for_the_verdicts_that_it_lacks(tmp_path: Path) -> None:
-    found, state, asked = places.places("module.py", BEFORE.encode()), tmp_path / "new" / "state.jsonl", []
-
-    def verdict(place: Place) -> dict[str, Any]:
-        asked.append(place)
-        return {"noticed": place.kind == "number", "how": "asked"}
-
-    first = runs.judge(found, state, verdict, jobs=2)
-    assert sorted(asked, key=found.index) == found
-    lines = state.read_text().splitlines(keepends=True)
-    state.write_text("".join(lines[:-1]) + lines[-1][:10])
-    asked.clear()
-    assert runs.judge(found, state, verdict) == first
-    assert [place.identity for place in asked] == [json.loads(lines[-1])["identity"]]
-    assert state.read_text() == "".join(lines)
 
 
 MODULE = """

@@ -59,25 +59,6 @@ RUNNABLE = [
 ]
 
 
-def test_the_documents_with_code_are_those_that_are_known() -> None:
-    pages = {
-        "figures",
-        "index",
-        "learn",
-        "library",
-        "methods",
-        "notebooks",
-        "probes",
-        "scale",
-        "shortcut",
-        "site/pypi",
-        "video",
-        "watch",
-    }
-    assert {"README.md", *(f"docs/{page}.md" for page in pages)} == set(RUNNABLE)
-    assert {"docs/api.md", "docs/families.md", "docs/models.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
-
-
 # These analyse many pictures or large ones.
 LONG = {f"docs/{page}.md" for page in ("figures", "methods", "scale", "shortcut", "video", "watch")}
 
@@ -179,15 +160,6 @@ def commands(document: str, program: str) -> list[list[str]]:
     return [shlex.split(line) for _, name, line in found if name == program]
 
 
-def test_the_documents_with_commands_are_those_that_are_known() -> None:
-    pages = {
-        *("api", "command", "families", "figures", "gallery", "index", "learn", "links", "operations", "probes"),
-        *("scale", "shortcut", "site/pypi", "training", "verify", "video"),
-    }
-    expected = {"README.md", "checkpoints/README.md", *(f"docs/{page}.md" for page in pages)}
-    assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
-
-
 @pytest.mark.slow
 @every_document
 def test_every_command_of_the_page_parses(document: str) -> None:
@@ -212,13 +184,6 @@ def test_every_python_module_that_is_run_exists(document: str) -> None:
     for option, module, *rest in lines:
         assert option == "-m" and find_spec(module) is not None, module
         assert [path for path in rest if path.startswith("tests/") and not (ROOT / path).exists()] == []
-
-
-def test_both_commands_and_their_parts_are_named() -> None:
-    assert [line[0] for line in commands("README.md", "make")] == ["app", "test"]
-    targets = {"docs", "newest", "oldest", "quick", "release", "test"}
-    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == targets
-    assert len(commands("CONTRIBUTING.md", "python")) >= 4
 
 
 # Tables.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,11 +33,6 @@ def test_a_checkpoint_of_every_package_has_its_numbers(package: str, tmp_path: P
     found = check(write(package, tmp_path))
     assert found.wrong == [] and f"of {package} " in found.reference
     assert set(found.comparisons) == set(COLUMNS) - {"kept numbers"}
-
-
-def test_the_photographs_are_there() -> None:
-    assert {path.stem for path in checks.PHOTOS} == {"astronaut", "chelsea", "coffee", "rocket"}
-    assert all(path.is_file() for path in checks.PHOTOS)
 
 
 def test_checks_notice_another_crop_other_weights_and_rows_that_do_not_sum_to_one(
@@ -103,14 +94,6 @@ def test_numbers_beside_a_checkpoint_are_compared(name: str, tmp_path: Path) -> 
     assert [sentence.split(" differs")[0] for sentence in check(folder, [PHOTO]).wrong] == [f"{name} of {REFERENCE}"]
 
 
-def test_all_tokens_are_what_the_logits_are_read_from(tmp_path: Path) -> None:
-    network, pixels = read_checkpoint(write("timm", tmp_path)).model.network, torch.randn(2, 3, 32, 32)
-    with torch.inference_mode():
-        tokens = OUTPUTS["hidden"](network, pixels)
-        torch.testing.assert_close(network.classifier(tokens[:, 0]), network(pixels))
-        torch.testing.assert_close(tokens[:, 1:], network.output(pixels, "patches"))
-
-
 @pytest.mark.parametrize("arrays", [("pixels",), ("logits",), ("pixels", "logits", "hidden")])
 def test_stored_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_path: Path) -> None:
     folder = write("timm", tmp_path)
@@ -122,56 +105,10 @@ def test_stored_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_
 # The folder.
 
 
-def test_checkpoints_are_found_at_any_depth_by_their_path(tmp_path: Path) -> None:
-    for name in ("owner/one", "owner/two", "three"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "owner/one/config.json").touch()
-    (tmp_path / "three/open_clip_config.json").touch()
-    assert checkpoints(tmp_path) == {"owner/one": tmp_path / "owner/one", "three": tmp_path / "three"}
-
-
 def test_a_folder_without_a_checkpoint_is_an_error_and_no_skip(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
         with pytest.raises(FileNotFoundError, match=f"{VARIABLE} = .*: no published checkpoint found; expected"):
             checkpoints(folder)
-
-
-@pytest.fixture
-def published() -> Iterator[Callable[[], ModuleType]]:
-    """The module of tests of published checkpoints, as pytest imports it under the variables of this moment."""
-    name = "tests.published.test_published"
-    before = sys.modules.pop(name, None)
-    yield lambda: importlib.import_module(name)
-    sys.modules.pop(name, None)
-    if before is not None:
-        sys.modules[name] = before
-
-
-def test_without_the_variable_the_tests_are_skipped_with_one_sentence(
-    published: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(pytest.skip.Exception, match=f"^{VARIABLE} names no folder of published checkpoints; ") as skip:
-        published()
-    # All of them, not one test.
-    assert skip.value.allow_module_level
-
-
-def test_with_the_variable_every_checkpoint_in_the_folder_is_a_test(
-    published: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        write("timm", tmp_path / name)
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    module = published()
-    test = module.test_a_published_checkpoint_has_the_numbers_of_its_package
-    [mark] = [mark for mark in test.pytestmark if mark.name == "parametrize"]
-    assert sorted(mark.args[1]) == ["one/small", "two/small"]
-    test("two/small")
-    monkeypatch.setattr(module, "check", lambda path: WRONG_FIGURES)
-    with pytest.raises(AssertionError):
-        test("two/small")
 
 
 # The page.
