@@ -124,7 +124,7 @@ def test_the_lines_draw_on_the_scale_of_the_page(
         handlers.open_link({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
     )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
-    style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
+    style = vitviz.Style("inferno", 0.85, fade=True, scale="robust", percentiles=(5, 90))
     expected = run(python)["heatmap"].overlay(style)
     with Image.open("attention.png") as written:
         assert np.array_equal(np.asarray(written), np.asarray(expected))

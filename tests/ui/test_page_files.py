@@ -214,7 +214,7 @@ def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Mod
     assert canvas(page).evaluate("canvas => canvas.width") < 900, "the page draws it as large as it is"
     with Image.open(saved(page, "picture")) as opened:
         found = np.asarray(opened.convert("RGB"), dtype=np.float32)
-    style = Style("inferno", opacity=0.7, fade=True)
+    style = Style("inferno", opacity=0.85, fade=True)
     expected = np.asarray(analysis.attention().overlay(style), dtype=np.float32)
     assert expected.shape == (400, 900, 3) and found.shape[1:] == (900, 3)
     assert float(np.abs(found[:400] - expected).mean()) < 2

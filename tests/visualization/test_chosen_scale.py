@@ -113,3 +113,14 @@ def test_the_documentation_has_the_rule_and_every_scale() -> None:
     expected = ["| scale | what it does |", "| --- | --- |", f"| Automatic | {AUTOMATIC} |", *rows]
     assert found is not None and found[1].splitlines() == expected
     assert all(f"`{name}`" in (documents / "api.md").read_text() for name in SCALES)
+
+
+def test_colours_of_a_flat_map_are_as_flat_as_it_is() -> None:
+    values = np.linspace(0.00500, 0.00518, 196)
+    scale = fit(None, [values])
+    assert scale.place(values).max() == pytest.approx(0.00018 / (0.2 * 0.00518))
+    assert scale.caption(values) == "Almost flat: the values differ by less than 4 %."
+    # Whoever asks for a linear scale, or for an end, gets it.
+    for asked in (fit("linear", [values]), fit(None, [values], low=0.005)):
+        assert asked.place(values).max() == 1
+    assert fit(None, [other := np.linspace(0.8, 1.01, 196)]).caption(other) == ""

@@ -66,7 +66,7 @@ def test_a_colormap_of_any_number_of_colours_is_applied_itself(colormap: Colorma
     values = np.concatenate([[0], borders - 1e-6, borders + 1e-6, [1]]).astype(np.float32)[None]
     expected = (colormap(values)[..., :3] * 255).round()
     found = heatmap_over(values, noise(values.size, 1)).overlay(Style(colormap, 1.0, fade=fade))
-    faded = 255 * np.sqrt((256 * values).clip(0, 255).astype(np.uint8) / 255) if fade else 255
+    faded = 255 * ((256 * values).clip(0, 255).astype(np.uint8) / 255) ** 1.5 if fade else 255
     image = array(noise(values.size, 1))
     share = np.broadcast_to(np.round(faded) / 255, values.shape)[..., None]
     np.testing.assert_allclose(array(found), share * expected + (1 - share) * image, atol=1)

@@ -277,7 +277,7 @@ class PageState(State):
     layout: str = of_kind(Choice(LAYOUTS), "one")
     divider: float = of_kind(Number(0, 1, 0.01), 0.5)
     colormap: ColormapName = of_kind(Choice(COLORMAPS), "inferno")
-    opacity: float = of_kind(Number(0, 1, 0.01), 0.7)
+    opacity: float = of_kind(Number(0, 1, 0.01), 0.85)
     fade: bool = of_kind(Switch(), True)
     smooth: bool = of_kind(Switch(), False)
     grid: bool = of_kind(Switch(), False)

@@ -63,7 +63,7 @@ class Style:
             object, such as ``matplotlib.colormaps["jet"]``. In place of the default, a signed map has
             ``"coolwarm"``, whose middle, at zero, is grey.
         opacity: opacity of the colours over the image, in [0, 1].
-        fade: whether weak values leave the image clear: the opacity grows with the square root of the position on the
+        fade: whether weak values leave the image clear: the opacity grows with the power 1.5 of the position on the
             scale, or of the distance from zero for a signed map.
         smooth: whether to interpolate between patch centres instead of drawing each patch in one colour.
         grid: whether to draw the borders of the patches.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
 BAND_ROWS = 64
+# Of a faded map: weak values leave the photograph clear, and the strongest have the whole opacity.
+FADE_EXPONENT = 1.5
 DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
 # White, as a level and an opacity of 255.
 GRID_LEVEL, GRID_OPACITY = 255, 90
@@ -150,7 +152,7 @@ def _blend(image: Image.Image, colours: Image.Image, steps: Image.Image, style: 
     if not style.fade:
         return Image.blend(image, colours, style.opacity)
     strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
-    levels = [round(255 * style.opacity * strength**0.5) for strength in strengths]
+    levels = [round(255 * style.opacity * strength**FADE_EXPONENT) for strength in strengths]
     return Image.composite(colours, image, steps.point(levels))
 
 

@@ -27,13 +27,16 @@ DIFFERENT_RATIO = 3.0
 MIN_SUM_SHARE = 0.5
 # The logarithmic scale reaches down to this share of its upper end.
 LOG_FLOOR = 1e-4
+# The colours of a linear scale that was chosen span at least this share of the largest value.
+MIN_CONTRAST = 0.2
 
 AUTOMATIC = (
     "Linear, unless the median would lie in the lowest tenth of that scale. Then a few patches may take the colours "
     "of all others, which two rules decide. If the highest value is more than 3 times the 99th percentile, and the "
     "98th more than 3 times the 2nd: robust if its median lies between 10 and 60 %, otherwise logarithmic. If the "
     "highest value is more than 4 times the 95th percentile, the 95th more than 3 times the 5th, and the patches up "
-    "to the 95th hold more than half of the sum: robust."
+    "to the 95th hold more than half of the sum: robust. The colours of a map whose values differ by less than a fifth "
+    "of the largest go further up than its values, so that it looks as flat as it is."
 )
 
 ScaleName = Literal["linear", "robust", "log", "rank", "zero"]
@@ -238,7 +241,9 @@ class FittedScale:
         """One sentence about the colours of a map; empty for a linear scale that includes every value."""
         below, above = self.beyond(values)
         if self.scale is LINEAR and not below + above:
-            return ""
+            contrast = _contrast(self.reference)
+            is_flat = self.automatic and not self.signed and 0 < contrast < MIN_CONTRAST
+            return f"Almost flat: the values differ by less than {math.floor(100 * contrast) + 1} %." if is_flat else ""
         low, high = (f"{end:g}" for end in self.percentiles)
         name, total = self.scale.caption.format(low=low, high=high), as_array(values).size
         count, side = (above, "above") if above else (below, "below")
@@ -283,6 +288,9 @@ def fit(
     else:
         record = choose(reference, percentiles, signed) if low is None and high is None else LINEAR
     start, end = record.ends(reference, percentiles, signed)
+    is_chosen = scale is None and low is None and high is None
+    if is_chosen and record is LINEAR and not signed and 0 < _contrast(reference) < MIN_CONTRAST:
+        end = start + MIN_CONTRAST * max(abs(start), abs(end))
     if signed:
         end = max((abs(limit) for limit in (low, high) if limit is not None), default=end)
     else:
@@ -305,6 +313,12 @@ def choose(reference: np.ndarray, percentiles: tuple[float, float] = PERCENTILES
         is_readable = READABLE_MEDIAN <= _median_place(ROBUST, reference, percentiles, signed) <= BRIGHT_MEDIAN
         return ROBUST if is_readable else LOG
     return ROBUST if SEVERAL_PEAKS.applies(reference) and _rest_holds_most(reference) else LINEAR
+
+
+def _contrast(reference: np.ndarray) -> float:
+    """The difference between the highest and the lowest of sorted values, as a share of the largest magnitude."""
+    low, high = float(reference[0]), float(reference[-1])
+    return (high - low) / max(abs(low), abs(high), float(np.finfo(np.float32).tiny))
 
 
 def _rest_holds_most(reference: np.ndarray) -> bool:

@@ -27,6 +27,8 @@ SYNTHETIC = {
     "two patches": np.array([0.1, 0.7]),
     "in or out": np.arange(20) % 2.0,
     "a ramp": np.linspace(-1, 1, 50),
+    "nearly flat": np.linspace(0.00500, 0.00518, 50),
+    "nearly flat below zero": np.linspace(-1.05, -1, 50),
     "below zero": np.linspace(-2, -1, 50),
     "a sink": np.append(np.linspace(1, 5, 99), 300),
     "a sink over ratios": np.append(np.geomspace(1e-9, 1, 99), 300),

@@ -74,6 +74,8 @@ export function interpolated(values, rows, columns, times) {
   return result;
 }
 
+// As in vitviz/visualization/overlays.py: weak values leave the photograph clear.
+const FADE_EXPONENT = 1.5;
 const fadedTables = new Map();
 
 /**
@@ -87,7 +89,7 @@ export function faded(colours, signed) {
   const table = colours.map((pixel, step) => {
     const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
     // The shift by 0 makes the number unsigned.
-    return ((Math.round(255 * Math.sqrt(strength)) << 24) | (pixel & 0xffffff)) >>> 0;
+    return ((Math.round(255 * strength ** FADE_EXPONENT) << 24) | (pixel & 0xffffff)) >>> 0;
   });
   fadedTables.set(colours, table);
   return table;

@@ -7,6 +7,8 @@ const READABLE_MEDIAN = 0.1, BRIGHT_MEDIAN = 0.6, DIFFERENT_RATIO = 3, MIN_SUM_S
 const ONE_PEAK = { percentile: 99, ratio: 3, spread: [2, 98] }, SEVERAL_PEAKS = { percentile: 95, ratio: 4, spread: [5, 95] };
 // The lower end of the logarithmic scale is at least this share of the upper one.
 const LOG_FLOOR = 1e-4;
+// The colours of a linear scale that was chosen span at least this share of the largest value.
+const MIN_CONTRAST = 0.2;
 const SMALLEST_RANGE = 1.1754943508222875e-38;
 
 /**
@@ -99,6 +101,7 @@ class FittedScale {
     this.percentiles = percentiles;
     this.signed = signed;
     this.automatic = automatic;
+    this.contrast = signed ? 1 : contrastOf(sorted);
     this.placeOf = SCALE_PLACES[name](low, high, sorted);
   }
 
@@ -141,7 +144,10 @@ class FittedScale {
    */
   caption(values, record) {
     const [below, above] = this.beyond(values);
-    if (this.name === "linear" && !below && !above) return "";
+    if (this.name === "linear" && !below && !above) {
+      const isFlat = this.automatic && this.contrast > 0 && this.contrast < MIN_CONTRAST;
+      return isFlat ? `Almost flat: the values differ by less than ${Math.floor(100 * this.contrast) + 1} %.` : "";
+    }
     const name = record.caption.replace("{low}", String(this.percentiles[0])).replace("{high}", String(this.percentiles[1]));
     const [first, side] = above ? [above, "above"] : [below, "below"];
     if (!first) return `${name}.`;
@@ -163,6 +169,9 @@ export function fitScale(name, maps, { percentiles = [2, 98], low = null, high =
   sorted.sort();
   const scaleName = name ?? (low === null && high === null ? chooseScale(sorted, percentiles, signed) : "linear");
   let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
+  const contrast = contrastOf(sorted), isChosen = name === null && low === null && high === null;
+  if (isChosen && scaleName === "linear" && !signed && contrast > 0 && contrast < MIN_CONTRAST)
+    end = start + MIN_CONTRAST * Math.max(Math.abs(start), Math.abs(end));
   const isAllowed = (/** @type {number} */ value) => scaleName !== "log" || value > 0;
   if (signed) {
     const fixedEnds = [low, high].filter((value) => value !== null).map((value) => Math.abs(value));
@@ -172,6 +181,15 @@ export function fitScale(name, maps, { percentiles = [2, 98], low = null, high =
     if (high !== null && isAllowed(high)) end = high;
   }
   return new FittedScale(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
+}
+
+/**
+ * The difference between the highest and the lowest of sorted values, as a share of the largest magnitude.
+ * @param {Float64Array} sorted
+ */
+function contrastOf(sorted) {
+  const low = sorted[0], high = sorted[sorted.length - 1];
+  return (high - low) / Math.max(Math.abs(low), Math.abs(high), SMALLEST_RANGE);
 }
 
 /**
