@@ -234,7 +234,7 @@ class Handlers:
 
     async def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map, in base64."""
-        return {"content": as_base64(await self._map_content(request, report))}
+        return {"content": as_base64(await self._map_content(request, *self._map_request(request), report))}
 
     async def map_quickly(self, request: Mapping[str, Any]) -> bytes:
         """The file of a map that takes little time.
@@ -245,15 +245,16 @@ class Handlers:
         method, parameters = self._map_request(request)
         if computed_by(method, parameters, self.service.cached(request.get("uid")).trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
-        return await self._map_content(request)
+        return await self._map_content(request, method, parameters)
 
     def _map_request(self, request: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
         method = METHODS[word("method", request.get("method"), METHODS)]
         return method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
 
-    async def _map_content(self, request: Mapping[str, Any], report: Report = no_report) -> bytes:
-        method, parameters = self._map_request(request)
+    async def _map_content(
+        self, request: Mapping[str, Any], method: Method, parameters: dict[str, Any], report: Report = no_report
+    ) -> bytes:
         analysis, heatmap = await self.service.heatmap(request.get("uid"), method, parameters, report)
         return map_file(analysis, method, parameters, heatmap.token_map)
 

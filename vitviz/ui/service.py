@@ -250,13 +250,10 @@ class AnalysisService:
         analysis = self.cache.get(uid)
         if analysis is None:
             raise ExpiredError
-        self._note_use(self.origins.get(analysis))
-        return analysis
-
-    def _note_use(self, origin: Origin | None) -> None:
-        """Keep the files of an analysis: what is in use is not old."""
+        origin = self.origins.get(analysis)
         for path in () if origin is None else (origin.upload.path, *map(Path, origin.choice.files)):
-            self.folder.find(path)
+            self.folder.note_use(path)
+        return analysis
 
     async def file(self, uid: str, name: str) -> Path:
         """A file of an analysis for the explorer, written once.

@@ -151,8 +151,12 @@ class Folder:
         # The path is impossible on this system.
         except (ValueError, OSError):
             return None
-        self.sizes.get(found.relative_to(folder).parts[0])
+        self.note_use(found)
         return found
+
+    def note_use(self, path: Path) -> None:
+        """Count the use of a file: what is in use is not old. It asks the disk nothing, since every map calls it."""
+        self.sizes.get(path.parent.name)
 
     def delete(self, path: Path) -> None:
         """Delete a file if it is one of this folder."""
