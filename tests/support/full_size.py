@@ -60,17 +60,6 @@ class TimmModel:
     parameters: int
     expected: dict[str, Any]
 
-    def to_json(self) -> list[Any]:
-        shapes = {key: info.shape for key, info in self.file.groups[""].items()}
-        return [shapes, self.config, self.parameters, self.expected]
-
-    @classmethod
-    def from_json(cls, said: list[Any]) -> TimmModel:
-        shapes, config, parameters, expected = said
-        # JSON has no tuples.
-        pairs = {name: tuple(expected[name]) for name in ("patch", "grid")}
-        return cls(outline_of(shapes), config, parameters, {**expected, **pairs})
-
 
 @cache
 def timm_model(name: str) -> TimmModel:

@@ -20,7 +20,6 @@ def kept_folder(
     sources: Iterable[Path],
     packages: Iterable[str],
     make: Callable[[Path], None],
-    asked: str = "",
 ) -> Path:
     """The folder that ``make`` fills, which a former run may have made; nobody may write to it.
 
@@ -31,9 +30,8 @@ def kept_folder(
         sources: the files whose text decides what is made.
         packages: the distributions whose versions do.
         make: fills an empty folder.
-        asked: what else decides what is made.
     """
-    made_by = hashlib.sha256(f"{sys.version}\n{asked}\n".encode())
+    made_by = hashlib.sha256(sys.version.encode())
     for package in packages:
         made_by.update(f"{package} {version(package)}\n".encode())
     for source in sources:

@@ -21,9 +21,8 @@ from safetensors.torch import save_file
 from tests.parity.case import randomised
 from tests.parity.timm_architectures import kind_of
 from tests.reference_packages import timm, transformers
-from tests.support import full_size
-from tests.support.full_size import TimmModel, config_of, inferred_config, outline, summary, timm_model
-from tests.support.kept import kept_folder
+from tests.support.full_size import config_of, inferred_config, outline, summary, timm_model
+from tests.support.long_runs import one_in
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
 from vitviz.weights.hub.names import REPOSITORY
@@ -40,22 +39,6 @@ LICENCES = {"apache-2.0", "mit", "cc-by-nc-4.0", "dinov3-license"}
 
 def named(model: NamedModel) -> str:
     return model.name
-
-
-@pytest.fixture(scope="module")
-def published(request: pytest.FixtureRequest) -> dict[str, TimmModel]:
-    """Every model of timm that the tests of this run ask for, by name; to build them takes seconds."""
-    asked = (item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec"))
-    names = sorted({*ALWAYS, *(model.repository.removeprefix("timm/") for model in TIMM), *({*asked} & {*SERVED})})
-
-    def make(folder: Path) -> None:
-        models = {name: timm_model(name).to_json() for name in names}
-        (folder / "models.json").write_text(json.dumps(models))
-
-    packages = ("timm", "torch")
-    folder = kept_folder(request, "timm-models", [Path(full_size.__file__)], packages, make, "\n".join(names))
-    said = json.loads((folder / "models.json").read_text())
-    return {name: TimmModel.from_json(each) for name, each in said.items()}
 
 
 # Names.
@@ -102,7 +85,7 @@ def test_of_models_that_are_known_for_the_same_small_ones_come_first() -> None:
 
 
 @pytest.mark.parametrize("model", TIMM, ids=named)
-def test_a_name_of_timms_is_what_timm_says(model: NamedModel, published: dict[str, TimmModel]) -> None:
+def test_a_name_of_timms_is_in_its_registry(model: NamedModel) -> None:
     name = model.repository.removeprefix("timm/")
     cfg = timm.get_pretrained_cfg(name, allow_unregistered=False)
     assert cfg is not None
@@ -110,7 +93,11 @@ def test_a_name_of_timms_is_what_timm_says(model: NamedModel, published: dict[st
     assert cfg.hf_hub_filename is None, "its weights stand in the usual file"
     assert cfg.input_size == (3, model.input_size, model.input_size)
     assert cfg.license == model.licence
-    theirs = published[name]
+
+
+@pytest.mark.parametrize("model", one_in(4, {model.name: model for model in TIMM}))
+def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
+    theirs = timm_model(model.repository.removeprefix("timm/"))
     assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
     assert summary(inferred_config(theirs.file, theirs.config, complete=True, **model.overrides)) == theirs.expected
 
@@ -180,16 +167,6 @@ def of_every_kind(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.long) for name in names]
 
 
-def some(names: Iterable[str]) -> list[Any]:
-    """Names as cases: the first of each kind and a tenth of the others; a long run has all."""
-    return [
-        pytest.param(name, marks=() if name in FIRST.values() or number % 10 == 0 else pytest.mark.long)
-        for number, name in enumerate(names)
-    ]
-
-
-# Built in every run.
-ALWAYS = {"vit_tiny_patch16_224", "deit3_small_patch16_224", "vit_small_patch16_dinov3", "vit_huge_plus_patch16_dinov3"}
 # Nobody has published weights of these.
 UNPUBLISHED = {"vit_base_patch16_gap_224"}
 
@@ -202,21 +179,16 @@ def test_the_list_is_the_whole_of_timm() -> None:
         assert any(re.fullmatch(pattern, name) for name in NAMES), reason
 
 
-def test_what_is_kept_of_a_model_is_what_timm_builds(published: dict[str, TimmModel]) -> None:
-    for name in ("vit_tiny_patch16_224", "deit3_small_patch16_224", "vit_small_patch16_dinov3"):
-        assert published[name].to_json() == timm_model(name).to_json()
-
-
-@pytest.mark.parametrize("name", some(SERVED))
-def test_everything_is_inferred_as_timm_has_it(name: str, published: dict[str, TimmModel]) -> None:
-    theirs = published[name]
+@pytest.mark.parametrize("name", of_every_kind(SERVED))
+def test_everything_is_inferred_as_timm_has_it(name: str) -> None:
+    theirs = timm_model(name)
     assert summary(inferred_config(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
 
 
 @pytest.mark.parametrize("name", of_every_kind(SERVED))
-def test_an_architecture_can_be_said(name: str, published: dict[str, TimmModel]) -> None:
+def test_an_architecture_can_be_said(name: str) -> None:
     # For the other names, the test above reads the same row of the table: timm's configuration says the name as well.
-    theirs = published[name]
+    theirs = timm_model(name)
     expected = dict(theirs.expected)
     found = summary(inferred_config(theirs.file, {}, architecture=name))
     # Of rotary positions, no tensor has the grid.
@@ -225,10 +197,10 @@ def test_an_architecture_can_be_said(name: str, published: dict[str, TimmModel])
     assert found == expected
 
 
-@pytest.mark.parametrize("name", some(name for name in SERVED if name not in UNPUBLISHED))
-def test_without_a_configuration_it_is_the_same_or_asked_for(name: str, published: dict[str, TimmModel]) -> None:
+@pytest.mark.parametrize("name", of_every_kind(name for name in SERVED if name not in UNPUBLISHED))
+def test_without_a_configuration_it_is_the_same_or_asked_for(name: str) -> None:
     """Nothing that decides the numbers is guessed: what published models of one shape do not share is asked for."""
-    theirs = published[name]
+    theirs = timm_model(name)
     try:
         found = summary(inferred_config(theirs.file, {}))
     except CheckpointError as error:
@@ -253,7 +225,7 @@ DINOV3_OWN = {
 
 
 @pytest.mark.parametrize("layout", ["transformers", "its own"])
-def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str, published: dict[str, TimmModel]) -> None:
+def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> None:
     """A file without its configuration says neither how many heads there are nor which function gates."""
     if layout == "transformers":
         # As deep as the published one: of another, it is asked.
@@ -264,7 +236,7 @@ def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str, pub
         state = transformers.core_model_loading.revert_weight_conversion(model, model.state_dict())
     else:
         state = {"rope_embed.periods": torch.empty(16), "mask_token": torch.empty(1, 1280)}
-        for key, info in published["vit_huge_plus_patch16_dinov3"].file.groups[""].items():
+        for key, info in timm_model("vit_huge_plus_patch16_dinov3").file.groups[""].items():
             for name, own in DINOV3_OWN.items():
                 key = key.replace(name, own)
             state[key] = torch.empty(info.shape, device="meta")
