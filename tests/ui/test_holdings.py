@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,63 @@ def test_threads_keep_the_bound() -> None:
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(work, range(8)))
     assert len(found) == found.total == 100
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in its only item."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+def test_who_sends_most_takes_from_nobody_else() -> None:
+    found = Holdings[str](10)
+    theirs = [found.key(f"{visitor}'s {number}", visitor) for visitor in ("anna", "ben") for number in range(2)]
+    for number in range(1000):
+        found.key(f"flood {number}", "mallory")
+    assert len(found) == 10 and all(key in found for key in theirs)
+
+
+def test_the_newest_may_go_itself_where_it_is_too_large() -> None:
+    dropped: list[str] = []
+    found = Holdings[str](10, lambda _: 3, dropped.append, keeps_newest=False)
+    for name in "abc":
+        found.put(name, name, "anna")
+    assert found.get("a") == "a" and dropped == []
+    found.put("d", "d", "ben")
+    assert dropped == ["b"] and found.total == 9
+    found.grow("d", 2)
+    assert dropped == ["b", "c"] and found.total == 8
+    found.grow("d", 6)
+    assert dropped == ["b", "c", "d"] and found.get("d") is None
+    with pytest.raises(KeyError):
+        found.grow("d", 1)
+
+
+def test_a_key_says_nothing_of_what_others_have() -> None:
+    found = Holdings[str](10)
+    key = found.key("same", "anna")
+    assert re.fullmatch(r"[\w-]{22}", key)
+    assert found.key("same", "anna") == key != found.key("same", "ben")
+    assert Holdings[str](10).key("same", "anna") != key
+    found.drop(key)
+    assert found.get(key) is None
+
+
+def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
+    dropped: list[str] = []
+    found = Holdings[str](10, on_drop=dropped.append)
+    for name in "ab":
+        found.put(name, name, "anna")
+    clock[0] += 50
+    found.get("a")
+    clock[0] += 10
+    found.drop_unused(60)
+    assert dropped == ["b"]
+    clock[0] += 50
+    found.drop_unused(60)
+    assert dropped == ["b", "a"] and found.total == 0
 
 
 # ---- what is nobody else's ----

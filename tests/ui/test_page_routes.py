@@ -154,11 +154,11 @@ def test_one_range_or_several_of_a_file_are_served(
 def test_an_upload_for_which_there_is_no_room_is_refused_and_leaves_nothing(
     client: TestClient, service: AnalysisService, tmp_path: Path
 ) -> None:
-    service.folder.sizes.max_size = MIN_BYTES + 5
+    service.folder.sizes.limit = MIN_BYTES + 5
     form = {"files": {"files": ("a.png", b"123456")}}
     for address, options in [("/upload", {"content": b"123456"}), ("/gradio_api/upload", form)]:
         with pytest.raises(RequestError, match="no room for more files of yours") as refused:
             client.post(address, **options)
         assert refused.value.status == 507 and list(tmp_path.iterdir()) == []
-        assert service.folder.sizes.size == 0
+        assert service.folder.sizes.total == 0
     assert client.post("/upload", content=b"12345").status_code == 200

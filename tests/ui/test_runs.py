@@ -89,7 +89,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
         "dino_vits16: this server opens only the one with which the page opens. The default model is shown.",
         "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
         EXPIRED,
-        "parameters.start_layer = 9: expected a whole number from -3 to 2. The default is shown.",
+        "Start layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]
     own = visit.run("open", link="?own=mine.pth")
     assert own["state"] == PageState().to_json() and own["notes"] == [PRIVATE_CHECKPOINT.format("mine.pth")]
@@ -357,7 +357,7 @@ def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
     state = {**STATE, "views": [{**STATE["views"][0], "parameters": {"layer": 9, "head": -1}}]}
     answer = visit.ask("describe", state=state, uids=[uid])
     assert answer["state"]["views"][0]["parameters"] == {"head": 3} and answer["link"] == "?method=attention&p.head=3"
-    assert answer["notes"] == ["parameters.layer = 9: expected a whole number from -3 to 2. The default is shown."]
+    assert answer["notes"] == ["Layer = 9: expected a whole number from -3 to 2. The default is shown."]
     assert 'analysis.map("attention", head=3)' in answer["python"]
     # Of an analysis that is gone, nothing is known that could be changed.
     gone = visit.ask("describe", state=state, uids=["gone"])

@@ -1,35 +1,68 @@
-"""What is kept in memory for visitors, within a bound."""
+"""What is kept for visitors, within a bound."""
 
 from __future__ import annotations
 
+import secrets
 import threading
+import time
+from base64 import urlsafe_b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
 
+@dataclass
+class Entry(Generic[Value]):
+    """What is kept under a key.
+
+    Args:
+        value: what is kept.
+        holder: whose it is.
+        size: its share of the bound.
+        used: when it was used last, in seconds of :func:`time.monotonic`.
+    """
+
+    value: Value
+    holder: str
+    size: int
+    used: float
+
+
 class Holdings(Generic[Value]):
     """Values by key. At the bound, the largest holder's least recently used value goes first. Safe between threads.
 
+    So whoever sends more than fits takes it from nobody else.
+
     Args:
-        limit: bound on the sum of the sizes; the newest value stays even if it is larger.
-        size: of a value; each counts as 1 by default.
+        limit: bound on the sum of the sizes.
+        size: of a new value; each counts as 1 by default.
         on_drop: called with each value that goes.
+        keeps_newest: whether the value that was put or grew last stays even if it is larger than the bound.
     """
 
     def __init__(
-        self, limit: int, size: Callable[[Value], int] = lambda _: 1, on_drop: Callable[[Value], None] = lambda _: None
+        self,
+        limit: int,
+        size: Callable[[Value], int] = lambda _: 1,
+        on_drop: Callable[[Value], object] = lambda _: None,
+        *,
+        keeps_newest: bool = True,
     ) -> None:
-        self.limit, self._size, self._on_drop = limit, size, on_drop
-        # Value, size and holder.
-        self._entries: OrderedDict[Hashable, tuple[Value, int, str]] = OrderedDict()
+        self.limit, self._size, self._on_drop, self._keeps_newest = limit, size, on_drop, keeps_newest
+        # The least recently used first.
+        self._entries: OrderedDict[Hashable, Entry[Value]] = OrderedDict()
         self._held: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock, self._secret = threading.Lock(), secrets.token_bytes(32)
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
 
     @property
     def total(self) -> int:
@@ -38,39 +71,77 @@ class Holdings(Generic[Value]):
 
     def put(self, key: Hashable, value: Value, holder: str = "") -> None:
         """Keep a value, in the place of an earlier one of the key; values without a holder have one together."""
-        dropped = []
         with self._lock:
-            if key in self._entries:
-                self._remove(key)
-            self._entries[key] = value, self._size(value), holder
-            self._held[holder] += self._entries[key][1]
-            while self.total > self.limit and len(self._entries) > 1:
-                dropped.append(self._remove(self._first_to_go(key)))
-        for each in dropped:
-            self._on_drop(each)
+            self._pop([key])
+            self._entries[key] = Entry(value, holder, 0, 0.0)
+            dropped = self._grow(key, self._size(value))
+        self._let_go(dropped)
+
+    def key(self, value: Value, holder: str) -> str:
+        """The key of a value of this holder, which nobody can guess, and which equal values share."""
+        digest = blake2b(repr((holder, value)).encode(), digest_size=16, key=self._secret).digest()
+        key = urlsafe_b64encode(digest).decode().rstrip("=")
+        self.put(key, value, holder)
+        return key
+
+    def grow(self, key: Hashable, size: int) -> None:
+        """Add to the size of a value, which may go itself.
+
+        Raises:
+            KeyError: it is no longer kept.
+        """
+        with self._lock:
+            dropped = self._grow(key, size)
+        self._let_go(dropped)
 
     def get(self, key: Hashable) -> Value | None:
         """The value of a key, which counts as used; None if there is none."""
         with self._lock:
-            if key not in self._entries:
-                return None
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
+            return self._use(key).value if key in self._entries else None
+
+    def drop(self, key: Hashable) -> None:
+        """Keep a value no longer, if it is kept."""
+        with self._lock:
+            self._pop([key])
+
+    def drop_unused(self, seconds: float) -> None:
+        """Let all values go that nobody has used for so long."""
+        with self._lock:
+            limit = time.monotonic() - seconds
+            dropped = self._pop([key for key, entry in self._entries.items() if entry.used <= limit])
+        self._let_go(dropped)
 
     def discard(self, is_superfluous: Callable[[Value], bool]) -> None:
-        """Let all values go of which this is true."""
+        """Keep all values no longer of which this is true."""
         with self._lock:
-            for key in [key for key, entry in self._entries.items() if is_superfluous(entry[0])]:
-                self._remove(key)
+            self._pop([key for key, entry in self._entries.items() if is_superfluous(entry.value)])
 
-    def _remove(self, key: Hashable) -> Value:
-        value, size, holder = self._entries.pop(key)
-        self._held[holder] -= size
+    def _let_go(self, values: Iterable[Value]) -> None:
+        # It may take long, or ask these holdings.
+        for value in values:
+            self._on_drop(value)
+
+    def _use(self, key: Hashable) -> Entry[Value]:
+        entry = self._entries[key]
+        entry.used = time.monotonic()
+        self._entries.move_to_end(key)
+        return entry
+
+    def _grow(self, key: Hashable, size: int) -> list[Value]:
+        entry, dropped = self._use(key), list[Value]()
+        entry.size += size
+        self._held[entry.holder] += size
+        while self.total > self.limit:
+            others = [other for other in self._entries if other != key or not self._keeps_newest]
+            if not others:
+                break
+            # Of holders of as much, the one of the least recently used value.
+            dropped += self._pop([max(others, key=lambda other: self._held[self._entries[other].holder])])
+        return dropped
+
+    def _pop(self, keys: Iterable[Hashable]) -> list[Value]:
+        entries = [self._entries.pop(key) for key in keys if key in self._entries]
+        for entry in entries:
+            self._held[entry.holder] -= entry.size
         self._held += Counter()
-        return value
-
-    def _first_to_go(self, newest: Hashable) -> Hashable:
-        others = [(key, holder) for key, (_, _, holder) in self._entries.items() if key != newest]
-        # Of holders of as much, the one of the least recently used value.
-        largest = max((holder for _, holder in others), key=lambda holder: self._held[holder])
-        return next(key for key, holder in others if holder == largest)
+        return [entry.value for entry in entries]

@@ -16,7 +16,7 @@ from vitviz import isolation
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.isolation import Worker, shared_worker
-from vitviz.ui.fair_store import FairStore
+from vitviz.ui.holdings import Holdings
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import is_cached
@@ -150,7 +150,7 @@ class OwnModels:
     """The latest checkpoints of visitors, by unguessable ids."""
 
     def __init__(self) -> None:
-        self._models: FairStore[OwnModel] = FairStore(MAX_OWN)
+        self._models: Holdings[OwnModel] = Holdings(MAX_OWN)
 
     def id(self, own: OwnModel, visitor: str = "") -> str:
         """The name of a checkpoint in states: ``own:TOKEN``, or ``hf:OWNER/NAME`` for one that needs no settings.

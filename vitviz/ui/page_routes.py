@@ -80,9 +80,9 @@ class PageRoutes:
             Route("/files/{uid}/{name}", self._file),
             Route("/made/{folder}/{name}", self._made),
             Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
-            Route("/map", self._map, methods=["POST"]),
-            Route("/describe", self._describe, methods=["POST"]),
-            Route("/picture", self._picture, methods=["POST"]),
+            Route("/map", self._answers(handlers.map_quickly), methods=["POST"]),
+            Route("/describe", self._answers(self._describe), methods=["POST"]),
+            Route("/picture", self._answers(handlers.picture), methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),
             Route("/end", self._end, methods=["POST"]),
         ]
@@ -129,30 +129,24 @@ class PageRoutes:
         """An upload, or a file that an endpoint has made."""
         return self._found(Path(request.path_params["path"]))
 
-    async def _map(self, request: Request) -> Response:
-        """The values of a map that takes little time."""
-        value = await request.json()
+    def _answers(self, handler: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> Callable[..., Any]:
+        """A route whose requests are JSON objects: a handler's bytes, or its JSON."""
 
-        async def respond() -> Response:
-            return Response(await self._handlers.map_quickly(_object(value)), media_type=BYTES)
+        async def answer(request: Request) -> Response:
+            value = await request.json()
 
-        return await self._answered(respond)
+            async def respond() -> Response:
+                if not isinstance(value, Mapping):
+                    raise MethodError(f"the request = {quote(value)}: expected an object")
+                found = await handler(value)
+                return Response(found, media_type=BYTES) if isinstance(found, bytes) else JSONResponse(found)
 
-    async def _describe(self, request: Request) -> Response:
-        value = await request.json()
+            return await self._answered(respond)
 
-        async def respond() -> Response:
-            return JSONResponse(await self._threads.run(lambda _: self._handlers.describe(_object(value))))
+        return answer
 
-        return await self._answered(respond)
-
-    async def _picture(self, request: Request) -> Response:
-        value = await request.json()
-
-        async def respond() -> Response:
-            return JSONResponse(await self._handlers.picture(_object(value)))
-
-        return await self._answered(respond)
+    async def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._threads.run(lambda _: self._handlers.describe(request))
 
     async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
         """A response, or why there is none."""
@@ -258,9 +252,3 @@ def _compressed(request: Request, content: bytes, media_type: str, headers: Mapp
     encoding = {"content-encoding": "gzip"} if is_read else {}
     body = content if is_read else gzip.decompress(content)
     return Response(body, 200, {**headers, **encoding, "vary": "accept-encoding"}, media_type)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise MethodError(f"the request = {quote(value)}: expected an object")
-    return value

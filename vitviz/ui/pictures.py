@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import plain, quote
 from vitviz.images.colours import ColorProfile
-from vitviz.ui.fair_store import FairStore
+from vitviz.ui.holdings import Holdings
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
@@ -84,7 +84,7 @@ class Pictures:
     """The latest uploaded pictures, for links, by ids that are the only way to them."""
 
     def __init__(self) -> None:
-        self._uploads: FairStore[Upload] = FairStore(MAX_KEPT)
+        self._uploads: Holdings[Upload] = Holdings(MAX_KEPT)
 
     def id(self, upload: Upload, visitor: str = "") -> str:
         """The name of a picture in states and links: ``example:NAME`` or ``picture:ID``."""

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vitviz.attribution.json_values import number
+from vitviz.attribution.json_values import number, word
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
-from vitviz.errors.messages import choices, quote
+from vitviz.errors.messages import quote
 from vitviz.progress import DownloadProgress
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
@@ -27,7 +27,7 @@ GRACE_SECONDS = 5.0
 LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
 # Runs of one visitor that are under way.
 MAX_RUNS_PER_VISITOR = 100
-WAITING = ProgressReport("Waiting")
+WAITING, STOPPED = ProgressReport("Waiting"), {"stopped": True}
 
 
 Result = TypeVar("Result")
@@ -51,11 +51,6 @@ class Run:
     readers: int = 0
     task: asyncio.Task[dict[str, Any]] | None = None
 
-    def check(self) -> None:
-        """Raise :class:`RunEnded` if nobody waits for it any more."""
-        if self.is_ended:
-            raise RunEnded
-
     def end(self) -> None:
         """End it: at once where it waits, and at its next report where a thread computes."""
         self.is_ended = True
@@ -65,7 +60,7 @@ class Run:
     @property
     def reply(self) -> dict[str, Any]:
         """Its reply, once it is over."""
-        return {"stopped": True} if self.task is None or self.task.cancelled() else self.task.result()
+        return STOPPED if self.task is None or self.task.cancelled() else self.task.result()
 
     @property
     def is_over(self) -> bool:
@@ -120,21 +115,18 @@ class PageRuns:
         Raises:
             MethodError: the request has no page.
         """
-        page = _page(request)
-        if isinstance(request, Mapping) and request.get("number") is None:
-            ended = [run for key, run in self._runs.items() if key[0] == page]
-        else:
-            key = page, _number(request)
-            if key not in self._runs:
-                self._runs[key] = Run(key)
-                self._leave_later(self._runs[key])
-            ended = [self._runs[key]]
-        for run in ended:
-            run.end()
+        page, serial = _key(request)
+        if serial is not None and (page, serial) not in self._runs:
+            run = self._runs[page, serial] = Run((page, serial))
+            self._leave_later(run)
+        for key, run in self._runs.items():
+            if key[0] == page and serial in (None, key[1]):
+                run.end()
 
-    def _run(self, request: object) -> Run:
+    def _run(self, request: Any) -> Run:
         """The run of a request: the one that is there, or a new one in the place of the page's previous one."""
-        key, kind = (_page(request), _number(request)), _kind(request, self.handlers.kinds)
+        key, kind = _key(request), word("kind", request.get("kind"), self.handlers.kinds)
+        number("number", key[1], 0, MAX_NUMBER, whole=True)
         if key in self._runs:
             return self._runs[key]
         others = [run for other, run in self._runs.items() if other[0] == key[0]]
@@ -149,16 +141,14 @@ class PageRuns:
 
     async def _reply(self, run: Run, kind: str, request: Any) -> dict[str, Any]:
         def report(step: Step) -> None:
-            run.check()
+            if run.is_ended:
+                raise RunEnded
             if isinstance(step, DownloadProgress):
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
         with self.under_way.request():
-            try:
-                return await outcome(kind, self.handlers.kinds[kind](request, report))
-            except RunEnded:
-                return {"stopped": True}
+            return await outcome(kind, self.handlers.kinds[kind](request, report))
 
     def _leave_later(self, run: Run) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._leave, run)
@@ -176,8 +166,10 @@ async def outcome(name: str, answer: Awaitable[Result]) -> Result | dict[str, An
     """What is answered, or why it cannot be, in one sentence: ``failed``, and ``final`` if it always will."""
     try:
         return await answer
-    except (RunEnded, RequestError):
+    except RequestError:
         raise
+    except RunEnded:
+        return STOPPED
     except ExpiredError:
         return {"expired": True}
     except VitvizError as error:
@@ -192,20 +184,9 @@ def failure(error: VitvizError) -> dict[str, Any]:
     return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError)}
 
 
-def _page(request: object) -> str:
-    page = request.get("page") if isinstance(request, Mapping) else None
+def _key(request: object) -> tuple[str, Any]:
+    """The page of a request, and its number; None if there is none."""
+    page, value = (request.get("page"), request.get("number")) if isinstance(request, Mapping) else (None, None)
     if not isinstance(page, str) or PAGE.fullmatch(page) is None:
         raise MethodError(f"page = {quote(page)}: expected 22 to 64 letters, digits, - and _")
-    return page
-
-
-def _number(request: object) -> int:
-    value = request.get("number") if isinstance(request, Mapping) else None
-    return int(number("number", value, 0, MAX_NUMBER, whole=True))
-
-
-def _kind(request: object, kinds: Mapping[str, object]) -> str:
-    kind = request.get("kind") if isinstance(request, Mapping) else None
-    if not isinstance(kind, str) or kind not in kinds:
-        raise MethodError(f"kind = {quote(kind)}: expected {choices(kinds)}")
-    return kind
+    return page, None if value is None else int(number("number", value, 0, MAX_NUMBER, whole=True))

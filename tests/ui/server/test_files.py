@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, in its only item."""
     now = [100.0]
-    monkeypatch.setattr("vitviz.ui.fair_store.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("vitviz.ui.holdings.time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -62,7 +62,7 @@ def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Fol
         grow(4 * MIN_BYTES)
     with folder.borrow() as grow:
         grow(MIN_BYTES)
-    assert folder.sizes.size == MIN_BYTES + 100
+    assert folder.sizes.total == MIN_BYTES + 100
 
 
 def test_a_file_in_use_is_not_old(folder: Folder, clock: list[float]) -> None:
@@ -85,7 +85,7 @@ def test_only_files_of_the_folder_are_found_and_deleted(folder: Folder, tmp_path
     assert other.is_file() and path.is_file()
     link.unlink()
     folder.delete(path)
-    assert list(tmp_path.iterdir()) == [] and folder.sizes.size == 0
+    assert list(tmp_path.iterdir()) == [] and folder.sizes.total == 0
 
 
 def test_files_that_gradio_writes_grow_old_in_a_folder_of_ones_own_only(

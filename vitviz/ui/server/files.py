@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import BinaryIO
 from gradio.utils import get_upload_folder
 
 from vitviz.errors.kinds import LimitError
-from vitviz.ui.fair_store import FairStore
+from vitviz.ui.holdings import Holdings
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import LOGGER, log_unexpected
 
@@ -82,7 +82,9 @@ class Folder:
         self.keep_seconds = keep_seconds
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         # What the files take, by the names of their folders.
-        self.sizes: FairStore[str] = FairStore(max_bytes or shutil.disk_usage(self.path).free // 2)
+        self.sizes: Holdings[str] = Holdings(
+            max_bytes or shutil.disk_usage(self.path).free // 2, lambda _: 0, self._delete, keeps_newest=False
+        )
 
     @property
     def path(self) -> Path:
@@ -111,7 +113,7 @@ class Folder:
                     yield NewFile(path, file, partial(self._grow, token))
                 self._grow(token, 0)
             except BaseException:
-                self._delete([token])
+                self._delete(token)
                 raise
 
     @contextmanager
@@ -176,8 +178,10 @@ class Folder:
                 # Another thread may delete it.
                 with suppress(FileNotFoundError):
                     if item.name not in self.sizes:
-                        self._delete(self.sizes.put(item.name, item.name, "", _size(Path(item.path))))
-        self._delete(self.sizes.drop_unused(self.keep_seconds))
+                        size = _size(Path(item.path))
+                        self.sizes.put(item.name, item.name)
+                        self.sizes.grow(item.name, size)
+        self.sizes.drop_unused(self.keep_seconds)
 
     def watch(self) -> None:
         """Delete unused files from now on, in a thread of its own."""
@@ -195,7 +199,7 @@ class Folder:
     def _share(self) -> Iterator[str]:
         """A new name with a share of the bound, which is given back if the block fails."""
         token = secrets.token_urlsafe(16)
-        self._delete(self.sizes.put(token, token, current_visitor(), 0))
+        self.sizes.put(token, token, current_visitor())
         try:
             yield token
         except BaseException:
@@ -204,15 +208,14 @@ class Folder:
 
     def _grow(self, token: str, count: int) -> None:
         try:
-            self._delete(self.sizes.grow(token, count))
+            self.sizes.grow(token, count)
             self.sizes.grow(token, 0)
         # Its visitor holds the most, and used everything else later.
         except KeyError:
             raise LimitError(NO_ROOM) from None
 
-    def _delete(self, tokens: Iterable[str]) -> None:
-        for token in tokens:
-            shutil.rmtree(self.path / token, ignore_errors=True)
+    def _delete(self, token: str) -> None:
+        shutil.rmtree(self.path / token, ignore_errors=True)
 
 
 def own_folder(parent: Path) -> Path:
