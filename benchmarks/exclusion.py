@@ -1,4 +1,4 @@
-"""Faithfulness of rollout with and without outlier patches and sinks: the tables of docs/faithfulness.md.
+"""Faithfulness of rollout with and without outlier patches and sinks: a table for each pair.
 
     python -m benchmarks.exclusion CHECKPOINT PHOTO... [--seed 0] [--output FILE.json]
     python -m benchmarks.exclusion CHECKPOINT FOLDER --count 200 --affected

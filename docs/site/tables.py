@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import vitviz
+from vitviz import METHODS
+from vitviz.evaluation.probes import AXES, PROBES
+from vitviz.visualization import SCALES
+from vitviz.visualization.scales import AUTOMATIC
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -20,11 +26,62 @@ def names() -> str:
             continue
         first = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
         plain = re.sub(r":\w+:`[~.]?(?:vitviz\.)?([^`]+)`", r"`\1`", first).replace("``", "`").replace("|", "\\|")
-        rows.append(f"| `{name}` | {plain} |")
-    return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
+        rows.append((f"`{name}`", plain))
+    return _table(("name", "what it is"), rows)
 
 
-TABLES = {"python.md": ("names", names)}
+def methods() -> str:
+    """The methods, with their parameters, sources and how to read their maps."""
+    rows = [
+        (f"{each.title} (`{each.name}`)", _names(each.parameters), each.citation, each.interpretation)
+        for each in METHODS.values()
+    ]
+    return _table(("method", "parameters", "source", "how to read it"), rows)
+
+
+def scales() -> str:
+    """The scales, and what each does."""
+    rows = [(f"{each.title} (`{each.name}`)", each.help) for each in SCALES.values()]
+    return _table(("scale", "what it does"), [("Automatic", AUTOMATIC), *rows])
+
+
+def probes() -> str:
+    """The probes, with what they need, their sources and how to read them."""
+    needs = {"trace": "the trace", "tokens": "one more forward pass", "model": "the weights alone"}
+    rows = [
+        (
+            f"{each.title} (`{each.name}`)",
+            _names(each.parameters),
+            needs[each.requires],
+            each.citation,
+            each.interpretation,
+        )
+        for each in PROBES.values()
+    ]
+    return _table(("probe", "parameters", "computed from", "source", "how to read it"), rows)
+
+
+def axes() -> str:
+    """The axes of measurements, and what each counts."""
+    return _table(("axis", "what it counts"), [(f"`{name}`", counts) for name, counts in AXES.items()])
+
+
+def _names(parameters: Iterable[Any]) -> str:
+    return ", ".join(f"`{each.name}`" for each in parameters) or "–"
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *rows))
+
+
+# A page, the name of the marks in it, and what makes the table between them.
+TABLES = (
+    ("python.md", "names", names),
+    ("methods.md", "methods", methods),
+    ("methods.md", "scales", scales),
+    ("methods.md", "probes", probes),
+    ("methods.md", "axes", axes),
+)
 
 
 def with_table(text: str, name: str, table: str) -> str:
@@ -36,7 +93,7 @@ def with_table(text: str, name: str, table: str) -> str:
 
 def main() -> None:
     """Write all tables into their pages."""
-    for file, (name, make) in TABLES.items():
+    for file, name, make in TABLES:
         path = DOCS / file
         path.write_text(with_table(path.read_text(), name, make()))
 

@@ -38,7 +38,7 @@ class Case:
     """One way of writing a checkpoint.
 
     Args:
-        row: the row of the table in ``docs/families.md``; several cases may share one.
+        row: the row of the table in ``docs/checked.md``; several cases may share one.
         name: what is particular about it.
         family: as which it has to be recognised.
         make: writes the checkpoint into an empty folder.

@@ -1,4 +1,4 @@
-"""Run every case and write their table into ``docs/families.md``: ``python -m tests.parity.table``."""
+"""Run every case and write their table into ``docs/checked.md``: ``python -m tests.parity.table``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.parity import CASES
 from tests.parity.case import Case, Difference, compare
 
-PAGE = Path(__file__).parents[2] / "docs" / "families.md"
+PAGE = Path(__file__).parents[2] / "docs" / "checked.md"
 SECTION = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- /families -->)", re.DOTALL)
 HEADER = (
     "| family | compared with | image sizes | output | attention weights |",

@@ -63,7 +63,7 @@ def test_every_family_has_a_case() -> None:
     assert len({(case.row, case.name) for case in CASES}) == len(CASES)
 
 
-# The table in docs/families.md.
+# The table in docs/checked.md.
 
 
 def page_rows() -> list[list[str]]:

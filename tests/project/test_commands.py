@@ -34,7 +34,7 @@ NOT_RUN = {
     "describe-heads": "many pictures: tests/cli describes a folder",
     "atlas": "results of many pictures: tests/datasets makes and tells of some",
     "--engine ray": "starts Ray: tests/datasets/test_cluster.py runs such batches",
-    "--checkpoint plants": "the model of docs/shortcut.md: tests/project/test_readme.py runs the same in Python",
+    "--checkpoint plants": "the model of docs/scale.md: tests/project/test_readme.py runs the same in Python",
     "--checkpoint runs/": "a run of yours: tests/cli opens runs",
 }
 

@@ -30,7 +30,7 @@ CONFIGURATIONS = ("config.json", "open_clip_config.json")
 REFERENCE = "reference.npz"
 """Numbers of another program beside a checkpoint: ``pixels`` and one of :data:`OUTPUTS`."""
 ASSETS = Path(__file__).parents[2] / "assets"
-# Those of the tables in docs/published.md.
+# Those of the tables in docs/checked.md.
 PHOTOS = tuple(ASSETS / f"{name}.jpg" for name in ("astronaut", "chelsea", "coffee", "rocket"))
 
 

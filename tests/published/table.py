@@ -1,4 +1,4 @@
-"""Compare every published checkpoint in a folder, and write its row into ``docs/published.md``.
+"""Compare every published checkpoint in a folder, and write its row into ``docs/checked.md``.
 
 VITVIZ_PUBLISHED=FOLDER python -m tests.published.table
 """
@@ -19,7 +19,7 @@ from tests.published.checks import VARIABLE, Figures, check, checkpoints
 from tests.published.networks import NETWORKS
 from vitviz.weights.verify import Comparison
 
-PAGE = Path(__file__).parents[2] / "docs" / "published.md"
+PAGE = Path(__file__).parents[2] / "docs" / "checked.md"
 SECTION = re.compile(r"(?<=<!-- published -->\n).*?(?=\n<!-- /published -->)", re.DOTALL)
 HEADER = (
     "| checkpoint | network | checked | compared with | pixels | output | attention | sums of rows | kept numbers |",

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.parity
 
 if VARIABLE not in os.environ:
     pytest.skip(
-        f"{VARIABLE} names no folder of published checkpoints; docs/published.md says how to get some",
+        f"{VARIABLE} names no folder of published checkpoints; docs/checked.md says how to get some",
         allow_module_level=True,
     )
 

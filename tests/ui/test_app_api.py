@@ -24,7 +24,7 @@ from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
 
 pytestmark = pytest.mark.process
-DOCUMENTATION = ROOT / "docs" / "api.md"
+DOCUMENTATION = ROOT / "docs" / "app.md"
 
 
 # What takes long by default takes less.
@@ -208,7 +208,7 @@ def at(address: str, text: str) -> str:
 
 
 def test_the_documented_lines_of_python_run(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(at(address, lines("python")), "api.md", "exec"), {})
+    exec(compile(at(address, lines("python")), "app.md", "exec"), {})
     said = capsys.readouterr().out
     assert "cat" in said and "Attention rollout for the CLS token" in said and "rollout.png" in said
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -104,15 +103,6 @@ def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
         few, most = peak.spread
         assert f"the {most:g}th more than {scales.DIFFERENT_RATIO:g} times the {low}" in AUTOMATIC
         assert low.startswith(f"{few:g}")
-
-
-def test_the_documentation_has_the_rule_and_every_scale() -> None:
-    documents = Path(__file__).parents[2] / "docs"
-    found = re.search(r"<!-- scales -->\n(.*?)\n<!-- /scales -->", (documents / "methods.md").read_text(), re.DOTALL)
-    rows = [f"| {scale.title} (`{scale.name}`) | {scale.help} |" for scale in SCALES.values()]
-    expected = ["| scale | what it does |", "| --- | --- |", f"| Automatic | {AUTOMATIC} |", *rows]
-    assert found is not None and found[1].splitlines() == expected
-    assert all(f"`{name}`" in (documents / "api.md").read_text() for name in SCALES)
 
 
 def test_colours_of_a_flat_map_are_as_flat_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""The lists of ``docs/models.md``."""
+"""The lists of ``docs/checked.md``."""
 
 from __future__ import annotations
 
