@@ -89,7 +89,7 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: A
     assert on_loop(endpoints.models())[0]["name"] == "small"
     answer = on_loop(endpoints.analyze(upload, "small", "native"))
     assert (answer["model"], answer["predictions"]) == ("small", [])
-    assert (answer["grid"], answer["prefix"]) == ((4, 6), ["register 1", "register 2"])
+    assert (answer["grid"], answer["prefix"]) == ([4, 6], ["register 1", "register 2"])
     drawn = on_loop(endpoints.maps(answer["id"], [{"method": "attention", "parameters": {"query": "register 2"}}]))
     assert "register 2" in drawn[0]["description"]
     with pytest.raises(AppError, match=r"parameters\.target = 1: this model has no classifier"):

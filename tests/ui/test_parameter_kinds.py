@@ -17,7 +17,6 @@ from vitviz.errors.messages import quote
 from vitviz.ui.facts import method_facts
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize_view, parameters_of
-from vitviz.ui.records import method_record
 from vitviz.ui.state import PageState, View
 
 
@@ -54,8 +53,8 @@ def test_a_new_kind_is_one_class(make_model: Callable[..., Model], monkeypatch: 
     assert parameters_of(METHODS["attention"], {"span": [0, 1]}, model, layout)["span"] == (0, 1)
     assert added.kind.python((0, 1), model.labels) == "(0, 1)"
     assert method_facts(METHODS["attention"])["parameters"][-1] == {
-        "name": "span", "title": "Span", "kind": "span", "help": "layers that are shown", "default": None
+        "name": "span", "title": "Span", "help": "layers that are shown", "default": None,
+        "kind": "span", "legal": "two layers",
     }  # fmt: skip
-    assert method_record(METHODS["attention"]).parameters[-1].legal == "two layers"
     attention = next(command for command in commands() if command.name == "attention")
     assert attention.options["span"] == "--span"

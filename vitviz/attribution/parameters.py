@@ -113,9 +113,9 @@ class Parameter:
         return None if self.default is None else self.kind.canonical(self.default, bounds, self.title)
 
     def facts(self) -> dict[str, Any]:
-        """What a control needs."""
+        """What a control of the page and a program need."""
         own = {name: getattr(self, name) for name in ("name", "title", "help", "default")}
-        return {**own, "kind": self.kind.control, **self.kind.facts()}
+        return {**own, "kind": self.kind.control, "legal": self.kind.legal, **self.kind.facts()}
 
     @property
     def option(self) -> str:

@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, get_args, get_type_hints
+from types import UnionType
+from typing import Any, ParamSpec, get_type_hints
 
 import gradio as gr
 from gradio.components.api_component import Api as Field
 from gradio.data_classes import FileData
 from gradio.utils import get_function_description
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
@@ -25,25 +28,22 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import DownloadProgress
+from vitviz.ui.facts import method_facts
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
+from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport
 from vitviz.ui.records import (
     AnalysisRecord,
-    MapRecords,
-    MapRequests,
-    MethodRecords,
-    ModelRecords,
+    MapRecord,
+    MapRequest,
+    MethodRecord,
+    ModelRecord,
     OpenedRecord,
-    Parameters,
-    Percentiles,
     analysis_record,
     map_record,
-    method_record,
-    model_record,
     opened_record,
 )
 from vitviz.ui.server.bodies import RequestError
@@ -54,7 +54,7 @@ from vitviz.ui.state import MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
-from vitviz.weights import BUNDLED, ZOO
+from vitviz.weights import ZOO
 from vitviz.weights.hub.names import is_cached
 
 # One analysis: about a minute of two cores.
@@ -65,7 +65,6 @@ MAX_MAPS, MAX_VALUES = 256, 2**16
 MAX_END = 1e30
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
-SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 Parameter = ParamSpec("Parameter")
 
@@ -76,7 +75,7 @@ def _answering(endpoint: Callable[Parameter, Awaitable[Any]]) -> Callable[Parame
     @wraps(endpoint)
     async def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
         try:
-            return (await endpoint(*arguments, **options)).model_dump()
+            return to_jsonable_python(await endpoint(*arguments, **options))
         except VitvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:
@@ -97,13 +96,23 @@ class Api:
         self.service = service
 
     @_answering
-    async def models(self) -> ModelRecords:
+    async def models(self) -> list[ModelRecord]:
         """The named models.
 
         Returns:
             that with which the page opens, then the others by family
         """
-        return ModelRecords(root=[model_record(name) for name in self._names()])
+        return [
+            ModelRecord(
+                name=name,
+                title=row["title"],
+                family=row["family"],
+                megabytes_to_download=row["megabytes"],
+                known_for=getattr(ZOO.get(name), "known_for", None),
+                licence=getattr(ZOO.get(name), "licence", None),
+            )
+            for name, row in self._models().items()
+        ]
 
     @_answering
     async def open(self, model: str | None = None) -> OpenedRecord:
@@ -118,13 +127,13 @@ class Api:
         return opened_record(await self.service.model(self._choice(model)))
 
     @_answering
-    async def methods(self) -> MethodRecords:
+    async def methods(self) -> list[MethodRecord]:
         """The methods that make maps, with their parameters.
 
         Returns:
             the methods in the order of the page
         """
-        return MethodRecords(root=list(map(method_record, METHODS.values())))
+        return [MethodRecord(**method_facts(method), source=method.citation) for method in METHODS.values()]
 
     @_answering
     async def analyze(
@@ -154,7 +163,7 @@ class Api:
         return analysis_record(uid, analysis, self.service.origins[analysis].size)
 
     @_answering
-    async def maps(self, id: str, maps: MapRequests) -> MapRecords:
+    async def maps(self, id: str, maps: list[MapRequest]) -> list[MapRecord]:
         """Maps of an analysis, in the order of the request: all of them, or an error.
 
         Args:
@@ -167,18 +176,14 @@ class Api:
         deadline = time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
         requests = list(_map_requests(maps, self._analysis(id)))
-        return MapRecords(
-            root=[
-                map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests
-            ]
-        )
+        return [map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests]
 
     @_answering
     async def overlay(
         self,
         id: str,
         method: str = "attention",
-        parameters: Parameters | None = None,
+        parameters: dict[str, Any] | None = None,
         colormap: str = DEFAULT_COLORMAP,
         opacity: float = Style.opacity,
         smooth: bool = Style.smooth,
@@ -187,7 +192,7 @@ class Api:
         low: float | None = Style.low,
         high: float | None = Style.high,
         scale: str | None = None,
-        percentiles: Percentiles | None = None,
+        percentiles: list[float] | None = None,
     ) -> FileData:
         """A map in colours over the picture, as a PNG file whose longer side is 900 pixels.
 
@@ -233,11 +238,10 @@ class Api:
         name = f"{record.name}.png"
         return FileData(path=str(self.service.folder.keep(content, name)), orig_name=name, mime_type="image/png")
 
-    def _names(self) -> list[str]:
-        """Names of the models in the menu, the default first."""
-        start = self.service.start.name
-        names = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
-        return [start, *(name for name in names if name != start)]
+    def _models(self) -> dict[str, dict[str, Any]]:
+        """The rows of the menu by the names of the models, the default first."""
+        start = self.service.start
+        return {row["id"] or start.name: row for row in menu(start, self.service.server_settings.models)}
 
     def _choice(self, name: object) -> ModelChoice:
         """The model of a name.
@@ -245,11 +249,9 @@ class Api:
         Raises:
             CheckpointError: the menu has no model of this name.
         """
-        names = self._names()
-        if name is None or name == names[0]:
-            return DEFAULT_MODEL
-        if isinstance(name, str) and name in names:
-            return ModelChoice(name)
+        names = list(self._models())
+        if name is None or (isinstance(name, str) and name in names):
+            return self.service.choice(name or "")
         matches = get_close_matches(name[:MAX_NAME_CHARS], names, 3) if isinstance(name, str) else []
         hint = f"did you mean {choices(matches)}? " if matches else ""
         raise CheckpointError(f"model = {quote(name)}: {hint}expected a name that /models lists")
@@ -364,10 +366,7 @@ def _fields(endpoint: Callable[..., Any]) -> tuple[list[Field], Field]:
 
 def _schema(hint: Any) -> dict[str, Any]:
     """The JSON schema of a type hint. Null means a missing field."""
-    hint = next((option for option in get_args(hint) if option is not type(None)), hint)
-    if hint in SIMPLE_TYPES:
-        return {"type": SIMPLE_TYPES[hint]}
-    schema = hint.model_json_schema()
+    schema = TypeAdapter(hint.__args__[0] if isinstance(hint, UnionType) else hint).json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     return {name: value for name, value in inlined.items() if name != "description"}
 

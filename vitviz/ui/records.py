@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
-from gradio.data_classes import GradioModel, GradioRootModel
 from gradio.utils import get_function_description
+from pydantic import BaseModel, ConfigDict
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
-from vitviz.attribution.parameters import Parameter
 from vitviz.ui.facts import best_classes
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import ZOO, Model
-from vitviz.weights.hub.names import is_cached
+from vitviz.weights import Model
 
 
-def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:
+def _documented(schema: dict[str, Any], record: type[BaseModel]) -> None:
     """Copy the descriptions of a record and its fields from the docstring into the schema."""
     schema["description"], descriptions, _ = get_function_description(record)
     for name, field in schema.get("properties", {}).items():
         field["description"] = descriptions[name]
 
 
-class Record(GradioModel):
+class Record(BaseModel):
     """An answer."""
 
-    model_config: ClassVar[Any] = {"json_schema_extra": _documented}
+    model_config = ConfigDict(json_schema_extra=_documented)
 
 
 class ModelRecord(Record):
@@ -182,18 +180,6 @@ class MapRecord(Record):
     domain: tuple[float | None, float | None]
 
 
-class ModelRecords(GradioRootModel):
-    root: list[ModelRecord]
-
-
-class MethodRecords(GradioRootModel):
-    root: list[MethodRecord]
-
-
-class MapRecords(GradioRootModel):
-    root: list[MapRecord]
-
-
 class MapRequest(Record):
     """A requested map.
 
@@ -204,33 +190,6 @@ class MapRequest(Record):
 
     method: str
     parameters: dict[str, Any] | None = None
-
-
-class MapRequests(GradioRootModel):
-    root: list[MapRequest]
-
-
-class Parameters(GradioRootModel):
-    root: dict[str, Any]
-
-
-class Percentiles(GradioRootModel):
-    root: list[float]
-
-
-def model_record(name: str) -> ModelRecord:
-    """A model of the menu."""
-    named = ZOO.get(name)
-    if named is None:
-        return ModelRecord(name=name, title=name, family="vitviz", megabytes_to_download=0)
-    return ModelRecord(
-        name=name,
-        title=named.title,
-        family=named.family,
-        megabytes_to_download=0 if is_cached(named.repository) else named.megabytes,
-        known_for=named.known_for,
-        licence=named.licence,
-    )
 
 
 def opened_record(model: Model) -> OpenedRecord:
@@ -245,23 +204,6 @@ def opened_record(model: Model) -> OpenedRecord:
         fit=preprocessing.fit,
         labels=list(model.labels),
     )
-
-
-def method_record(method: Method) -> MethodRecord:
-    """A record of :data:`vitviz.METHODS`."""
-    return MethodRecord(
-        name=method.name,
-        title=method.title,
-        about_a_class=method.class_specific,
-        parameters=[_parameter_record(parameter) for parameter in method.parameters],
-        source=method.citation,
-        interpretation=method.interpretation,
-    )
-
-
-def _parameter_record(parameter: Parameter) -> ParameterRecord:
-    facts = {name: value for name, value in parameter.facts().items() if name in ParameterRecord.model_fields}
-    return ParameterRecord(**facts, legal=parameter.kind.legal)
 
 
 def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:
