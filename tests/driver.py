@@ -282,7 +282,7 @@ def notice(page: Page) -> Locator:
 
 
 def open_menu(page: Page, name: str) -> None:
-    """Open a menu of the head: pictures, models, compare-menu."""
+    """Open a menu of the head: pictures, models."""
     menu = page.locator(f".vx-{name}")
     if not menu.evaluate("menu => menu.open"):
         menu.locator("summary").first.click()
@@ -296,9 +296,21 @@ def close_menus(page: Page) -> None:
 
 
 def choose_layout(page: Page, name: str) -> None:
-    """Choose one map, two, or their difference."""
-    open_menu(page, "compare-menu")
-    page.locator(".vx-layout").select_option(name)
+    """Choose one map, a divider over it ("slide"), "two", or also their "difference"."""
+    compare, is_paired = page.locator(".vx-compare-open"), name in ("two", "difference")
+    if (compare.get_attribute("aria-pressed") == "true") != is_paired:
+        compare.click()
+    if is_paired:
+        page.locator(".vx-difference").set_checked(name == "difference")
+    else:
+        page.locator(".vx-divider").fill("0.5" if name == "slide" else "1")
+    settle(page)
+
+
+def choose_other(page: Page, kind: str, value: str) -> None:
+    """In the comparison, give B another head, layer, picture or model, by its title."""
+    page.locator(".vx-other-kind").select_option(kind)
+    page.locator(".vx-other").select_option(value)
     settle(page)
 
 

@@ -59,6 +59,8 @@ SHOWN = f"""() => {{
         against: field.querySelector(".vx-against")?.value, patch: field.querySelector(".vx-like-patch")?.value,
         like: field.querySelector(".vx-like [aria-pressed=true]")?.dataset.like,
     }}];
+    const isDouble = !root.querySelector(".vx-comparing").hidden, {{ checked }} = root.querySelector(".vx-difference");
+    const layout = isDouble ? (checked ? "difference" : "two") : value("divider") < 1 ? "slide" : "one";
     const prediction = (button) => [
         Number(button.dataset.index), button.querySelector("output").textContent, button.getAttribute("aria-pressed"),
     ];
@@ -72,7 +74,7 @@ SHOWN = f"""() => {{
     return {{
         state: store.state, link: latest.link, search: location.search + location.hash,
         panes: panes.filter(({{ element }}) => !element.hidden).map(shown),
-        method: value("method"), layout: value("layout"), fit: value("fit"), resolution: value("resolution"),
+        method: value("method"), layout, fit: value("fit"), resolution: value("resolution"),
         pixels: value("pixels"), colormap: value("colormap"), scale: value("scale"),
         automatic: root.querySelector(".vx-scale").options[0].text, model: text("model-name"), seen: text("seen-as"),
         parameters: Object.fromEntries(all(".vx-parameter", control)),
@@ -352,20 +354,19 @@ def check_page(page: Page, library: Library) -> None:
     assert len(panes) == (2 if state.layout in ("two", "difference") else 1)
     all_expected = [Expected(library, view) for view in panes]
     first = all_expected[0]
-    shared = state.layout == "two" and first.heatmap.token_map.quantity == all_expected[1].heatmap.token_map.quantity
+    quantities = {each.heatmap.token_map.quantity for each in all_expected}
+    shared = len(panes) == 2 and not state.own_scales and len(quantities) == 1
     pairs = list(zip(all_expected, shown["panes"], strict=True))
     values = [expected.check_values(pane["values"]) for expected, pane in pairs]
     scaled = [expected.scaled(found) for expected, found in zip(all_expected, values, strict=True)]
     # Of the page's own values: rounded to eleven bits, they may lie on the other side of a border.
     fitted = [fit(state.scale, scaled if shared else [each], percentiles=state.percentiles) for each in scaled]
     for place, (expected, pane) in enumerate(pairs):
-        if state.layout == "difference" and place == 1:
-            continue
         expected.check_caption(pane["caption"], fitted[place], values[place])
         expected.check_legend(pane, fitted[place], values[place])
         assert pane["quantity"] == expected.heatmap.token_map.quantity
         expected.check_chips(pane["chips"])
-        if state.layout in ("one", "two") and not expected.view.pins and not expected.view.patches_off:
+        if state.layout != "slide" and not expected.view.pins and not expected.view.patches_off:
             expected.check_picture(pane["picture"], state, fitted[place])
     check_scale(shown, state, fitted[0])
     if len(panes) == 1:

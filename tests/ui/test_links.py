@@ -107,6 +107,7 @@ def states(draw: Any, seen: ShownView) -> PageState:
         scale=draw(st.sampled_from([None, *SCALES])),
         percentiles=draw(st.tuples(st.floats(0, 49), st.floats(50, 100))),
         shared_scale=draw(st.booleans()),
+        own_scales=draw(st.booleans()),
         panel=draw(st.sampled_from(PANELS)),
         guide=draw(st.integers(0, 5)),
     )
@@ -125,7 +126,7 @@ def test_a_link_gives_the_state_back_that_it_was_written_from(seen: ShownView, d
 
 
 VIEW_WORDS = ["model", "own", "step", "example", "picture", "fit", "resolution", "method", "words", "pins", "heads-off"]
-PAGE_WORDS = ["patches-off", "layout", "divider", "opacity", "grid", "shared", "guide", "panel", "outliers"]
+PAGE_WORDS = ["patches-off", "layout", "divider", "opacity", "grid", "shared", "own-scales", "guide", "panel"]
 PARAMETER_WORDS = ["p.layer", "p.head", "p.query", "p.target", "p.direction", "p.mass", "p.start_layer", "p.x"]
 PROBE_WORDS = ["probe", "probe.layer", "probe.query", "probe.features"]
 WORDS = st.sampled_from([*VIEW_WORDS, *PAGE_WORDS, *PARAMETER_WORDS, *PROBE_WORDS])
@@ -275,6 +276,7 @@ STABLE_LOOKS: dict[str, dict[str, Any]] = {
     "?scale=robust&percentiles=5,97.5&shared=true": {
         "scale": "robust", "percentiles": (5, 97.5), "shared_scale": True,
     },
+    "?own-scales=true": {"own_scales": True},
     "?panel=guide&guide=2": {"panel": "guide", "guide": 2},
 }  # fmt: skip
 

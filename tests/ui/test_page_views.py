@@ -21,6 +21,7 @@ from tests.driver import (
     choose_layout,
     choose_method,
     choose_model,
+    choose_other,
     click_patch,
     expect_map,
     first_view,
@@ -76,7 +77,9 @@ def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
     for width, columns in ((390, 1), (768, 2), (1080, 2), (1400, 2)):
         page.set_viewport_size({"width": width, "height": 900})
         page.evaluate(NEXT_FRAMES)
-        panes = page.locator(".vx-pane").evaluate_all("all => all.map((pane) => pane.getBoundingClientRect().left)")
+        panes = page.locator(".vx-pane:not([hidden])").evaluate_all(
+            "all => all.map((pane) => pane.getBoundingClientRect().left)"
+        )
         assert len(set(panes)) == columns, width
         assert page.locator(".vx-pane").evaluate_all(wider) == 0, width
 
@@ -84,9 +87,10 @@ def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
     choose_method(page, "attention")
     choose_layout(page, "two")
+    choose_other(page, "head", "mean")
     canvas(page, 1).click()
     settle(page)
-    choose_example(page, "rocket.jpg")
+    choose_other(page, "picture", "rocket")
     assert [view["picture"] for view in state(page)["views"]] == ["example:chelsea.jpg", "example:rocket.jpg"]
     check_page(page, library)
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
@@ -115,39 +119,50 @@ def test_another_model_stands_beside_the_first(page: Page, library: Library) -> 
 def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "attention")
     choose_layout(page, "difference")
-    expect(caption(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
+    # B begins with another head.
+    assert state(page)["views"][1]["parameters"]["head"] == 0
+    choose_other(page, "head", "mean")
+    expect(caption(page, 2)).to_have_text("A − B: they are equal.")
     # A scale from 0 to 0 says nothing.
-    expect(page.locator(".vx-legend").nth(1)).to_be_hidden()
+    expect(page.locator(".vx-legend").nth(2)).to_be_hidden()
     # Nothing is neither more nor less, so that it has the colour of the middle.
     places = page.evaluate(
-        f"(() => {{ const {{ scale, patches }} = {EXPLORER}.panes[1].drawing; return [...scale.places(patches)] }})()"
+        f"""() => {{
+            const {{ scale, patches }} = {EXPLORER}.difference().drawing;
+            return [...scale.places(patches)];
+        }}"""
     )
     assert set(places) == {0.5}
-    canvas(page, 1).click(position=patch_position(page, example, 3, 3, pane=1))
-    page.keyboard.press("[")
+    # The difference asks as the first map does.
+    canvas(page, 2).click(position=patch_position(page, example, 3, 3, pane=2))
+    choose_other(page, "layer", "6")
     page.mouse.move(1, 1)
     settle(page)
     first, second = (example.attention(layer=layer, query=(3, 3)).values.numpy() for layer in (-1, -2))
     difference = first - second
     place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
     said = re.fullmatch(
-        r"Map 1 minus map 2\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
-        caption(page, 1).inner_text(),
+        r"A − B\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
+        caption(page, 2).inner_text(),
     )
-    assert said is not None, caption(page, 1).inner_text()
+    assert said is not None, caption(page, 2).inner_text()
     assert (int(said[1]), int(said[2])) == tuple(place)
     assert float(said[3].replace("−", "-")) == pytest.approx(difference[place], rel=0.02)
     most = float(np.abs(difference).max())
     for end, value in (("low", -most), ("high", most)):
-        text = page.locator(f".vx-{end}").nth(1).inner_text().replace("−", "-")
+        text = page.locator(f".vx-{end}").nth(2).inner_text().replace("−", "-")
         assert float(text) == pytest.approx(value, rel=0.05)
     # Of tokens without a place in the picture, it is said above it.
-    chip = page.locator(".vx-pane").nth(1).locator(".vx-chip").first
+    chip = page.locator(".vx-pane").nth(2).locator(".vx-chip").first
     cls = canvas_values(page, 0)[0] - canvas_values(page, 1)[0]
     assert float(chip.locator("span").inner_text()) == pytest.approx(cls, rel=0.01)
-    # What the second map says of itself is not said under the difference.
-    expect(caption(page, 1)).not_to_contain_text("Strongest")
+    # Both maps stand beside it, on one scale unless each is to have its own.
     check_page(page, library)
+    page.locator(".vx-own_scales").check()
+    check_page(page, library)
+    assert page.locator(".vx-high").nth(0).inner_text() != page.locator(".vx-high").nth(1).inner_text()
+    tops = page.locator(".vx-canvas").evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")
+    assert len(tops) == 3 and len(set(tops)) == 1
     keep_picture(page, "difference.png")
 
 

@@ -232,7 +232,8 @@ def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
 
 def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) -> None:
     set_value(page, f"{FILE} .vx-method", "attention")
-    set_value(page, f"{FILE} .vx-layout", "two")
+    page.evaluate(f"document.querySelector('{FILE} .vx-compare-open').click()")
+    set_value(page, f"{FILE} .vx-other", "mean")
     # The canvases have their places once both maps are drawn.
     expect_text(page, status(FILE, 2), "Attention from the CLS token to each patch, layer 2")
     # A click makes a map the one that the controls are about.

@@ -6,7 +6,7 @@ import { closeMenus } from "./menus.js";
 import { notify, reasonOf } from "./messages.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
-import { copyOf, isEqual, isPaired, MAX_PINS } from "./store.js";
+import { isEqual, isPaired, MAX_PINS } from "./store.js";
 import {
   defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, queryOf, tokenOf, valueOf,
 } from "./tokens.js";
@@ -246,20 +246,40 @@ export function showHead(head) {
  * @param {any} value
  */
 export function setLook(name, value) {
-  if (name === "layout" && isPaired(value) && store.state.views.length < 2) {
-    return store.patch({ layout: value, views: [store.state.views[0], copyOf(hiddenView ?? store.state.views[0])] });
-  }
-  if (name === "layout" && !isPaired(value) && store.state.views.length > 1) {
-    hiddenView = store.state.views[1];
-    page.active = 0;
-    return store.patch({ layout: value, views: store.state.views.slice(0, 1) });
-  }
   store.patch({ [name]: value });
 }
 
 // The second view, while the layout shows only the first.
 /** @type {View | null} */
 let hiddenView = null;
+
+/**
+ * One map, alone or with a divider, or two maps, alone or with their difference.
+ * @param {State["layout"]} layout
+ */
+export function chooseLayout(layout) {
+  const { views: [first, second] } = store.state;
+  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hiddenView ?? withNextHead(first)] });
+  hiddenView = second ?? hiddenView;
+  page.active = 0;
+  store.patch({ layout, views: [first] });
+}
+
+/**
+ * A view with another head, if its map is of heads.
+ * @param {View} view
+ */
+function withNextHead(view) {
+  const { facts } = panes[0], head = facts && valueOf(view, "head", facts);
+  if (head === undefined) return view;
+  return { ...view, parameters: { ...view.parameters, head: typeof head === "number" ? (head + 1) % facts.heads : 0 } };
+}
+
+/**
+ * The share of the picture's width that the map covers.
+ * @param {number} divider
+ */
+export const chooseDivider = (divider) => store.patch(divider < 1 ? { layout: "slide", divider } : { layout: "one" });
 
 /**
  * Choose a token in both views, at the same place.

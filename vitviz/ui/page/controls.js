@@ -1,7 +1,7 @@
 // The controls of the map, made from the methods' records, and the controls of its look.
 
 import { FUSIONS } from "./attention.js";
-import { chooseMethod, setLook, setParameter } from "./choices.js";
+import { chooseDivider, chooseMethod, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
 import { create, find, labelled, newId, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
@@ -14,7 +14,6 @@ import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
 
 const LOOK = {
-  divider: Number,
   colormap: String,
   opacity: Number,
   fade: Boolean,
@@ -22,6 +21,7 @@ const LOOK = {
   grid: Boolean,
   outliers: Boolean,
   shared_scale: Boolean,
+  own_scales: Boolean,
 };
 
 export class Controls {
@@ -29,7 +29,7 @@ export class Controls {
     this.controlsKey = "";
     find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
     find("method").onchange = () => chooseMethod(find("method").value);
-    find("layout").onchange = () => setLook("layout", find("layout").value);
+    find("divider").oninput = () => chooseDivider(Number(find("divider").value));
     find("scale").replaceChildren(
       ...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })),
     );
@@ -91,10 +91,8 @@ export class Controls {
     setText(find("play"), playing ? "Stop" : "Play");
     for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = /** @type {any} */ (state)[name];
     find("outliers").disabled = !facts.outliers;
-    find("layout").value = state.layout;
-    find("divided").hidden = state.layout !== "slide";
-    find("active").hidden = !isPaired(state.layout);
-    find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
+    find("divider").value = state.layout === "slide" ? state.divider : 1;
+    find("divided").hidden = isPaired(state.layout);
   }
 
   /**

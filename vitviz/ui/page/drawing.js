@@ -72,9 +72,9 @@ function drawViews() {
       signed: pane.isSigned(shownQuery),
     };
   });
-  // Two maps of the same quantity side by side share a scale.
-  const all = maps.map(({ scaled }) => scaled),
-    isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
+  // Two maps of the same quantity share a scale, unless each is to have its own.
+  const all = maps.map(({ scaled }) => scaled), { own_scales: isOwn } = store.state;
+  const isShared = isDouble() && !isOwn && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
   const sharedScale = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
   for (const map of maps) {
     map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
@@ -132,33 +132,31 @@ function marksOf(pane) {
 }
 
 /**
- * Show in the second pane where the first map has more (red) or less (blue) than the second.
+ * Show where the first map has more (red) or less (blue) than the second, on the first one's picture.
  * @param {any} first
  * @param {any} second
  */
 function showDifference(first, second) {
-  const { pane } = second, { rows, columns, prefix } = first.pane.facts, own = pane.facts.prefix;
-  if (rows !== pane.facts.rows || columns !== pane.facts.columns)
-    return pane.setStatus("These two have different grids: there is no difference patch by patch.");
-  if (!first.values || !second.values) return;
-  const values = differenceOfMaps(first.drawn, second.drawn, prefix, own);
-  const patches = pane.scaleValues(values), scale = fittedScale([patches], { signed: true });
+  const pane = /** @type {Pane} */ (page.difference), { facts, model, packs, attention, painter, view } = first.pane, other = second.pane.facts;
+  Object.assign(pane, { facts, model, packs, attention, painter, view });
+  setText(pane.find("badge"), "A − B");
+  const isOneGrid = facts.rows === other.rows && facts.columns === other.columns;
+  const values = isOneGrid && first.values && second.values && differenceOfMaps(first.drawn, second.drawn, facts.prefix, other.prefix);
+  const patches = values ? pane.scaleValues(values) : null, scale = patches && fittedScale([patches], { signed: true });
+  const areEqual = !patches?.some(Boolean);
   // Equal maps have the colour of zero, in the middle.
-  pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
-  showChips(pane, second.query, values);
-  const areEqual = patches.every((/** @type {any} */ value) => value === 0);
-  pane.showLegend(areEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
-  if (pane.index === page.active) controls.showScale(store.state, scale);
-  const quantities = [first, second].map(quantityOf),
-    quantityNote =
-      quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
-  const strongest = pane.attention.strongest(values.map(Math.abs)), scaleCaption = scale.caption(patches, SCALES[scale.name]);
-  pane.setStatus(
-    areEqual
-      ? "Map 1 minus map 2: they are equal."
-      : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(strongest, pane.facts))} with ${digits(values[strongest])}.` +
-          `${quantityNote}${scaleCaption && ` ${scaleCaption}`}`,
-  );
+  pane.show(first.query, values || null, scale, differenceColours, lookOf(), marksOf(pane));
+  showChips(pane, first.query, values || null);
+  pane.showLegend(areEqual ? null : scale, patches, differenceColours, "A − B");
+  if (!isOneGrid) return pane.setStatus("These two have different grids: there is no difference patch by patch.");
+  if (!values || !scale) return pane.setStatus("A − B: being fetched …");
+  if (areEqual) return pane.setStatus("A − B: they are equal.");
+  const strongest = attention.strongest(values.map(Math.abs)), quantities = [first, second].map(quantityOf);
+  pane.setStatus([
+    `A − B. Largest difference: ${nameOf(queryOf(strongest, facts))} with ${digits(values[strongest])}.`,
+    quantities[0] === quantities[1] ? "" : `They are different quantities: ${quantities.join(", and ")}.`,
+    scale.caption(patches, SCALES[scale.name]),
+  ].filter(Boolean).join(" "));
 }
 
 /**

@@ -9,7 +9,7 @@ import { notify } from "./messages.js";
 import { activePane, isDouble, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
-import { controls, panels, probes, questions, source } from "./widgets.js";
+import { comparison, controls, panels, probes, questions, source } from "./widgets.js";
 
 const hooks = {
   hover: hoverToken,
@@ -24,7 +24,13 @@ const hooks = {
   onChange: paneChanged,
   isOpening: () => page.isOpening,
 };
-panes.push(...[...findAll(".vx-pane")].map((part, index) => new Pane(/** @type {HTMLElement} */ (part), index, hooks)));
+const [first, second, third] = findAll(".vx-pane");
+panes.push(new Pane(first, 0, hooks), new Pane(second, 1, hooks));
+// On the difference of two maps, which has the first one's tokens, the pointer acts as on the first.
+const ofFirst = Object.fromEntries(["hover", "pin", "choose", "hide"].map((name) => [
+  name, (/** @type {Pane} */ _, /** @type {any[]} */ ...given) => /** @type {any} */ (hooks)[name](panes[0], ...given),
+]));
+page.difference = new Pane(third, 2, { ...hooks, ...ofFirst });
 
 /**
  * After every change of the state: request what it needs, and draw what is there.
@@ -35,7 +41,8 @@ export function sync(previous) {
   // A message belongs to the last choice.
   if (previous && !isEqual(previous.views, views)) notify("");
   root.dataset.layout = layout;
-  panes[1].element.hidden = !isDouble();
+  second.hidden = !isDouble();
+  third.hidden = layout !== "difference";
   if (page.active >= views.length) page.active = 0;
   for (const pane of panes) {
     const view = pane.index === 0 || isDouble() ? views[pane.index] : null;
@@ -67,6 +74,7 @@ function showControls() {
   const { state } = store, view = state.views[page.active], pane = activePane();
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, page.active, pane.facts, pane.model);
+  comparison.show(state);
   if (pane.facts) probes.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) questions.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) controls.show(state, page.active, pane.facts, pane.model, isPlaying());

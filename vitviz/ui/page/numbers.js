@@ -44,17 +44,17 @@ export const sum = (values) => /** @type {number[]} */ (values).reduce((total, v
 export const clamped = (value, low, high) => Math.min(Math.max(value, low), high);
 
 /**
- * A map minus another of the same grid, for the tokens of the other: patches by their place, the tokens before them by
- * their names; NaN for those that the first lacks.
+ * A map minus another of the same grid, for the tokens of the first: patches by their place, the tokens before them by
+ * their names; NaN for those that the second lacks.
  * @param {Float32Array} first
  * @param {Float32Array} second
  * @param {string[]} firstPrefix names of the tokens before the patches
  * @param {string[]} secondPrefix
  */
 export function differenceOfMaps(first, second, firstPrefix, secondPrefix) {
-  return second.map((value, token) => {
-    const name = secondPrefix[token];
-    const index = name === undefined ? token - secondPrefix.length + firstPrefix.length : firstPrefix.indexOf(name);
-    return index < 0 ? NaN : first[index] - value;
+  return first.map((value, token) => {
+    const name = firstPrefix[token];
+    const index = name === undefined ? token - firstPrefix.length + secondPrefix.length : secondPrefix.indexOf(name);
+    return index < 0 ? NaN : value - second[index];
   });
 }

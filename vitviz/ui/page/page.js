@@ -8,9 +8,11 @@ import { isPaired, Store } from "./store.js";
 // `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
 /**
  * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
- *   sheet: Sheet | null, isOpening: boolean, moveTime: number, draw: () => void }}
+ *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, draw: () => void }}
  */
-export const page = { active: 0, hovered: null, hoveredCell: null, sheet: null, isOpening: false, moveTime: 0, draw: () => {} };
+export const page = {
+  active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, moveTime: 0, draw: () => {},
+};
 /** @type {{ hovers: number[], changes: number[] }} */
 export const timings = { hovers: [], changes: [] };
 export const models = { ...START.models };
@@ -30,6 +32,9 @@ export const activePane = () => panes[page.active], activeView = () => store.sta
 export const isDouble = () => isPaired(store.state.layout);
 
 export const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
+
+/** The panes with a picture: of two maps, also that of their difference. */
+export const drawnPanes = () => [...shownPanes(), ...(store.state.layout === "difference" && page.difference ? [page.difference] : [])];
 
 let frameRequest = 0;
 

@@ -19,7 +19,7 @@ listen();
 offerActions();
 
 /** @type {any} */ (element).explorer = {
-  panes, store, requests, timings, latest, probes, describe,
+  panes, difference: () => page.difference, store, requests, timings, latest, probes, describe,
   map: (/** @type {Query} */ query) => Array.from(panes[0].values(query) ?? []),
   settled: () => !page.isOpening && !requests.running && isSettled() && latest.version === store.version,
 };

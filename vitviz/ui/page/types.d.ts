@@ -192,6 +192,7 @@ interface State {
   grid: boolean;
   outliers: boolean;
   shared_scale: boolean;
+  own_scales: boolean;
   panel: string;
   guide: number;
 }

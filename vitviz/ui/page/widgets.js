@@ -1,5 +1,6 @@
 // The parts of the page beside its pictures.
 
+import { Comparison } from "./compare.js";
 import { Controls } from "./controls.js";
 import { Guide } from "./guide.js";
 import { Panels } from "./panels.js";
@@ -8,4 +9,4 @@ import { Questions } from "./questions.js";
 import { Source } from "./source.js";
 
 export const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
-export const questions = new Questions();
+export const questions = new Questions(), comparison = new Comparison();

@@ -1,0 +1,96 @@
+// The mode in which two maps stand side by side, A and B, and beside them their difference.
+
+import { FUSIONS } from "./attention.js";
+import { chooseLayout, chooseModel, choosePicture, showHead, showLayer } from "./choices.js";
+import { find, setText } from "./dom.js";
+import { range } from "./numbers.js";
+import { isDouble, page, panes, store } from "./page.js";
+import { backend, SETTINGS } from "./settings.js";
+import { isPaired } from "./store.js";
+import { valueOf } from "./tokens.js";
+
+/** @typedef {{ title: string, value: any }} Offer */
+/**
+ * What B may have other than A: what is offered, the value of a view, and the name of one that is not offered. A menu has more.
+ * @type {Record<string, { offers: (facts: Facts) => Offer[], of: (view: View, facts: Facts) => any, nameOf: (pane: Pane) => string,
+ *   choose: (value: any) => void, menu?: string }>}
+ */
+const KINDS = {
+  head: {
+    offers: ({ heads }) => [...Object.keys(FUSIONS), ...range(heads)].map((value) => ({ title: String(value), value })),
+    of: (view, facts) => valueOf(view, "head", facts),
+    nameOf: () => "all heads",
+    choose: showHead,
+  },
+  layer: {
+    offers: ({ layers }) => range(layers).map((value) => ({ title: String(value), value })),
+    of: (view, facts) => valueOf(view, "layer", facts),
+    nameOf: () => "all layers",
+    choose: showLayer,
+  },
+  picture: {
+    offers: () => SETTINGS.examples.map(({ id, name, caption }) => ({ title: caption ?? name, value: id })),
+    of: ({ picture }) => picture,
+    nameOf: ({ facts }) => facts.name,
+    choose: choosePicture,
+    menu: "pictures",
+  },
+  model: {
+    offers: () => SETTINGS.models.map(({ id, title }) => ({ title, value: id })),
+    of: ({ model }) => model,
+    nameOf: ({ model }) => model.title,
+    choose: chooseModel,
+    menu: "models",
+  },
+};
+const OWN = { title: "your own …", value: "own file" };
+
+export class Comparison {
+  constructor() {
+    // The kind that the visitor chose; without one, it is that in which the two differ.
+    this.kind = "";
+    /** @type {Offer[]} */
+    this.offers = [];
+    find("compare-open").onclick = find("compare-end").onclick = () => {
+      this.kind = "";
+      page.active = isDouble() ? 0 : 1;
+      chooseLayout(isDouble() ? "one" : "two");
+    };
+    find("other-kind").onchange = () => {
+      this.kind = find("other-kind").value;
+      store.refresh();
+    };
+    find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
+    find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
+    for (const option of find("other-kind").options) option.hidden = !backend.computes && Boolean(KINDS[option.value].menu);
+  }
+
+  /** @param {Offer} offer */
+  choose(offer) {
+    const { choose, menu } = KINDS[find("other-kind").value];
+    page.active = 1;
+    if (offer !== OWN) return choose(offer.value);
+    store.refresh();
+    find(menu ?? "").querySelector("summary").click();
+  }
+
+  /** @param {State} state */
+  show({ layout, views: [first, second] }) {
+    const isOn = isPaired(layout), pane = panes[1], { facts } = pane;
+    find("compare-open").setAttribute("aria-pressed", isOn);
+    find("comparing").hidden = !isOn;
+    if (!isOn || !facts || !panes[0].facts) return;
+    const differing = ["model", "picture", "layer"].find((name) =>
+      KINDS[name].of(first, panes[0].facts) !== KINDS[name].of(second, facts));
+    const kind = this.kind || (differing ?? "head"), { offers, of, nameOf, menu } = KINDS[kind], value = of(second, facts);
+    const offered = offers(facts), known = offered.some((offer) => offer.value === value);
+    const shown = [...(known ? [] : [{ title: nameOf(pane), value }]), ...offered, ...(menu ? [OWN] : [])];
+    find("other-kind").value = kind;
+    if (JSON.stringify(shown) !== JSON.stringify(this.offers)) find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));
+    this.offers = shown;
+    find("other").selectedIndex = shown.findIndex((offer) => offer.value === value);
+    find("difference").checked = layout === "difference";
+    const letter = "AB"[page.active];
+    setText(find("active"), `Sheet, layers and options change ${letter}; click the other map to change that one.`);
+  }
+}
