@@ -86,7 +86,8 @@ export class Comparison {
     const offered = offers(facts), known = offered.some((offer) => offer.value === value);
     const shown = [...(known ? [] : [{ title: nameOf(pane), value }]), ...offered, ...(menu ? [OWN] : [])];
     find("other-kind").value = kind;
-    if (JSON.stringify(shown) !== JSON.stringify(this.offers)) find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));
+    if (JSON.stringify(shown) !== JSON.stringify(this.offers))
+      find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));
     this.offers = shown;
     find("other").selectedIndex = shown.findIndex((offer) => offer.value === value);
     find("difference").checked = layout === "difference";

@@ -137,7 +137,8 @@ function marksOf(pane) {
  * @param {any} second
  */
 function showDifference(first, second) {
-  const pane = /** @type {Pane} */ (page.difference), { facts, model, packs, attention, painter, view } = first.pane, other = second.pane.facts;
+  const pane = /** @type {Pane} */ (page.difference), { facts, model, packs, attention, painter, view } = first.pane;
+  const other = second.pane.facts;
   Object.assign(pane, { facts, model, packs, attention, painter, view });
   setText(pane.find("badge"), "A − B");
   const isOneGrid = facts.rows === other.rows && facts.columns === other.columns;

@@ -9,7 +9,7 @@ import { contextOf, createCanvas, find, findAll } from "./dom.js";
 import { asPng, metadataOf, numbersOf, saveFile, sheetAsSvg, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
 import { clamped } from "./numbers.js";
-import { activePane, films, latest, page, shownPanes, store } from "./page.js";
+import { activePane, drawnPanes, films, latest, page, shownPanes, store } from "./page.js";
 import { attentionOf } from "./pane.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
@@ -31,8 +31,8 @@ const ACTIONS = {
   },
   python: async () => copyText((await describe()).python),
   picture: async () => {
-    const captions = shownPanes().map((pane) => pane.find("status").textContent),
-      withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
+    const captions = drawnPanes().map((pane) => pane.find("status").textContent),
+      withLegend = drawnPanes().filter((pane) => !pane.find("legend").hidden);
     saveFile(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
   },
   sheet: async () => saveFile(await asPng(withCaption(drawnSheet().picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
@@ -125,7 +125,7 @@ function metadata() {
 
 /** The shown maps in the size of the original picture, side by side; the second is as high as the first. */
 async function pictureOf() {
-  const pictures = await Promise.all(shownPanes().map(wholePicture)), height = pictures[0].height;
+  const pictures = await Promise.all(drawnPanes().map(wholePicture)), height = pictures[0].height;
   const widths = pictures.map((canvas) => Math.round(canvas.width * height / canvas.height));
   const canvas = createCanvas(widths.reduce((sum, width) => sum + width), height);
   let left = 0;
