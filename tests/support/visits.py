@@ -80,7 +80,7 @@ class Visit:
         async def respond() -> Any:
             if name == "describe":
                 return handlers.describe(request)
-            return await {"map": handlers.map_quickly, "picture": handlers.picture}[name](request)
+            return await {"map": handlers.map, "picture": handlers.picture}[name](request)
 
         answer: Any = on_loop(outcome(name, respond()))
         if isinstance(answer, bytes):

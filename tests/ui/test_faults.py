@@ -19,11 +19,10 @@ from vitviz import Model, load, save_checkpoint
 from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport
-from vitviz.ui.runs import PageRuns, Run, RunEnded
+from vitviz.ui.runs import PageRuns, RunEnded
 from vitviz.ui.server.files import Folder
 from vitviz.ui.service import AnalysisService
 
@@ -70,7 +69,7 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     bench, bad = AnalysisService(make_model()), Upload(tmp_path / "bad.png", "bad.png")
     bad.path.write_bytes(b"<html>")
     with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
-        on_loop(bench.analyze(bench.start, bad, InputSettings("squash")))
+        on_loop(bench.analyze(bench.start, bad, "squash"))
     with pytest.raises(ImageError):
         on_loop(bench.uploaded.opened(bad, lambda opened: opened))
     # One for a file, however often it is told of.
@@ -80,7 +79,7 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     assert bad.path.exists() is not uploaded and picture.path.exists()
     # A page that asks for it once more is told the same.
     with pytest.raises(ImageError) as again:
-        on_loop(bench.analyze(bench.start, bad, InputSettings("squash")))
+        on_loop(bench.analyze(bench.start, bad, "squash"))
     assert str(again.value) == str(first.value)
     assert on_loop(bench.uploaded.opened(picture, lambda opened: opened.size)) == (40, 24)
 
@@ -111,7 +110,7 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     choice = ModelChoice("", (str(path),))
     model = on_loop(bench.model(choice))
     path.unlink()
-    _, analysis = on_loop(bench.analyze(on_loop(bench.model(choice)), picture, InputSettings("squash")))
+    _, analysis = on_loop(bench.analyze(on_loop(bench.model(choice)), picture, "squash"))
     assert analysis.map("relevance").values.isfinite().all()
     bench.models.discard(lambda kept: kept is model)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
@@ -126,7 +125,7 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     shutil.rmtree(tmp_path / "clip")
     with pytest.raises(CheckpointError):
         on_loop(bench.target(model, TextPrompt("a cat")))
-    _, analysis = on_loop(bench.analyze(model, picture, InputSettings(model.preprocessing.fit)))
+    _, analysis = on_loop(bench.analyze(model, picture, model.preprocessing.fit))
     assert analysis.rollout().values.sum() > 0
 
 
@@ -134,22 +133,21 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: U
     bench = AnalysisService(make_model())
     picture.path.unlink()
     with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
-        on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+        on_loop(bench.analyze(bench.start, picture, "squash"))
 
 
 # Visitors who leave.
 
 
 def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
-    bench, run = AnalysisService(make_model()), Run("anna", "page")
-    done = []
+    bench, done = AnalysisService(make_model()), list[int]()
 
     def report(step: ProgressReport) -> None:
-        run.check()
+        if done:
+            raise RunEnded
         done.append(step.done)
-        run.is_ended = True
 
     with pytest.raises(RunEnded):
-        on_loop(bench.analyze(bench.start, picture, InputSettings("squash"), report))
+        on_loop(bench.analyze(bench.start, picture, "squash", report=report))
     assert done == [0] and len(bench.small) == len(bench.large) == 0
-    assert on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))[0]
+    assert on_loop(bench.analyze(bench.start, picture, "squash"))[0]

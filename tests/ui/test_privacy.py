@@ -21,7 +21,6 @@ from vitviz import Model
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ExpiredError
 from vitviz.ui.runs import PageRuns
@@ -38,7 +37,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 @pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
 def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
     bench = AnalysisService(make_model())
-    key, _ = on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+    key, _ = on_loop(bench.analyze(bench.start, picture, "squash"))
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
     visit = Visit(PageRuns(Handlers(bench)))
     for guess in wrong:
@@ -51,7 +50,7 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
 @pytest.mark.slow
 def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
     bench = AnalysisService(make_model())
-    keys = {on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))[0] for _ in range(20)}
+    keys = {on_loop(bench.analyze(bench.start, picture, "squash"))[0] for _ in range(20)}
     assert len(keys) == 20 and all(re.fullmatch(r"[\w-]{22}", key) for key in keys)
 
 

@@ -22,7 +22,6 @@ from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import facts
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
@@ -55,8 +54,7 @@ def test_an_example_is_run_once_and_a_picture_of_ones_own_for_everybody(
     example, model = service.pictures.upload(View().picture), service.start
     found = on_loop(service.analyze(model, example))
     assert (
-        on_loop(service.analyze(model, example)) == found
-        and on_loop(service.analyze(model, example, InputSettings("crop"))) != found
+        on_loop(service.analyze(model, example)) == found and on_loop(service.analyze(model, example, "crop")) != found
     )
     assert on_loop(service.analyze(model, picture))[0] != on_loop(service.analyze(model, picture))[0]
     # Another model is another analysis, whatever it is called.

@@ -30,7 +30,6 @@ from vitviz.images.preprocessing import FITS
 from vitviz.progress import DownloadProgress
 from vitviz.ui.facts import method_facts
 from vitviz.ui.image_bytes import as_png
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
@@ -158,8 +157,9 @@ class Api:
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
         opened = await self.service.model(choice)
-        settings = InputSettings(legal_fit, pixels)
-        uid, analysis = await self.service.analyze(opened, upload, settings, choice=choice, max_flops=MAX_FLOPS)
+        uid, analysis = await self.service.analyze(
+            opened, upload, legal_fit, pixels, choice=choice, max_flops=MAX_FLOPS
+        )
         return analysis_record(uid, analysis, self.service.origins[analysis].size)
 
     @_answering

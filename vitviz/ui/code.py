@@ -11,9 +11,9 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
-from vitviz.ui.inputs import Origin
 from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
+from vitviz.ui.service import Origin
 from vitviz.ui.state import NATIVE, PageState, View
 from vitviz.visualization.scales import PERCENTILES
 
@@ -81,11 +81,11 @@ def _opening(source: ViewSource) -> list[str]:
 
 def _analyze_arguments(source: ViewSource) -> str:
     """Model, fit and resolution, the one that the picture's shape led to, and how the picture is read."""
-    resolution = "" if source.origin.resolution is None else f", resolution={source.origin.resolution}"
+    resolution = "" if source.origin.pixels is None else f", resolution={source.origin.pixels}"
     upload, profile = source.origin.upload, source.analysis.model.preprocessing.color_profile
     reading = f", value_range=(0, {upload.white})" * (upload.white is not None)
     reading += f", color_profile={python_of(upload.color_profile)}" * (upload.color_profile != profile)
-    return f"model, fit={python_of(_fit(source))}{resolution}{reading}"
+    return f"model, fit={python_of(source.origin.fit)}{resolution}{reading}"
 
 
 def _picture(upload: Upload) -> str:
@@ -94,10 +94,6 @@ def _picture(upload: Upload) -> str:
         return f"read_frame({python_of(upload.name)}, {upload.frame})"
     example = example_of(upload)
     return python_of(upload.name) if example is None else f'resources("assets") / {python_of(example)}'
-
-
-def _fit(source: ViewSource) -> str:
-    return source.origin.settings.fit or source.analysis.model.preprocessing.fit
 
 
 def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[str]:
@@ -151,12 +147,12 @@ def _target_lines(target: Mapping[str, Any], source: ViewSource) -> list[str]:
         return [f"text = open_text_tower(model).target({python_of(target['text'])})"]
     if source.liked is None or "like" not in target:
         return []
-    if source.origin.settings.resolution == NATIVE:
+    if source.origin.resolution == NATIVE:
         # The native resolution is that of the other picture.
         step = resolution_step(source.analysis.model)
         return [
             f"other_image = vitviz.open_image({_picture(source.liked)})",
             f"resolution = max({step}, min(other_image.size) // {step} * {step})",
-            f"other = vitviz.analyze(other_image, model, fit={python_of(_fit(source))}, resolution=resolution)",
+            f"other = vitviz.analyze(other_image, model, fit={python_of(source.origin.fit)}, resolution=resolution)",
         ]
     return [f"other = vitviz.analyze({_picture(source.liked)}, {_analyze_arguments(source)})"]

@@ -48,8 +48,8 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     video = VideoRequest(
         analysis.model,
         MapRequest(method.name, {name: value for name, value in parameters.items() if value is not None}),
-        origin.settings.fit,
-        origin.resolution,
+        origin.fit,
+        origin.pixels,
         state.style,
         longest_side=MAX_SIDE,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,6 @@ from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, vis
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input, parameters_of
@@ -42,14 +41,12 @@ HIDDEN = (
     "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
     "To crop it, choose “crop (centre)” under “Your picture”."
 )
-# The picture and input with which the page opens.
-FIRST_INPUT: dict[str, Any] = {
-    "picture": View().picture,
-    "frame": None,
-    "white": None,
-    "color_profile": None,
-    "fit": None,
-    "resolution": None,
+# What replaces the fields of a link that cannot be opened: the first values of the page.
+_PICTURE = {"picture": View().picture, "frame": None, "white": None, "color_profile": None}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "model": {"model": "", "step": None},
+    "picture": _PICTURE,
+    "input": {**_PICTURE, "fit": None, "resolution": None},
 }
 
 
@@ -118,64 +115,75 @@ class Handlers:
         }
         return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
-    async def _open_view(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
-        """Id and analysis of a view, and the view; a model, picture or input that fails is replaced by the default."""
+    async def _open_view(
+        self,
+        view: View,
+        report: Report,
+        notes: list[str],
+        defaults: Mapping[str, Mapping[str, Any]] = DEFAULTS,
+        upload: Upload | None = None,
+    ) -> tuple[str, Analysis, View]:
+        """Id and analysis of a view, and the view. Notes list what was changed.
+
+        Args:
+            view: of a state.
+            report, notes: receive the progress, and sentences.
+            defaults: what replaces a model, picture or input that fails; an error is raised without them.
+            upload: a new picture, in the place of the view's.
+        """
+        part = "model"
         try:
-            model = await self._model(view, report)
-        except VitvizError as error:
-            notes.append(f"{sentence(error)} The default model is shown.")
-            view = replace(view, model="", step=None)
-            model = self.service.start
-        view, changes = normalize_input(view, model)
-        notes += changes
-        try:
-            view, upload, changes = await self._frame(view, model, self.service.pictures.upload(view.picture), report)
+            report(OPENING)
+            choice = self.service.choice(view.model, view.step)
+            model = await self.service.model(choice, report)
+            view, changes = normalize_input(view, model)
             notes += changes
+            part = "picture"
+            view, opened, changes = await self._frame(
+                view, model, upload or self.service.pictures.upload(view.picture), report
+            )
+            notes += changes
+            part, choice = "input", self.service.choice(view.model, view.step)
+            uid, analysis = await self.service.analyze(
+                model,
+                opened,
+                view.fit,
+                view.resolution,
+                report=report,
+                choice=choice,
+                show_whole=upload is not None,
+            )
+            return uid, analysis, view
         except VitvizError as error:
-            notes.append(sentence(error))
-            view = replace(view, picture=FIRST_INPUT["picture"], frame=None, white=None, color_profile=None)
-            upload = self.service.pictures.upload(view.picture)
-        try:
-            uid, analysis = await self._analysis(view, model, upload, report)
-        except VitvizError as error:
-            if view == replace(view, **FIRST_INPUT):
+            default = replace(view, **defaults.get(part, {}))
+            if default == view:
                 raise
-            notes.append(sentence(error))
-            view = replace(view, **FIRST_INPUT)
-            uid, analysis = await self._analysis(view, model, self.service.pictures.upload(view.picture), report)
-        return uid, analysis, view
+            notes.append(sentence(error) + " The default model is shown." * (part == "model"))
+        return await self._open_view(default, report, notes, defaults)
 
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """One view of a state, with another model, picture or input."""
         state, index = PageState.of_request(request)
-        view, is_new = state.views[index], request.get("upload") is not None
-        upload = upload_of(request["upload"], "upload") if is_new else None
-        if request.get("own") is None:
-            model = await self._model(view, report)
-        else:
+        view, notes = state.views[index], list[str]()
+        upload = None if request.get("upload") is None else upload_of(request["upload"], "upload")
+        if request.get("own") is not None:
             own = _own_model(request["own"])
             report(OPENING)
-            model = await self.service.model(own.choice, report)
+            await self.service.model(own.choice, report)
             # What cannot be opened has no name.
             view = replace(view, model=self.service.own_models.id(own, current_visitor()), step=None)
-        view, notes = normalize_input(view, model)
-        view, upload, changes = await self._frame(
-            view, model, upload or self.service.pictures.upload(view.picture), report
-        )
-        notes += changes
-        uid, analysis = await self._analysis(view, model, upload, report, is_new)
+        uid, analysis, view = await self._open_view(view, report, notes, {}, upload)
         origin = self.service.origins[analysis]
         notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
-        picture = self.service.pictures.id(upload, current_visitor())
-        view = replace(view, fit=origin.settings.fit, picture=picture)
+        picture = self.service.pictures.id(origin.upload, current_visitor())
         shown_views: list[ShownView | None] = [None] * len(state.views)
-        shown_views[index] = ShownView(model, analysis.trace.layout)
-        state, changes = normalize(state.with_view(index, view), shown_views)
+        shown_views[index] = ShownView(analysis.model, analysis.trace.layout)
+        state, changes = normalize(state.with_view(index, replace(view, fit=origin.fit, picture=picture)), shown_views)
         return {
             "state": state.to_json(),
             "index": index,
             "facts": await self._facts(uid, analysis, state.views[index]),
-            "models": {view.model: self._model_facts(view.model, model)},
+            "models": {view.model: self._model_facts(view.model, analysis.model)},
             "notes": [*notes, *changes],
         }
 
@@ -194,9 +202,7 @@ class Handlers:
 
     async def start(self) -> dict[str, Any]:
         """What a page begins with."""
-        view = FIRST_VIEW
-        upload = self.service.pictures.upload(view.picture)
-        uid, analysis = await self.service.analyze(self.service.start, upload)
+        uid, analysis, view = await self._open_view(FIRST_VIEW, no_report, [])
         shown = ShownView(analysis.model, analysis.trace.layout)
         state, _ = normalize(PageState((opening_view(analysis.trace),)), [shown])
         return {
@@ -205,16 +211,6 @@ class Handlers:
             "views": [await self._facts(uid, analysis, view)],
             "models": {"": self._model_facts("", analysis.model)},
         }
-
-    async def _model(self, view: View, report: Report) -> Model:
-        report(OPENING)
-        return await self.service.model(self.service.choice(view.model, view.step), report)
-
-    async def _analysis(
-        self, view: View, model: Model, upload: Upload, report: Report, show_whole: bool = False
-    ) -> tuple[str, Analysis]:
-        choice, settings = self.service.choice(view.model, view.step), InputSettings(view.fit, view.resolution)
-        return await self.service.analyze(model, upload, settings, report, choice, show_whole=show_whole)
 
     async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
@@ -234,29 +230,25 @@ class Handlers:
 
     async def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map, in base64."""
-        return {"content": as_base64(await self._map_content(request, *self._map_request(request), report))}
+        return {"content": as_base64(await self.map(request, report))}
 
-    async def map_quickly(self, request: Mapping[str, Any]) -> bytes:
-        """The file of a map that takes little time.
+    async def map(self, request: Mapping[str, Any], report: Report | None = None) -> bytes:
+        """The file of a map.
 
         Raises:
-            MethodError: it takes long.
+            MethodError: it takes long, and there is no report.
         """
-        method, parameters = self._map_request(request)
-        if computed_by(method, parameters, self.service.cached(request.get("uid")).trace) == "run":
-            raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
-        return await self._map_content(request, method, parameters)
+        method, parameters = self._map_request(request, is_run=report is not None)
+        analysis, heatmap = await self.service.heatmap(request.get("uid"), method, parameters, report or no_report)
+        return map_file(analysis, method, parameters, heatmap.token_map)
 
-    def _map_request(self, request: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
+    def _map_request(self, request: Mapping[str, Any], *, is_run: bool) -> tuple[Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
         method = METHODS[word("method", request.get("method"), METHODS)]
-        return method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
-
-    async def _map_content(
-        self, request: Mapping[str, Any], method: Method, parameters: dict[str, Any], report: Report = no_report
-    ) -> bytes:
-        analysis, heatmap = await self.service.heatmap(request.get("uid"), method, parameters, report)
-        return map_file(analysis, method, parameters, heatmap.token_map)
+        parameters = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
+        if not is_run and computed_by(method, parameters, analysis.trace) == "run":
+            raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
+        return method, parameters
 
     # ---- files, links and uploads ----
 
@@ -293,18 +285,9 @@ class Handlers:
         )
         python = as_python(state, available) if is_complete else ""
         labels = [() if source is None else source.analysis.model.labels for source in sources]
-        return {"state": state.to_json(), "link": self.link(state, labels), "python": python, "notes": notes}
-
-    def link(self, state: PageState, labels: Sequence[Sequence[str]]) -> str:
-        """The part of an address behind ``?`` for a state; labels are those of each view's model."""
-        names = {}
-        for view in state.views:
-            if view.model.startswith("own:"):
-                try:
-                    names[view.model] = self.service.own_models.get(view.model).name
-                except CheckpointError:
-                    continue
-        return print_link(state, names, labels)
+        names = {view.model: own.name for view in state.views if (own := self.service.own_models.find(view.model))}
+        link = print_link(state, names, labels)
+        return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
 
     def _source(self, view: View, uid: object) -> ViewSource | None:
         """Model and picture of a view, if the id is that of its analysis and this is cached."""

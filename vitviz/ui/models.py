@@ -163,13 +163,17 @@ class OwnModels:
             return own.choice.source
         return f"own:{self._models.key(own, visitor)}"
 
+    def find(self, key: str) -> OwnModel | None:
+        """The checkpoint of an id, if there is one."""
+        return self._models.get(key.removeprefix("own:"))
+
     def get(self, key: str) -> OwnModel:
         """The checkpoint of an id.
 
         Raises:
             CheckpointError: there is none of this id, or it is no longer kept.
         """
-        model = self._models.get(key.removeprefix("own:"))
+        model = self.find(key)
         if model is None:
             raise CheckpointError(OWN_EXPIRED)
         return model

@@ -80,7 +80,7 @@ class PageRoutes:
             Route("/files/{uid}/{name}", self._file),
             Route("/made/{folder}/{name}", self._made),
             Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
-            Route("/map", self._answers(handlers.map_quickly), methods=["POST"]),
+            Route("/map", self._answers(handlers.map), methods=["POST"]),
             Route("/describe", self._answers(self._describe), methods=["POST"]),
             Route("/picture", self._answers(handlers.picture), methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from vitviz.attribution import Method
 from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
 from vitviz.errors.messages import quote
-from vitviz.images.preprocessing import PreparedImage
+from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.isolation import OpenPicture, Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
@@ -30,8 +30,8 @@ from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, file_bytes, open_choice
+from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report
 from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
@@ -65,6 +65,30 @@ NO_WORDS = (
     "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
 )
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Model, picture and input of an analysis.
+
+    Args:
+        choice: the model.
+        upload: the picture.
+        size: its width and height in pixels.
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`.
+        resolution: as a view of a state has it.
+        pixels: the shorter side of the model's input, as :func:`vitviz.analyze` takes it.
+        hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
+            for this reason; otherwise 0.
+    """
+
+    choice: ModelChoice
+    upload: Upload
+    size: tuple[int, int]
+    fit: Fit
+    resolution: int | str | None
+    pixels: int | None
+    hidden_share: float = 0.0
 
 
 class AnalysisService:
@@ -170,7 +194,9 @@ class AnalysisService:
         self,
         model: Model,
         upload: Upload,
-        settings: InputSettings | None = None,
+        fit: Fit | None = None,
+        resolution: int | str | None = None,
+        *,
         report: Report = no_report,
         choice: ModelChoice = DEFAULT_MODEL,
         max_flops: float = math.inf,
@@ -179,7 +205,7 @@ class AnalysisService:
         """Run a model on a picture, in this visitor's turn; returns the analysis and its id in the cache.
 
         Args:
-            model, upload, settings: what is analysed, and how; visitors share the analyses of examples.
+            model, upload, fit, resolution: what is analysed, and how; visitors share the analyses of examples.
             report, choice: receives the progress, and with which the model was opened.
             max_flops: of the forward pass.
             show_whole: whether the picture is shown in its own shape if the model's own crop hides most of it.
@@ -189,19 +215,21 @@ class AnalysisService:
             ConfigError: the model cannot have this resolution.
             LimitError: the analysis would need too much memory or computation.
         """
-        settings, example = settings or InputSettings(), example_of(upload)
-        example_key = (choice, example, upload.white, upload.color_profile, settings, show_whole)
+        example = example_of(upload)
+        example_key = (choice, example, upload.white, upload.color_profile, fit, resolution, show_whole)
         uid = None if example is None else self._examples.get(example_key)
         analysis = None if uid is None else self.cache.get(uid)
         if uid is not None and analysis is not None and analysis.model is model:
             return uid, analysis
-        whole = show_whole and settings.fit is None and model.preprocessing.fit == "crop"
-        encoder, prepared, size, flops, hidden = await self._prepared(model, upload, settings, report, max_flops, whole)
-        settings = settings._replace(fit=encoder.fit)
+        whole = show_whole and fit is None and model.preprocessing.fit == "crop"
+        encoder, prepared, size, flops, hidden = await self._prepared(
+            model, upload, fit, resolution, report, max_flops, whole
+        )
         line = self.large if flops > LARGE_FLOPS else self.small
         analysis = await line.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
-        self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution, hidden)
+        used = encoder.fit or model.preprocessing.fit
+        self.origins[analysis] = Origin(choice, upload, size, used, resolution, encoder.resolution, hidden)
         self.cache.put(uid, analysis, current_visitor())
         if example is not None:
             self._examples.put(example_key, uid, current_visitor())
@@ -211,7 +239,8 @@ class AnalysisService:
         self,
         model: Model,
         upload: Upload,
-        settings: InputSettings,
+        fit: Fit | None,
+        resolution: int | str | None,
         report: Report,
         max_flops: float = math.inf,
         show_whole: bool = False,
@@ -219,8 +248,10 @@ class AnalysisService:
         """The picture as the model's input. It is decoded once: what the crop would hide follows from its size."""
 
         def model_input(picture: OpenPicture | ExamplePicture) -> ModelInput:
-            pixels, max_bytes = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
-            encoder = Encoder(model, settings.fit, pixels, max_bytes=max_bytes, forward=self.forward)
+            pixels, step, max_bytes = resolution, resolution_step(model), self.server_settings.analysis_bytes
+            if isinstance(pixels, str):
+                pixels = max(step, min(picture.size) // step * step)
+            encoder = Encoder(model, fit, pixels, max_bytes=max_bytes, forward=self.forward)
             patch = model.network.config.patch_height, model.network.config.patch_width
             share, hidden = encoder.preprocessing.visible_share(picture, *patch) if show_whole else 1.0, 0.0
             if share < MIN_VISIBLE_SHARE:
@@ -269,8 +300,8 @@ class AnalysisService:
         source = {
             "source": self.source(origin.choice, analysis.model),
             "name": origin.upload.name,
-            "fit": origin.settings.fit or analysis.model.preprocessing.fit,
-            "resolution": origin.resolution,
+            "fit": origin.fit,
+            "resolution": origin.pixels,
         }
         return await self.explorer_files.file(analysis, name, origin.upload, source)
 
@@ -377,8 +408,9 @@ class AnalysisService:
         if request.picture is not None:
             report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
-            model, settings = self.cached(uid).model, self.origins[self.cached(uid)].settings
-            other, name = (await self._prepared(model, upload, settings, report))[1], upload.name
+            model, origin = self.cached(uid).model, self.origins[self.cached(uid)]
+            prepared = await self._prepared(model, upload, origin.fit, origin.resolution, report)
+            other, name = prepared[1], upload.name
 
         def compute(analysis: Analysis, report: Report) -> Target:
             target = likeness_target(analysis.model.network, other or analysis.prepared, request.patch, name)

@@ -19,7 +19,6 @@ from tests.support.loops import run
 from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.errors.kinds import LimitError
-from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
 from vitviz.ui.server.bodies import RequestError
@@ -334,7 +333,7 @@ def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() 
 def test_a_large_analysis_does_not_hold_up_a_small_one(
     make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, small, large = AnalysisService(make_model()), InputSettings("squash"), InputSettings("squash", 64)
+    bench = AnalysisService(make_model())
     limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
     monkeypatch.setattr(vitviz.ui.service, "LARGE_FLOPS", limit)
     said: list[ProgressReport] = []
@@ -346,12 +345,12 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
         assert release.wait(30)
 
     async def analyze() -> None:
-        first = asyncio.create_task(bench.analyze(bench.start, picture, large, hold))
+        first = asyncio.create_task(bench.analyze(bench.start, picture, "squash", 64, report=hold))
         await asyncio.to_thread(running.wait, 30)
-        _, analysis = await bench.analyze(bench.start, picture, small)
+        _, analysis = await bench.analyze(bench.start, picture, "squash")
         assert analysis.trace.layout.token_count < 30
         with pytest.raises(RunEnded):
-            await bench.analyze(bench.start, picture, large, stop_at("Waiting: 1 before this one"))
+            await bench.analyze(bench.start, picture, "squash", 64, report=stop_at("Waiting: 1 before this one"))
         release.set()
         await first
 
@@ -386,8 +385,8 @@ def test_a_machine_without_memory_says_so_and_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(bench, "forward", fails)
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
-    _, analysis = on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+            on_loop(bench.analyze(bench.start, picture, "squash"))
+    _, analysis = on_loop(bench.analyze(bench.start, picture, "squash"))
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.analysis.analysis.Analysis._required", fails)
         with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
@@ -405,4 +404,4 @@ def test_another_error_of_torch_is_not_taken_for_it(
 
     monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        on_loop(bench.analyze(bench.start, picture, InputSettings("squash")))
+        on_loop(bench.analyze(bench.start, picture, "squash"))
