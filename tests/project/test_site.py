@@ -102,16 +102,15 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
 def test_stages_of_training_open_with_a_slider(tmp_path: Path) -> None:
     stages.write(tmp_path)
     model = vitviz.load(str(tmp_path))
-    assert model.snapshots is not None and model.snapshots.steps == (0, 480, 1200, 2880, 5088)
+    assert model.snapshots is not None and model.snapshots.steps == (0, 1200, 5088)
     cat = []
     for step in model.snapshots.steps:
         analysis = vitviz.analyze(str(ROOT / "assets" / "chelsea.jpg"), vitviz.open_snapshot(model, step))
         cat.append({each.label: each.probability for each in analysis.predictions(len(model.labels))}["cat"])
-    # Training soon loses what the inherited features said of the cat, and then learns more.
-    assert cat[1] < 0.1 < cat[0] < 0.3 < cat[2] < cat[3] < cat[4]
+    assert cat == sorted(cat)
     shipped = vitviz.load().network.state_dict()
     assert all(torch.equal(tensor, shipped[name]) for name, tensor in model.network.state_dict().items())
-    assert stages.DIFFERENCES.stat().st_size < 12e6
+    assert stages.DIFFERENCES.stat().st_size < 6e6
 
 
 @pytest.mark.long
