@@ -174,9 +174,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The opened app, watched for errors."""
-    from tests.driver import opened_page
+    from tests.driver import page_at
 
-    with opened_page(browser, address) as page:
+    with page_at(browser, address) as page:
         yield page
 
 

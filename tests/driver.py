@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -153,6 +154,25 @@ UNSETTLED = f"""() => {{
 NEXT_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 # Opens what is folded beside the picture.
 UNFOLD = "document.querySelectorAll('.vx-fold:not(.vx-panel)').forEach((each) => { each.open = true; })"
+# Brings a page back to its beginning, and opens a link as the way back to it does.
+RESTART = """(link) => {
+    const root = document.querySelector("#vv-explorer .vx"), find = (name) => root.querySelector(name);
+    document.activeElement.blur();
+    document.body.classList.remove("dark");
+    document.documentElement.style.colorScheme = "light";
+    root.classList.remove("vx-projected");
+    if (find(".vx-play").ariaPressed === "true") find(".vx-play").click();
+    find(".vx-shot").close();
+    for (const part of root.querySelectorAll("details:not(.vx-probe-table)")) part.open = false;
+    for (const name of ["search", "own-hub", "own-overrides"]) find(`.vx-${name}`).value = "";
+    find(".vx-search").oninput();
+    find(".vx-compare-scale").checked = false;
+    scrollTo(0, 0);
+    history.pushState(null, "", link);
+    dispatchEvent(new PopStateEvent("popstate", { state: null }));
+}"""
+# Of each context, the pages that tests share by the addresses of their apps, with their sizes.
+KEPT_PAGES: WeakKeyDictionary[BrowserContext, dict[str, tuple[Page, ViewportSize]]] = WeakKeyDictionary()
 # Long enough for a busy machine.
 MAP_SECONDS = 300
 TOKENS = "method=attention"
@@ -162,24 +182,78 @@ TOKENS = "method=attention"
 def opened_page(
     browser: Browser | BrowserContext, address: str, link: str = "", errors: list[str] | None = None
 ) -> Iterator[Page]:
-    """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
+    """The app in a page of its own; fails the test on a console error, a page error or a request to elsewhere.
 
     Args:
         browser, address: browser or context to open it in (of a browser, its first context), and address of the app.
         link: query string of the address; the map is token attention unless it names another.
         errors: receives the errors; without it, any error fails the test.
     """
-    url = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
-    context = browser if isinstance(browser, BrowserContext) else browser.contexts[0]
-    page = context.new_page()
+    page = context_of(browser).new_page()
     try:
         with watch_errors(page, address, errors):
-            page.goto(url)
+            page.goto(f"{address}{path_of(link)}")
             settle(page)
             page.evaluate(UNFOLD)
             yield page
     finally:
         page.close()
+
+
+@contextmanager
+def page_at(browser: Browser | BrowserContext, address: str, link: str = "") -> Iterator[Page]:
+    """The same in a page that tests share, which is brought back to its beginning: to open one takes as long as a test.
+
+    One that a test leaves by an error is closed.
+    """
+    context = context_of(browser)
+    kept = KEPT_PAGES.setdefault(context, {})
+    page, size = kept.pop(address, (None, None))
+    if page is None or size is None:
+        page = context.new_page()
+        size = page.viewport_size or DESKTOP
+        page.goto(f"{address}{path_of(link)}")
+    else:
+        if page.viewport_size != size:
+            page.set_viewport_size(size)
+        page.mouse.move(1, 1)
+        page.evaluate(RESTART, path_of(link))
+    is_sound = False
+    try:
+        with watch_errors(page, address):
+            settle(page)
+            page.evaluate(UNFOLD)
+            yield page
+        page.unroute_all()
+        is_sound = address not in kept
+    finally:
+        if is_sound:
+            kept[address] = page, size
+        else:
+            page.close()
+
+
+@contextmanager
+def saved_page(browser: Browser, file: Path, size: ViewportSize = DESKTOP) -> Iterator[Page]:
+    """A saved explorer, opened from disk; fails the test on an error, and on a request to anything but itself."""
+    page = new_page(browser)
+    try:
+        page.set_viewport_size(size)
+        with watch_errors(page, file.as_uri()):
+            page.goto(file.as_uri())
+            # The analysis whose map is drawn; empty where a map is missing.
+            expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
+            yield page
+    finally:
+        page.close()
+
+
+def context_of(browser: Browser | BrowserContext) -> BrowserContext:
+    return browser if isinstance(browser, BrowserContext) else browser.contexts[0]
+
+
+def path_of(link: str) -> str:
+    return f"/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
 
 
 def open_link(page: Page, link: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,18 @@ from tests.support.example import ROOT
 NODE = Path(sys.executable).parent / "node"
 
 
-def in_node(module: str, name: str, function: str, value: object) -> Any:
+def in_node(imports: Mapping[str, str], function: str, value: object) -> Any:
     """What a function in JavaScript makes of a value, both as JSON.
 
     Args:
-        module: of ``vitviz/ui/page``, such as ``"numbers.js"``.
-        name: that the module exports, for the function.
+        imports: modules of ``vitviz/ui/page``, such as ``"numbers.js"``, each with a name that it exports.
         function: of the value.
         value: JSON.
     """
-    address = (ROOT / "vitviz" / "ui" / "page" / module).as_uri()
+    folder = ROOT / "vitviz" / "ui" / "page"
+    lines = [f"import {{ {name} }} from {json.dumps((folder / module).as_uri())};" for module, name in imports.items()]
     code = f"""
-        import {{ {name} }} from {json.dumps(address)};
+        {" ".join(lines)}
         import {{ readFileSync }} from "node:fs";
         console.log(JSON.stringify(({function})(JSON.parse(readFileSync(0, "utf8")))));
     """

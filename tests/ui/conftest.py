@@ -117,15 +117,15 @@ def registers(apps: Apps) -> SmallApp:
 
 @pytest.fixture
 def cifar_page(browser: Browser, cifar: SmallApp) -> Iterator[Page]:
-    from tests.driver import opened_page
+    from tests.driver import page_at
 
-    with opened_page(browser, cifar.address) as found:
+    with page_at(browser, cifar.address) as found:
         yield found
 
 
 @pytest.fixture
 def registers_page(browser: Browser, registers: SmallApp) -> Iterator[Page]:
-    from tests.driver import opened_page
+    from tests.driver import page_at
 
-    with opened_page(browser, registers.address) as found:
+    with page_at(browser, registers.address) as found:
         yield found

@@ -28,7 +28,7 @@ from tests.driver import (
     open_menu,
     open_panel,
     open_settings,
-    opened_page,
+    page_at,
     settle,
     state,
     upload,
@@ -117,7 +117,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     ],
 )
 def test_a_link_opens_what_it_says(browser: Browser, address: str, library: Library, link: str) -> None:
-    with opened_page(browser, address, link) as page:
+    with page_at(browser, address, link) as page:
         expect(notice(page)).not_to_be_visible()
         wanted = read_link(f"?{link}").state.to_json()
         found = state(page)
@@ -132,7 +132,7 @@ def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
     browser: Browser, address: str, library: Library
 ) -> None:
     link = "example=../secret&model=nothing&fit=other&method=attention&p.layer=99&p.head=a&colormap=pink&p.query=77,1"
-    with opened_page(browser, address, link) as page:
+    with page_at(browser, address, link) as page:
         for word in ("secret", "nothing", "other", "99", "pink"):
             expect(notice(page)).to_contain_text(word)
         expect(notice(page)).not_to_contain_text("Traceback")
@@ -151,7 +151,7 @@ def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
 def test_links_of_the_version_before_are_read(
     browser: Browser, address: str, library: Library, link: str, parameters: dict[str, Any]
 ) -> None:
-    with opened_page(browser, address) as page:
+    with page_at(browser, address) as page:
         open_link(page, f"/{link}")
         settle(page)
         assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", parameters)
@@ -164,7 +164,7 @@ def test_a_link_of_the_version_before_names_a_class_by_its_label(
     browser: Browser, address: str, library: Library
 ) -> None:
     seen = f"model={BUNDLED[0]}&example=rocket.jpg&fit=native&resolution=96"
-    with opened_page(browser, address, f"{seen}&tab=maps&method=relevance&p.target=dog&p.query=1%2C11") as page:
+    with page_at(browser, address, f"{seen}&tab=maps&method=relevance&p.target=dog&p.query=1%2C11") as page:
         view = first_view(page)
         label = library.model(read_link("").state.views[0]).labels.index("dog")
         assert view["parameters"] == {"target": label, "query": [1, 11]}
@@ -174,7 +174,7 @@ def test_a_link_of_the_version_before_names_a_class_by_its_label(
 @pytest.mark.long
 def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(browser: Browser, apps: Apps) -> None:
     app = apps("features")
-    with opened_page(browser, app.address, "method=relevance&p.target=3") as page:
+    with page_at(browser, app.address, "method=relevance&p.target=3") as page:
         expect(notice(page)).to_contain_text("has no class 3.")
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
         assert (first_view(page)["method"], first_view(page)["parameters"]) == ("relevance", {})

@@ -22,6 +22,7 @@ from tests.driver import (
     open_link,
     open_panel,
     opened_page,
+    page_at,
     set_slider,
     settle,
     state,
@@ -47,7 +48,7 @@ COMPARE_SECONDS = 120
 @pytest.fixture
 def tiny_page(browser: Browser, tiny: SmallApp) -> Iterator[Page]:
     """Of so few patches that all maps with all their scores are soon there."""
-    with opened_page(browser, tiny.address) as found:
+    with page_at(browser, tiny.address) as found:
         yield found
 
 
@@ -284,7 +285,7 @@ def test_the_guide_says_the_real_numbers_of_one_head(
     scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
     patches = (scores - scores.mean())[layout.prefix_count :]
     weights = example.attention(query=(4, 7), layer=layer, head=head)
-    with opened_page(browser, address, f"{link}&panel=guide&guide=2") as page:
+    with page_at(browser, address, f"{link}&panel=guide&guide=2") as page:
         text = page.locator(".vx-guide-text")
         said = re.search(r"scores go from (\S+) to (\S+), and (patch \(.*?\)) answers", text.inner_text())
         assert said is not None and f"In head {head} of layer {layer}, patch (4, 7) asks" in text.inner_text()

@@ -23,7 +23,7 @@ from tests.driver import (
     keep_picture,
     notice,
     open_settings,
-    opened_page,
+    page_at,
     patch_position,
     settle,
     state,
@@ -77,7 +77,7 @@ def points(page: Page) -> list[str]:
 
 @pytest.mark.long
 def test_every_probe_shows_and_saves_what_the_library_finds(browser: Browser, app: SmallApp) -> None:
-    with opened_page(browser, app.address, "panel=probes") as page:
+    with page_at(browser, app.address, "panel=probes") as page:
         for name, record in PROBES.items():
             page.locator(".vx-probe").select_option(name)
             findings = probe(app.analysis, name)
@@ -98,7 +98,7 @@ def test_every_probe_shows_and_saves_what_the_library_finds(browser: Browser, ap
 
 
 def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
-    with opened_page(browser, app.address, "panel=probes&probe=attention_distance&method=grad_cam") as page:
+    with page_at(browser, app.address, "panel=probes&probe=attention_distance&method=grad_cam") as page:
         distance = probe(app.analysis, "attention_distance").measurements["distance"].values
         expect(page.locator(".vx-figure .vx-point")).to_have_count(distance.numel())
         for place, text in enumerate(points(page)):
@@ -148,7 +148,7 @@ def test_the_texts_of_a_curve_do_not_overlap(browser: Browser, app: SmallApp, na
         return texts.filter((_, one) => boxes.some((box, other) => other < one && meet(box, boxes[one])))
             .map((text) => text.textContent);
     }"""
-    with opened_page(browser, app.address, f"panel=probes&probe={name}") as page:
+    with page_at(browser, app.address, f"panel=probes&probe={name}") as page:
         texts = page.locator(".vx-figure svg").first.locator("text")
         expect(texts.first).to_be_visible()
         for width in (390, 1400):
@@ -158,7 +158,7 @@ def test_the_texts_of_a_curve_do_not_overlap(browser: Browser, app: SmallApp, na
 
 
 def test_points_stay_while_they_are_clicked(browser: Browser, app: SmallApp) -> None:
-    with opened_page(browser, app.address, "panel=probes&probe=attention_distance") as page:
+    with page_at(browser, app.address, "panel=probes&probe=attention_distance") as page:
         first = page.locator(".vx-figure .vx-point").first.element_handle()
         page.locator(".vx-found").evaluate("(figures) => { figures.style.paddingBottom = '40px'; }")
         page.evaluate(NEXT_FRAMES)
@@ -172,7 +172,7 @@ def test_points_stay_while_they_are_clicked(browser: Browser, app: SmallApp) -> 
 
 def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp) -> None:
     link = "panel=probes&probe=patch_similarity&probe.layer=1&probe.query=2,3&probe.features=keys"
-    with opened_page(browser, app.address, link) as page:
+    with page_at(browser, app.address, link) as page:
         findings = probe(app.analysis, "patch_similarity", query=(2, 3), layer=1, features="keys")
         expect(said(page)).to_have_text(findings.summary)
         vectors = findings.measurements["vectors"].values.double().numpy()
@@ -221,7 +221,7 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
 
 @pytest.mark.long
 def test_what_a_model_cannot_have_is_one_sentence(browser: Browser, features: SmallApp) -> None:
-    with opened_page(browser, features.address, "panel=probes&probe=logit_lens") as page:
+    with page_at(browser, features.address, "panel=probes&probe=logit_lens") as page:
         sentence = PROBES["logit_lens"].refusal(features.model.network.config)
         expect(said(page)).to_have_text(f"Logit lens: {sentence}.")
         expect(page.locator(".vx-probe-files")).not_to_be_visible()
@@ -243,7 +243,7 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
     norms = norms_of_patches(app.analysis.trace).numpy()
     rule = OutlierRule.of(norms_of_patches(app.analysis.trace))
     assert {divmod(int(place), 8) for place in np.flatnonzero(norms > rule.threshold)} == set(OUTLIERS)
-    with opened_page(browser, app.address) as page:
+    with page_at(browser, app.address) as page:
         before = pixels(canvas(page))
         expect(caption(page)).not_to_contain_text("outlier")
         page.get_by_label("outlier patches").check()
@@ -275,7 +275,7 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
         expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
         keep_picture(page, "outliers.png")
         link = page.url.partition("?")[2]
-    with opened_page(browser, app.address, link) as page:
+    with page_at(browser, app.address, link) as page:
         assert page.get_by_label("outlier patches").is_checked()
         expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
 
@@ -285,7 +285,7 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
     browser: Browser, app: SmallApp, tmp_path: Path
 ) -> None:
     Image.effect_noise((60, 150), 90).convert("RGB").save(tmp_path / "tall.png")
-    with opened_page(browser, app.address) as page:
+    with page_at(browser, app.address) as page:
         hint = page.locator(".vx-cropped")
         # Two thirds of the example are seen.
         expect(hint).not_to_be_visible()
@@ -306,7 +306,7 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
 
 @pytest.mark.long
 def test_what_is_switched_off_is_measured_on_another_picture_too(browser: Browser, app: SmallApp) -> None:
-    with opened_page(browser, app.address, "panel=switches&heads-off=1.0") as page:
+    with page_at(browser, app.address, "panel=switches&heads-off=1.0") as page:
         rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), app.model)
         choose_example(page, "rocket.jpg")
         after = rocket.switched_off([(1, 0)]).softmax(-1)

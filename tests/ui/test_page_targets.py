@@ -16,7 +16,7 @@ from tests.driver import (
     keep_picture,
     notice,
     open_panel,
-    opened_page,
+    page_at,
     settle,
 )
 from tests.ui.answers import Library, check_page
@@ -53,7 +53,7 @@ def like(page: Page, name: str) -> None:
 
 
 def test_a_prediction_keeps_the_focus(browser: Browser, classes: SmallApp) -> None:
-    with opened_page(browser, classes.address, "method=relevance") as page:
+    with page_at(browser, classes.address, "method=relevance") as page:
         prediction = page.locator(".vx-predictions button").nth(1)
         prediction.focus()
         page.keyboard.press("Enter")
@@ -65,7 +65,7 @@ def test_a_prediction_keeps_the_focus(browser: Browser, classes: SmallApp) -> No
 
 def test_a_class_against_another(browser: Browser, classes: SmallApp) -> None:
     library = Library(classes.model)
-    with opened_page(browser, classes.address, "method=relevance") as page:
+    with page_at(browser, classes.address, "method=relevance") as page:
         write(page, "against", "c")
         assert target(page) == {"against": 2}
         check_page(page, library)
@@ -85,7 +85,7 @@ def test_a_class_against_another(browser: Browser, classes: SmallApp) -> None:
 
 def test_likeness_of_a_model_with_classes_and_back(browser: Browser, classes: SmallApp) -> None:
     library = Library(classes.model)
-    with opened_page(browser, classes.address, "method=legrad&p.target=1") as page:
+    with page_at(browser, classes.address, "method=legrad&p.target=1") as page:
         page.locator(".vx-likeness summary").click()
         like(page, "rocket.jpg")
         assert target(page) == {"like": "example:rocket.jpg"}
@@ -101,7 +101,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
 ) -> None:
     Image.effect_noise((40, 30), 90).convert("RGB").save(tmp_path / "noise.png")
     library = Library(features.model)
-    with opened_page(browser, features.address) as page:
+    with page_at(browser, features.address) as page:
         open_panel(page, "compare")
         expect(page.locator(".vx-compare-start")).to_be_disabled()
         expect(page.locator(".vx-compare-said")).to_contain_text("Choose a map for a likeness")
@@ -131,7 +131,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         library.pictures[found["like"]] = tmp_path / "noise.png"
         check_page(page, library)
         link = page.url.partition("?")[2]
-    with opened_page(browser, features.address, link) as page:
+    with page_at(browser, features.address, link) as page:
         check_page(page, library)
         expect(page.locator(".vx-like button").last).to_have_text("the picture of this link")
 
@@ -139,7 +139,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
 @pytest.mark.long
 def test_a_patch_of_the_picture_itself(browser: Browser, features: SmallApp) -> None:
     library = Library(features.model)
-    with opened_page(browser, features.address, "method=legrad&like-patch=2,3") as page:
+    with page_at(browser, features.address, "method=legrad&like-patch=2,3") as page:
         assert target(page) == {"patch": [2, 3]}
         check_page(page, library)
         write(page, "like-patch", "somewhere")

@@ -20,6 +20,7 @@ from tests.driver import (
     open_panel,
     open_settings,
     opened_page,
+    page_at,
     settle,
     upload,
 )
@@ -114,7 +115,7 @@ def test_the_page_shows_every_text_to_the_letter(
 @pytest.mark.parametrize("place", ["model", "own", "p.query"])
 def test_what_a_link_says_is_text(browser: Browser, cifar: SmallApp, place: str) -> None:
     hostile = "%3Cimg src%3Dx onerror%3Ddocument.title%3D1%3E **b** [a](b)"
-    with opened_page(browser, cifar.address, f"{place}={hostile}") as page:
+    with page_at(browser, cifar.address, f"{place}={hostile}") as page:
         assert page.title() == "vitviz"
         assert page.locator(".vx-notice span").locator(MARKUP).count() == 0
         assert "onerror" not in page.locator(".vx").evaluate("part => part.outerHTML.replace(/&lt;.*?&gt;/g, '')")
@@ -132,7 +133,7 @@ def test_what_a_link_says_is_text(browser: Browser, cifar: SmallApp, place: str)
     ],
 )
 def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: str) -> None:
-    with opened_page(browser, address, "method=rollout") as page:
+    with page_at(browser, address, "method=rollout") as page:
         page.set_viewport_size({"width": width, "height": 900})
         if theme == "dark":
             page.locator(".vx-theme").click()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import notice, opened_page, upload
+from tests.driver import notice, page_at, upload
 from tests.support.api_calls import PLAIN
 from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit, on_loop
@@ -157,7 +157,7 @@ def test_characters_that_turn_text_round_are_escaped(hostile: Model) -> None:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    with opened_page(browser, address) as found:
+    with page_at(browser, address) as found:
         yield found
 
 

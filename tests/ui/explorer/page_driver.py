@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-import numpy as np
 import torch
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page
 
 import vitviz
 from tests.support.apps import close
@@ -116,55 +115,10 @@ def small_app(model: Model, server_settings: ServerSettings | None = None) -> It
         close(app)
 
 
-def drawn(page: Page) -> None:
-    """Wait until what was asked for before the next frame is drawn."""
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-
-def loaded(page: Page, uid: str = "") -> None:
-    """Wait until no link is being opened and the first canvas shows a map; of one analysis, where its id is said."""
-    value = f"={uid}" if uid else ""
-    expect(page.locator(f".vx:not([aria-busy=true]) .vx-canvas[data-loaded{value}]").first).to_be_attached()
-
-
-def weights(page: Page, layer: int, head: int | str, token: int, direction: str) -> np.ndarray:
-    """What the page computes of attention: ``"token"``."""
-    [found] = all_weights(page, [(layer, head, token, direction)])
-    return found
-
-
-def all_weights(page: Page, questions: list[tuple[int, int | str, int, str]]) -> list[np.ndarray]:
-    """The same for many layers, heads, tokens and directions at once."""
-    weights = f"{EXPLORER}.panes[0].attention.map(...each)"
-    # What they are computed from is fetched when it is first asked for.
-    page.wait_for_function(f"(asked) => asked.every((each) => {weights})", arg=questions)
-    found = page.evaluate(f"(asked) => asked.map((each) => Array.from({weights}))", questions)
-    return [np.array(each) for each in found]
-
-
-def rolled(page: Page, token: int) -> np.ndarray:
-    """A token's rollout as the page has it: ``"token"``."""
-    rollout = f"{EXPLORER}.panes[0].attention.rollout(token)"
-    page.wait_for_function(f"(token) => {rollout}", arg=token)
-    return np.array(page.evaluate(f"(token) => Array.from({rollout})", token))
-
-
 def pixels(canvas: Locator) -> str:
     address: str = canvas.evaluate("canvas => canvas.toDataURL()")
     return address
 
 
-def radio(page: Page, parameter: str, name: str) -> Locator:
-    """A choice of a parameter of the map."""
-    return page.locator(f".vx-parameter[data-name={parameter}]").get_by_label(name, exact=True)
-
-
 def slider(page: Page, parameter: str) -> Locator:
     return page.locator(f".vx-parameter[data-name={parameter}] input[type=range]")
-
-
-def panel(page: Page, title: str) -> None:
-    """Open one of the panels beside the picture."""
-    summary = page.locator("details.vx-panel > summary", has_text=title)
-    if not summary.evaluate("summary => summary.parentElement.open"):
-        summary.click()

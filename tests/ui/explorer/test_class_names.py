@@ -12,7 +12,7 @@ def test_the_page_finds_classes_as_the_library_does() -> None:
     texts = ["10", "3", "0", "1", "6", "8", "x", "maillot", "Tank Suit"]
     texts += ["crane", "crane (7)", "domestic dog, dog", "Dog"]
     function = "([labels, texts]) => texts.map((text) => classNamed({ labels }, text))"
-    found = in_node("class_names.js", "classNamed", function, [labels, texts])
+    found = in_node({"class_names.js": "classNamed"}, function, [labels, texts])
     expected: list[int | None] = []
     for text in texts:
         try:

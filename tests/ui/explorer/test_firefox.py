@@ -6,9 +6,7 @@ import base64
 import io
 import json
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style
 from vitviz.ui.explorer.saved_page import whole_page
-from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
 
@@ -139,29 +136,6 @@ def test_what_goes_wrong_in_a_page_is_heard(firefox: Firefox) -> None:
     }
 
 
-def test_a_firefox_counts_that_starts_and_sees_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def script(name: str, lines: str) -> Path:
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{lines}\n")
-        path.chmod(0o755)
-        return path
-
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    script("firefox", "exit 1")
-    assert find_firefox() is None
-    script("firefox", "exec /snap/bin/firefox")
-    assert find_firefox() is None
-    own = script("firefox-esr", "echo Mozilla Firefox")
-    assert find_firefox() == own
-    named = script("nightly", "echo Mozilla Firefox Nightly")
-    monkeypatch.setenv(VARIABLE, str(named))
-    assert find_firefox() == named
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
-    assert find_firefox() is None
-
-
 # The explorer from disk.
 
 
@@ -208,50 +182,6 @@ def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> No
     # A part of the picture that was cut off holds no patch.
     page.move(*place(page, f"{FILE} .vx-canvas", 0.01, 0.01))
     expect_text(page, status(FILE), "Attention from the CLS token")
-
-
-def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
-    set_value(page, f"{FILE} .vx-method", "attention")
-    page.evaluate(f"document.querySelector('{FILE} .vx-canvas').focus()")
-    for key, said in {
-        "r": "register 1",
-        "ArrowRight": "patch (0, 0) to each patch, layer 2 of 0–2, mean",
-        "ArrowDown": "patch (1, 0)",
-        "[": "layer 1 of 0–2",
-        "1": "layer 1 of 0–2, head 1",
-        "0": "layer 1 of 0–2, head 0",
-        "m": "layer 1 of 0–2, mean",
-        "]": "layer 2 of 0–2",
-        "c": "Attention from the CLS token",
-    }.items():
-        page.press(key)
-        expect_text(page, status(FILE), said)
-    page.press("Enter")
-    expect_text(page, f"{FILE} .vx-pin", "CLS")
-
-
-def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) -> None:
-    set_value(page, f"{FILE} .vx-method", "attention")
-    page.evaluate(f"document.querySelector('{FILE} .vx-compare-open').click()")
-    set_value(page, f"{FILE} .vx-other", "mean")
-    # The canvases have their places once both maps are drawn.
-    expect_text(page, status(FILE, 2), "Attention from the CLS token to each patch, layer 2")
-    # A click makes a map the one that the controls are about.
-    page.click(*place(page, f"{FILE} .vx-pane:nth-child(2) .vx-canvas", *middle(small, 0, 0)))
-    page.evaluate(f"document.querySelector('{FILE} [data-name=layer] input').focus()")
-    page.press("ArrowLeft")
-    expect_text(page, status(FILE, 2), "Attention from patch (0, 0) to each patch, layer 1 of 0–2, mean")
-    page.click(*place(page, f"{FILE} .vx-canvas", *middle(small, 2, 3)))
-    expect_text(page, status(FILE, 1), "Attention from patch (2, 3) to each patch, layer 2")
-    expect_text(page, status(FILE, 2), "Attention from patch (2, 3) to each patch, layer 1")
-    page.press("Enter")
-    expect_text(page, f"{FILE} .vx-pins", "patch (2, 3)")
-    low, high = fit(None, [small.attention(layer=layer, query=(2, 3)).values for layer in (2, 1)]).ends
-    for pane in (1, 2):
-        legend = f"{FILE} .vx-pane:nth-child({pane})"
-        assert float(text_of(page, f"{legend} .vx-low")) == pytest.approx(low, rel=0.02)
-        assert float(text_of(page, f"{legend} .vx-high")) == pytest.approx(high, rel=0.02)
-    page.screenshot(ARTEFACTS / "firefox-file.png")
 
 
 # The app.

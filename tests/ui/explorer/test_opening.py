@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from safetensors.numpy import load as load_pack
 
+from tests.driver import caption, saved_page
 from tests.support.example import COARSE, EXAMPLE
 from tests.ui.explorer.test_explorer_files import start_of
 from vitviz import Analysis, MethodError
@@ -80,43 +81,23 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "link",
-    [
-        "method=relevance&p.query=1,2&p.target=5&margin=true&pins=3,3;cls",
-        "method=rollout&p.residual_weight=1&p.discard_ratio=0.25&p.query=4,4",
-    ],
-)
-def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path, link: str) -> None:
+def test_a_saved_page_shows_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
-    page = browser.new_page(bypass_csp=True)
-    page.goto(file.as_uri())
-    # The analysis whose map is drawn; empty where a map is missing.
-    expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
-    page.close()
-
-
-@pytest.mark.long
-def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
-    file = tmp_path / "page.html"
-    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link="?method=relevance&p.target=dog"))
-    page = browser.new_page(bypass_csp=True)
-    page.goto(file.as_uri())
     strongest = coarse_example.map("relevance", target="dog").token_map.strongest
-    status = page.locator(".vx-status").first
-    expect(status).to_contain_text(
-        f"Relevance for class dog as the CLS token sees it: layers 0 to {coarse_example.trace.layers - 1}. Strongest: patch {strongest}"
-    )
-    assert page.locator(".vx-method option").count() == 3
-    # There and back: the map without parameters, of the most probable class.
-    page.select_option(".vx-method", "rollout")
-    expect(status).to_contain_text("Attention rollout")
-    page.select_option(".vx-method", "relevance")
-    expect(status).to_contain_text("Relevance for class")
-    # A map of zeros has no strongest patch.
-    link = "?method=rollout&p.residual_weight=1"
-    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
-    page.goto(file.as_uri())
-    expect(status).to_contain_text("layers 0 to 7. Every patch is 0. Where information")
-    page.close()
+    for link, said in (
+        ("method=relevance&p.query=1,2&p.target=5&margin=true&pins=3,3;cls", "patch (1, 2)"),
+        ("method=relevance&p.target=dog", f"Strongest: patch {strongest}"),
+        ("method=rollout&p.discard_ratio=0.25&p.query=4,4", "Attention rollout for patch (4, 4)"),
+        # A map of zeros has no strongest patch.
+        ("method=rollout&p.residual_weight=1", "layers 0 to 7. Every patch is 0."),
+    ):
+        file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
+        with saved_page(browser, file) as page:
+            expect(caption(page)).to_contain_text(said)
+            if "dog" not in link:
+                continue
+            # There and back: the map without parameters, of the most probable class.
+            page.select_option(".vx-method", "rollout")
+            expect(caption(page)).to_contain_text("Attention rollout")
+            page.select_option(".vx-method", "relevance")
+            expect(caption(page)).to_contain_text("Relevance for class")

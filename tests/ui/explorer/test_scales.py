@@ -59,7 +59,7 @@ def case(name: str | None, maps: list[np.ndarray], **options: Any) -> dict[str, 
 def test_the_page_has_the_places_ends_and_sentences_of_the_library() -> None:
     asked = list(cases())
     records = {record["name"]: record for record in scales() if record["name"]}
-    for each, found in zip(asked, in_node("scales.js", "fitScale", FITTED, [asked, records]), strict=True):
+    for each, found in zip(asked, in_node({"scales.js": "fitScale"}, FITTED, [asked, records]), strict=True):
         options = {name: each[name] for name in ("percentiles", "low", "high", "signed")}
         expected = fit(each["name"], each["maps"], **options)
         about = (each["name"], options, found["name"])

@@ -1,6 +1,7 @@
 // The state as the address of the page, and back.
 
 import { rememberAnalysis } from "./analyses.js";
+import { forgetChoices } from "./choices.js";
 import { root } from "./dom.js";
 import { notify } from "./messages.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
@@ -109,6 +110,7 @@ function setOpening(value) {
 /** @param {string} link */
 export function openLink(link) {
   const entry = store.state;
+  forgetChoices();
   setOpening(true);
   // Afterwards, whatever happened, the address follows the state.
   const end = () => {

@@ -189,6 +189,14 @@ const latestShared = {};
 /** @type {Record<string, string>} */
 export const latestMethods = {};
 
+/** Forget what maps before were chosen with: a link says all that it shows. */
+export function forgetChoices() {
+  latestParameters.clear();
+  for (const latest of [latestShared, latestMethods]) for (const name of Object.keys(latest)) delete latest[name];
+  hiddenView = null;
+  page.active = 0;
+}
+
 /**
  * @param {string} name
  * @param {any} value
