@@ -18,7 +18,7 @@ from tests.support.example import COARSE, COARSEST, EXAMPLE, FILES
 from tests.workers import pytest_addoption as pytest_addoption
 from tests.workers import pytest_runtestloop as pytest_runtestloop
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
-from vitviz.isolation import shared_worker
+from vitviz.worker import shared_worker
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from tests.fuzz.targets import ENDS, FACTORS, MEGABYTE, TARGETS, Case, Target, draw_case, quick_case
-from tests.isolation.test_hostile_files import forget_peak, peak
+from tests.worker.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
 # The processor time for all measurements of a case.

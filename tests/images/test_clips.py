@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import resource
 import struct
@@ -20,11 +21,11 @@ import pytest
 from PIL import Image
 
 from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
-from vitviz import ConfigError, ImageError, isolation
+from vitviz import ConfigError, ImageError
+from vitviz.images import isolated_clips
 from vitviz.images.clip_facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
-from vitviz.isolation import Worker, shared_worker
-from vitviz.isolation import clips as isolated
+from vitviz.worker import Worker, shared_worker
 
 pytestmark = [pytest.mark.process, pytest.mark.hostile]
 
@@ -45,7 +46,7 @@ def opener(request: pytest.FixtureRequest, worker: Worker) -> Opener:
     """Opens a clip in this process, or in one with limits."""
 
     def open_isolated(path: Path, limits: ClipLimits = DEFAULT_LIMITS) -> AbstractContextManager[Clip]:
-        return isolation.open_video(worker, path, path.name, limits)
+        return isolated_clips.open_video(worker, path, path.name, limits)
 
     return (
         open_isolated
@@ -336,11 +337,12 @@ def test_time_grows_with_the_frames_and_memory_does_not(growths: list[tuple[int,
 
 def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 80, (320, 240))
-    monkeypatch.setattr(isolated, "FRAME_SECONDS", 0.001)
+    limits = dataclasses.replace(isolated_clips.CLIP_LIMITS, cpu_seconds=0.001)
+    monkeypatch.setattr(isolated_clips, "CLIP_LIMITS", limits)
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with (
         pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.001 seconds of a processor"),
-        isolation.open_video(worker, path, path.name) as clip,
+        isolated_clips.open_video(worker, path, path.name) as clip,
     ):
         clip.skip(64)
     assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
@@ -350,7 +352,7 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
-    with isolation.open_video(worker, path, path.name) as clip:
+    with isolated_clips.open_video(worker, path, path.name) as clip:
         for answer in (
             {"frames": [[0, 0]] * 9},
             {"frames": [[5, 0]]},
@@ -358,16 +360,16 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
             {"frames": [[0, -5]]},
             {"frames": None},
         ):
-            monkeypatch.setattr(clip._job, "call", lambda *_, answer=answer, **__: answer)
-            monkeypatch.setattr(clip._job, "read", bytes)
+            content = bytes(3 * 48 * 32 * len(answer["frames"] or ()))
+            monkeypatch.setattr(clip._child, "part", lambda _, part=(answer, content): part)
             with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
                 clip.read(1)
-        monkeypatch.setattr(clip._job, "call", lambda *_, **__: {"skipped": 3})
+        monkeypatch.setattr(clip._child, "part", lambda _: ({"skipped": 3}, b""))
         with pytest.raises(ImageError, match="gave no answer"):
             clip.skip(1)
     for facts in ({}, {"width": 1}, {"width": 10**5, "height": 10**5, "rate": 1.0, "frames": 1, "sound": ""}):
         with pytest.raises(ImageError, match="gave no answer"):
-            isolated.checked_facts(clip._job, facts, DEFAULT_LIMITS)
+            isolated_clips.checked_facts(clip._child, facts, DEFAULT_LIMITS)
 
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

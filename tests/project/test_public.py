@@ -112,13 +112,13 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 ABSENT = ("tqdm", "tensorboard")
 # What no public name needs before it is called, though `from vitviz import *` imports all of them.
 UNUSED = (
-    *("callbacks", "cli", "datasets", "evaluation", "isolation", "training", "ui.app", "ui.server"),
+    *("callbacks", "cli", "datasets", "evaluation", "training", "ui.app", "ui.server", "worker"),
     *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.sidecars"),
     *("weights.modules", "weights.opening", "weights.packages", "weights.read", "weights.text_tower"),
 )
 # Rooms that are imported on first use.
-LAZY = ("callbacks", "cli", "evaluation", "isolation", "training", "ui")
-INTERNAL = {"cli", "isolation", "system"}
+LAZY = ("callbacks", "cli", "evaluation", "training", "ui", "worker")
+INTERNAL = {"cli", "system", "worker"}
 ROOMS = sorted(
     {path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
 )

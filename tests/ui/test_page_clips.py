@@ -27,11 +27,11 @@ from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, made
 from vitviz import Model
 from vitviz.images.clips import read_frame
-from vitviz.isolation import Worker
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
+from vitviz.worker import Worker
 
 pytestmark = pytest.mark.browser
 

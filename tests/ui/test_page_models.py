@@ -40,7 +40,6 @@ from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
-from vitviz.isolation import Worker, shared_worker
 from vitviz.training.out_of_distribution import BELOW_THRESHOLD
 from vitviz.ui import service
 from vitviz.ui.handlers import Handlers
@@ -48,6 +47,7 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
 from vitviz.weights.snapshots import snapshot_path
+from vitviz.worker import Worker, shared_worker
 
 pytestmark = pytest.mark.browser
 

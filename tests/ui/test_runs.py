@@ -16,7 +16,7 @@ from PIL import Image
 import vitviz
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Make, Visit, on_loop
-from vitviz import METHODS, Analysis, isolation, likeness
+from vitviz import METHODS, Analysis, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import facts
@@ -25,6 +25,7 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
+from vitviz.ui.server import decoding
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import PageState, View
@@ -122,9 +123,9 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
 ) -> None:
     model = service.start = replace(service.start, preprocessing=replace(service.start.preprocessing, fit="crop"))
     Image.new("RGB", size).save(tmp_path / "tall.png")
-    opened, names = isolation.unopened_picture, []
+    opened, names = decoding.unopened_picture, []
     monkeypatch.setattr(
-        isolation, "unopened_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
+        decoding, "unopened_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
     )
     reply = visit.run("analyze", state=STATE, index=0, upload={"path": str(tmp_path / "tall.png")})
     assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit

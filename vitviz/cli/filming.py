@@ -97,7 +97,8 @@ def run(
 
 def _isolated(source: Path) -> AbstractContextManager[Clip]:
     """Open a clip in a process with limits, since the file may be untrusted."""
-    from vitviz.isolation import open_video, shared_worker
+    from vitviz.images.isolated_clips import open_video
+    from vitviz.worker import shared_worker
 
     return open_video(shared_worker(), source, str(source))
 

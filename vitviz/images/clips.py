@@ -34,6 +34,8 @@ SIGNATURES = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (0, b"\x1a
 # Still images in the same container as MP4.
 STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
 MIN_SIDE = 2
+# A decoder may wait for some packets, or for the first frame that needs no other; hidden frames take time.
+MAX_SILENT_PACKETS = 256
 # Frames a second if the header states no rate.
 DEFAULT_RATE = Fraction(25)
 ROTATIONS = {
@@ -77,7 +79,15 @@ def frame_at(clip: Clip, index: int) -> Frame:
     Raises:
         ImageError: it has no such frame.
     """
-    skipped = clip.skip(index)
+    return frame_after(clip, clip.skip(index), index)
+
+
+def frame_after(clip: Clip, skipped: int, index: int) -> Frame:
+    """The frame at an index of a clip of which this many frames were skipped.
+
+    Raises:
+        ImageError: it has no such frame.
+    """
     frames = clip.read(1) if skipped == index else []
     if not frames:
         raise ImageError(f"{clip.name}: no frame {index:,}; expected 0 to {skipped - 1:,}")
@@ -100,7 +110,7 @@ class OpenClip:
     def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
         self.path, self.name, self.limits = path, name, limits
         self._av = pyav()
-        self._file = _FixedSizeFile(_open_regular(path, name, limits.nbytes))
+        self._file = _open_regular(path, name, limits.nbytes)
         try:
             with self._errors("no clip, or one that is cut short", EXPECTED):
                 self._container = self._av.open(
@@ -216,12 +226,17 @@ class OpenClip:
         return index, ticks, frame
 
     def _decode(self) -> Generator[Any, None, None]:
+        silent = 0
         for packet in self._container.demux(self._stream):
+            silent += 1
+            if silent > MAX_SILENT_PACKETS:
+                raise ImageError(f"{self.name}: {silent:,} packets without a frame to show; expected a whole clip")
             if packet.is_corrupt:
                 raise ImageError(f"{self.name}: damaged or cut short at frame {self._count:,}; expected a whole clip")
             for frame in packet.decode():
                 if frame.is_corrupt:
                     raise ImageError(f"{self.name}: frame {self._count:,} is damaged; expected a whole clip")
+                silent = 0
                 yield frame
 
     def _ticks(self, index: int, frame: Any) -> int:
@@ -244,7 +259,8 @@ class OpenClip:
             raise ImageError(f"{self.name}: frame {index:,} has {actual}; expected {expected}, as those before")
         if self._rotation_of(frame) != self._rotation:
             raise ImageError(f"{self.name}: frame {index:,} is turned another way; expected all frames alike")
-        levels = frame.reformat(width=size[0], height=size[1], format="rgb24").to_ndarray()
+        # A process with limits may start no threads.
+        levels = frame.reformat(width=size[0], height=size[1], format="rgb24", threads=1).to_ndarray()
         image = Image.fromarray(np.ascontiguousarray(levels))
         return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
 
@@ -305,7 +321,7 @@ class OpenClip:
 def open_video(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = DEFAULT_LIMITS) -> OpenClip:
     """Open a clip and decode it in this process.
 
-    For a stranger's file use :func:`vitviz.isolation.open_video`, which bounds memory and time.
+    For a stranger's file use :func:`vitviz.images.isolated_clips.open_video`, which bounds memory and time.
 
     Args:
         path: of an MP4, QuickTime, Matroska, WebM or AVI file.
@@ -339,38 +355,6 @@ def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
         raise ImageError(f"{name}: no such file; {EXPECTED}") from None
     except OSError as error:
         raise ImageError(f"{name}: cannot be read ({error.strerror}); {EXPECTED}") from None
-
-
-class _FixedSizeFile(io.RawIOBase):
-    """A file that ends where it ended when it was opened, even if it grows."""
-
-    def __init__(self, file: io.FileIO) -> None:
-        self._file, self._size, self._position = file, os.fstat(file.fileno()).st_size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        content = os.pread(self._file.fileno(), min(len(view), max(0, self._size - self._position)), self._position)
-        view[: len(content)] = content
-        self._position += len(content)
-        return len(content)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def _is_cover(stream: Any) -> bool:

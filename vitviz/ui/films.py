@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from vitviz import isolation
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
 from vitviz.datasets.video.render import COMPUTING, VideoSummary, render_video
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.images import isolated_clips
 from vitviz.progress import Progress
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.progress_reports import ProgressReport, Report
@@ -57,7 +57,7 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     del analysis
 
     def open_video(path: Path) -> Any:
-        return isolation.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
+        return isolated_clips.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
 
     def render(_: Analysis, report: Report) -> tuple[str, VideoSummary]:
         def report_phase(phase: str, progress: Progress) -> None:

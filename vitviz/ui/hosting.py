@@ -29,12 +29,12 @@ import torch
 from vitviz.analysis.costs import cost_of
 from vitviz.attention.precision import Precision
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
-from vitviz.isolation import require_forks
 from vitviz.models.network import Encoding
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.system.machine import control_groups
 from vitviz.ui.server.files import FILES, TEMPORARY, discard, own_folder
+from vitviz.worker import hide_memory, require_forks
 
 Forward = Callable[..., Encoding]
 """Runs a network: takes it, and then the arguments of :meth:`vitviz.VisionTransformer.encode`."""
@@ -60,9 +60,10 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     is emptied at the end, whichever signal ends the process but SIGKILL.
 
     Raises:
-        ConfigError: as :func:`limit_threads` and :func:`vitviz.isolation.require_forks`.
+        ConfigError: as :func:`limit_threads` and :func:`vitviz.worker.require_forks`.
     """
     require_forks()
+    hide_memory()
     limit_threads(threads)
     if memory_bytes is not None:
         limit_memory(memory_bytes)

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.isolation import shared_worker
 from vitviz.ui.app import App
 from vitviz.ui.proxies import without_proxies
 from vitviz.ui.server.connections import guard_connections
+from vitviz.worker import check_limits, shared_worker
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
@@ -33,7 +33,8 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         options: of ``gradio.Server.launch``, such as ``server_name`` and ``server_port``.
 
     Raises:
-        ConfigError: the environment asks for an MCP server, whose package is not installed, or the port is in use.
+        ConfigError: the environment asks for an MCP server, whose package is not installed, the port is in use, or the
+            system does not keep the limits of processes that open files.
     """
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
@@ -54,6 +55,11 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     if not address:
         return ""
     blocks = demo.get_blocks()
+    try:
+        check_limits(shared_worker())
+    except ConfigError:
+        blocks.close(verbose=False)
+        raise
     guard_connections(blocks.server, demo, demo.rules)
     demo.handlers.service.folder.watch()
     if not quiet:

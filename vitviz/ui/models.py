@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitviz import isolation
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
-from vitviz.isolation import Worker, shared_worker
 from vitviz.ui.holdings import Holdings
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import is_cached
+from vitviz.weights.isolated_models import open_checkpoint, open_published
 from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import reads_text
+from vitviz.worker import Worker, shared_worker
 
 
 class ModelChoice(NamedTuple):
@@ -87,13 +87,13 @@ def open_choice(
         # The name is not on the hub: a bundled model, or unknown.
         if origin is None:
             return load(choice.source, engine="own", **overrides)
-        return isolation.open_published(worker, choice.source, origin, max_bytes, **overrides)
+        return open_published(worker, choice.source, origin, max_bytes, **overrides)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
     name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
     if len(choice.files) == 1:
-        return isolation.open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
+        return open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
     # Each upload has a folder of its own, but the files of a checkpoint belong beside each other.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
@@ -105,9 +105,7 @@ def open_choice(
             for file in choice.files:
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
-            model = isolation.open_checkpoint(
-                worker, folder, max_bytes, name if series is None else SERIES, **overrides
-            )
+            model = open_checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **overrides)
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:
@@ -119,12 +117,6 @@ def open_choice(
         if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
-
-
-def file_bytes(choice: ModelChoice, origin: Origin | None) -> int:
-    """The size of the files of a choice."""
-    files = map(Path, choice.files) if origin is None else origin.folder.iterdir()
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _link(file: str, target: Path) -> None:

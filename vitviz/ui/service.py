@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from vitviz import isolation
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import cost_of
 from vitviz.analysis.encoder import Encoder
@@ -22,15 +21,15 @@ from vitviz.attribution import Method
 from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
 from vitviz.errors.messages import quote
+from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
-from vitviz.isolation import OpenPicture, Worker, shared_worker
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, file_bytes, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report
@@ -43,8 +42,10 @@ from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
+from vitviz.weights.isolated_models import open_snapshot
 from vitviz.weights.opening import fetch
 from vitviz.weights.text_tower import reads_text
+from vitviz.worker import Worker, shared_worker
 
 Result = TypeVar("Result")
 ModelInput = tuple[Encoder, PreparedImage, tuple[int, int], int, float]
@@ -58,8 +59,6 @@ GRADIENT_PASSES = 3
 MAX_MAPS, MAX_LIKENESSES = 16, 8
 # Analyses that keep gradients and fused attention, and remembered analyses of examples.
 MAX_LATEST, MAX_EXAMPLES = 8, 1000
-# Checkpoints of larger files are opened one at a time; a smaller one may take this multiple in memory.
-SMALL_FILE_BYTES, MAX_EXPANSION = 128 * 2**20, 4
 THIS_PICTURE = "this picture"
 NO_WORDS = (
     "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
@@ -129,7 +128,8 @@ class AnalysisService:
         # One line for each kind of work, so that long work does not hold up short work.
         self.small, self.long, self.studies = Line(), Line(), Line()
         self.large, self.films = Line(begun=2), Line(begun=2)
-        self._downloads, self._small_models, self._large_models = Line(places=8, share=2), Line(places=2), Line()
+        # One model is opened at a time, since each may take the memory of the largest.
+        self._downloads, self._model_line = Line(places=8, share=2), Line()
 
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.
@@ -158,17 +158,13 @@ class AnalysisService:
         max_bytes = self.server_settings.kept_model_bytes
         if choice.step is not None:
             run, step = await self.model(choice.run, report), choice.step
-            snapshot = partial(isolation.open_snapshot, self.worker, max_bytes=max_bytes)
-            model = await self._large_models.run(lambda _: self._like_start(snapshot_of(run, step, snapshot)), report)
+            snapshot = partial(open_snapshot, self.worker, max_bytes=max_bytes)
+            model = await self._model_line.run(lambda _: self._like_start(snapshot_of(run, step, snapshot)), report)
         else:
             origin = None
             if not choice.files:
                 origin = await self._downloads.run(lambda _: fetch(choice.source, report), report)
-            line = self._large_models
-            if file_bytes(choice, origin) <= SMALL_FILE_BYTES:
-                # A compressed file may expand.
-                line, max_bytes = self._small_models, min(max_bytes, MAX_EXPANSION * SMALL_FILE_BYTES)
-            model = await line.run(
+            model = await self._model_line.run(
                 lambda _: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
             )
         self.models.put(choice, model)

@@ -56,19 +56,7 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
 
 def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     """Write a model to an open file, with extra memory for one tensor only."""
-    network = require_vit(model.network, f"{model.name} as a checkpoint")
-    metadata = {
-        "format": FORMAT,
-        "config": json.dumps(asdict(network.config)),
-        "preprocessing": json.dumps(model.preprocessing.to_dict()),
-        "labels": json.dumps(model.labels),
-        "card": json.dumps(model.card),
-    }
-    tensors = network.state_dict()
-    if (detector := model.ood_detector) is not None:
-        numbers = {name: torch.tensor(float(getattr(detector, name)), dtype=torch.float32) for name in NUMBERS}
-        parts = {"mean": detector.mean, "whitening": detector.whitening, **numbers}
-        tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
+    metadata, tensors = metadata_of(model), tensors_of(model)
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -84,7 +72,34 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     header_bytes += b" " * (-(len(header_bytes) + 8) % 64)
     stream.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
     for tensor in tensors.values():
-        stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        stream.write(bytes_of(tensor))
+
+
+def metadata_of(model: Model) -> dict[str, str]:
+    """What the header of a model's checkpoint says beside its tensors."""
+    network = require_vit(model.network, f"{model.name} as a checkpoint")
+    return {
+        "format": FORMAT,
+        "config": json.dumps(asdict(network.config)),
+        "preprocessing": json.dumps(model.preprocessing.to_dict()),
+        "labels": json.dumps(model.labels),
+        "card": json.dumps(model.card),
+    }
+
+
+def tensors_of(model: Model) -> dict[str, torch.Tensor]:
+    """The tensors of a model's checkpoint, by name."""
+    tensors: dict[str, torch.Tensor] = dict(model.network.state_dict())
+    if (detector := model.ood_detector) is not None:
+        numbers = {name: torch.tensor(float(getattr(detector, name)), dtype=torch.float32) for name in NUMBERS}
+        parts = {"mean": detector.mean, "whitening": detector.whitening, **numbers}
+        tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
+    return tensors
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """The bytes of a tensor, without a copy where it is contiguous."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
 
 
 def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_bytes: int | None = None) -> Model:
@@ -110,36 +125,43 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
                 stated = reprlib.repr(header["format"]) if "format" in header else "none"
                 raise CheckpointError(f"{path.name}: format {stated} in its header; expected {FORMAT!r}")
             model = _read_header(header, name or path.stem, path.name)
-            network = require_vit(model.network, path.name)
             # Compare shapes before allocating anything of the size that the header claims.
             slices = {key: file.get_slice(key) for key in list(file.keys())}
-            layouts = {
-                key: (tuple(tensor_slice.get_shape()), tensor_slice.get_dtype()) for key, tensor_slice in slices.items()
-            }
-            expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-            needed = needed_bytes(network)
-            if any(key.startswith(DETECTOR) for key in layouts):
-                features = network.config.heads * network.config.head_width
-                parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
-                expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
-                needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
-            _check_tensors(layouts, expected, path.name)
+            layouts = {key: (tuple(each.get_shape()), each.get_dtype()) for key, each in slices.items()}
+            needed = _check_tensors(layouts, model, path.name)
             check_bytes(path.name, needed, path.stat().st_size, max_bytes)
             with memory_for(path.name, needed) as tensors:
                 for key in layouts:
                     tensors[key] = file.get_tensor(key).float()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
+    return _with_tensors(model, tensors, path.name)
+
+
+def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], name: str) -> Model:
+    """The model of which another process sent the contents of a checkpoint.
+
+    Raises:
+        CheckpointError: they are not those of a model.
+    """
+    model = _read_header(metadata, name, name)
+    _check_tensors({key: (tuple(each.shape), DTYPE_NAMES[each.dtype]) for key, each in tensors.items()}, model, name)
+    return _with_tensors(model, {key: tensor.float() for key, tensor in tensors.items()}, name)
+
+
+def _with_tensors(model: Model, tensors: dict[str, torch.Tensor], file: str) -> Model:
+    """A model with tensors in place of those on the meta device."""
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
-        raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
+        raise CheckpointError(f"{file}: values that are not finite in {several(broken)}")
     if f"{DETECTOR}mean" in tensors:
         mean, whitening, *numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", *NUMBERS))
         try:
             detector = OODDetector(mean, whitening, **dict(zip(NUMBERS, map(float, numbers), strict=True)))
             model = replace(model, ood_detector=detector)
         except ConfigError as error:
-            raise CheckpointError(f"{path.name}: {error}") from None
+            raise CheckpointError(f"{file}: {error}") from None
+    network = require_vit(model.network, file)
     network.load_state_dict(tensors, assign=True)
     network.requires_grad_(False)
     return model
@@ -180,9 +202,16 @@ def _read_config(values: Any) -> ViTConfig:
     return ViTConfig(**values)
 
 
-def _check_tensors(
-    layouts: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, tuple[int, ...]], name: str
-) -> None:
+def _check_tensors(layouts: Mapping[str, tuple[tuple[int, ...], str]], model: Model, name: str) -> int:
+    """Refuse shapes and types that are not those of a model; the bytes that its tensors take in float32."""
+    network = require_vit(model.network, name)
+    expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    needed = needed_bytes(network)
+    if any(key.startswith(DETECTOR) for key in layouts):
+        features = network.config.heads * network.config.head_width
+        parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
+        expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
+        needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
     problems = []
     for problem, keys in (("missing", expected.keys() - layouts.keys()), ("surplus", layouts.keys() - expected.keys())):
         if keys:
@@ -195,3 +224,4 @@ def _check_tensors(
     if problems or wrong:
         problems += [several(wrong)] * bool(wrong)
         raise CheckpointError(f"{name}: the tensors are not those of its configuration ({'; '.join(problems)})")
+    return needed

@@ -20,12 +20,12 @@ from tests.towers import make_transformers
 from vitviz import Model
 from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError
-from vitviz.isolation import Worker
 from vitviz.models.targets import Target
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.text_towers import TextTowers, tower_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.text_tower import open_text_tower
+from vitviz.worker import Worker
 
 pytestmark = [pytest.mark.parity, pytest.mark.process]
 TOWER_MODULES = (
@@ -74,8 +74,8 @@ def towers(worker: Worker) -> Iterator[TextTowers]:
 def children(worker: Worker) -> set[int]:
     """Of the process that opens files, one for each open tower."""
     worker.start()
-    assert worker._fork_server is not None
-    pid = worker._fork_server[0].pid
+    assert worker._server is not None
+    pid = worker._server[0].pid
     return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 

@@ -12,14 +12,13 @@ from typing import TypeVar
 
 from PIL import Image
 
-from vitviz import isolation
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
 from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
+from vitviz.images.isolated_clips import open_video, unopened_frame
+from vitviz.images.isolated_pictures import BACKGROUND_NICENESS, OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
-from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
-from vitviz.isolation.opening import UnopenedPicture
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
@@ -27,6 +26,7 @@ from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.weights import resources
+from vitviz.worker import Worker
 
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ MAX_CLIPS, COUNT_BATCH = 256, 64
 
 @dataclass(frozen=True, eq=False)
 class ExamplePicture:
-    """An open example, with the interface of :class:`vitviz.isolation.OpenPicture`; it needs no worker."""
+    """An open example, with the interface of :class:`~vitviz.images.isolated_pictures.OpenPicture`."""
 
     image: Image.Image
 
@@ -137,7 +137,7 @@ class UploadedPictures:
         return facts
 
     def _count(self, upload: Upload, report: Report) -> ClipFacts:
-        with isolation.open_video(self.worker, *upload[:2], self.clip_limits) as clip:
+        with open_video(self.worker, *upload[:2], self.clip_limits) as clip:
             frames = 0
             while skipped := clip.skip(COUNT_BATCH):
                 frames += skipped
@@ -155,8 +155,8 @@ class UploadedPictures:
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
-            return isolation.unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
-        return isolation.unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
+            return unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
+        return unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
         # A page may send the same file more than once.

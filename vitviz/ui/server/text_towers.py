@@ -7,12 +7,13 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from vitviz.errors.kinds import CheckpointError, LimitError
-from vitviz.isolation import IsolatedTower, Worker
 from vitviz.models.targets import Target
 from vitviz.ui.progress_reports import Report, no_report
 from vitviz.ui.server.line import Line, Once
 from vitviz.weights import Model
 from vitviz.weights.formats.names import is_weight_file
+from vitviz.weights.isolated_models import IsolatedTower
+from vitviz.worker import Worker
 
 # A file of weights in half precision: twice as large in single precision, and once more if it is read whole.
 TOWER_COPIES = 3
@@ -65,7 +66,7 @@ class TextTowers:
         self._close_others(model)
         try:
             return await self._line.run(lambda _: entry.tower.target(text), report)
-        except CheckpointError:
+        except (CheckpointError, LimitError):
             # Its process has ended, or takes too long.
             if self._open.get(model) is entry:
                 del self._open[model]

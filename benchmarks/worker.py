@@ -1,4 +1,4 @@
-"""What it costs to open a picture in a process of its own: ``python -m benchmarks.isolation``.
+"""What it costs to open a picture in a process of its own: ``python -m benchmarks.worker``.
 
 A picture of 12 megapixels is decoded and brought to a model's input, in this process and in one of its own, by turns.
 """
@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 
 import vitviz
-from vitviz import isolation
+from vitviz.images.isolated_pictures import open_picture
 from vitviz.images.preprocessing import PreparedImage
-from vitviz.isolation import Worker
+from vitviz.worker import Worker
 
 SIZE = (4000, 3000)
 CANVAS_SIDE = 900
@@ -28,7 +28,7 @@ MAX_RATIO = 1.3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 if the ratio is above :data:`MAX_RATIO`."""
-    parser = argparse.ArgumentParser("python -m benchmarks.isolation", description=__doc__)
+    parser = argparse.ArgumentParser("python -m benchmarks.worker", description=__doc__)
     parser.add_argument("--repeats", type=int, default=15, help="default: %(default)s")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return preprocessing.prepare(image, config.patch_height, config.patch_width).resized(CANVAS_SIDE)
 
         def prepare_isolated() -> PreparedImage:
-            with isolation.open_picture(worker, path, path.name) as picture:
+            with open_picture(worker, path, path.name) as picture:
                 return picture.model_input(preprocessing, config.patch_height, config.patch_width, None, CANVAS_SIDE)
 
         assert torch.equal(prepare_here().pixels, prepare_isolated().pixels)

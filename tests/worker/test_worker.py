@@ -1,0 +1,330 @@
+"""Files of strangers are opened in a child, with the library's numbers, or the child is ended within its limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+from tests.support.example import ROOT
+from tests.worker import misbehaviour
+from vitviz import Model, save_checkpoint
+from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
+from vitviz.images.colours import gamma_profile
+from vitviz.images.isolated_pictures import open_picture
+from vitviz.images.preprocessing import BACKENDS, FITS
+from vitviz.weights import isolated_models
+from vitviz.weights.detector import OODDetector
+from vitviz.weights.isolated_models import open_checkpoint
+from vitviz.worker import Limits, Worker, check_limits
+from vitviz.worker.child import LENGTH
+from vitviz.worker.parent import Child
+
+pytestmark = pytest.mark.process
+
+Make = Callable[..., Model]
+
+SMALL = Limits(memory_bytes=2**28, cpu_seconds=20, wall_seconds=60, answer_bytes=2**20)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    worker = Worker(preload=("tests.torchvision_names",))
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    noise = np.random.default_rng(0).integers(0, 255, (61, 90, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "photo.png")
+    return tmp_path / "photo.png"
+
+
+# The same numbers.
+
+
+@pytest.mark.parametrize("fit", [None, *FITS])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_picture_is_prepared_as_the_library_does(
+    worker: Worker, make_model: Make, photo: Path, fit: str | None, backend: str
+) -> None:
+    preprocessing = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
+    with open_picture(worker, photo, "photo.png") as picture:
+        assert (picture.width, picture.height) == (90, 61)
+        found = picture.model_input(preprocessing, 4, 4, fit, 120)
+    expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
+    assert torch.equal(found.pixels, expected.pixels)
+    assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
+
+
+def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: Make) -> None:
+    path, preprocessing = ROOT / "tests" / "data" / "display_p3.heic", make_model().preprocessing
+    with open_picture(worker, path, "photo.heic") as picture:
+        found = picture.model_input(preprocessing, 4, 4, None, 90)
+    expected = preprocessing.prepare(vitviz.open_image(path), 4, 4).resized(90)
+    assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
+
+
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])
+def test_a_picture_with_a_profile_is_converted_as_the_library_does(
+    worker: Worker, make_model: Make, photo: Path, tmp_path: Path, format: str
+) -> None:
+    wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+    with Image.open(photo) as image:
+        image.save(tmp_path / "wide", format, icc_profile=wide)
+    preprocessing = make_model().preprocessing
+    with open_picture(worker, tmp_path / "wide", "wide") as picture:
+        found = picture.model_input(preprocessing, 4, 4, None, 90)
+    expected = preprocessing.prepare(vitviz.open_image(tmp_path / "wide"), 4, 4).resized(90)
+    assert torch.equal(found.pixels, expected.pixels)
+    assert found.assumptions == expected.assumptions != ()
+
+
+def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_path: Path) -> None:
+    with open_picture(worker, photo, "photo.png") as picture:
+        (tmp_path / "again.png").write_bytes(picture.png())
+    with Image.open(tmp_path / "again.png") as reopened:
+        assert np.array_equal(reopened, vitviz.open_image(photo))
+
+
+def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
+    model = make_model()
+    features = model.network.config.heads * model.network.config.head_width
+    detector = OODDetector(torch.randn(features), torch.randn(features, features), 0.5, 8.0, -1.5)
+    model = replace(model, card={"accuracy": "high"}, ood_detector=detector)
+    save_checkpoint(tmp_path / "small.safetensors", model)
+    found = open_checkpoint(worker, tmp_path / "small.safetensors", 2**30)
+    expected = vitviz.load(tmp_path / "small.safetensors")
+    assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
+    fields = ("name", "labels", "card", "assumptions", "origin")
+    assert [getattr(found, field) for field in fields] == [getattr(expected, field) for field in fields]
+    assert found.ood_detector is not None
+    assert torch.equal(found.ood_detector.whitening, detector.whitening) and found.ood_detector.threshold == -1.5
+    weights = expected.network.state_dict()
+    assert all(torch.equal(tensor, weights[key]) for key, tensor in found.network.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in found.network.parameters())
+
+
+def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None:
+    (tmp_path / "page.png").write_bytes(b"<html>")
+    with pytest.raises(ImageError) as expected:
+        vitviz.open_image(tmp_path / "page.png")
+    with pytest.raises(ImageError) as found, open_picture(worker, tmp_path / "page.png", "page.png"):
+        pass
+    assert str(found.value) == str(expected.value)
+    with pytest.raises(CheckpointError, match=r"^page\.png: .* expected safetensors, a file of torch\.save or npz"):
+        open_checkpoint(worker, tmp_path / "page.png", 2**30)
+
+
+# What a file could do if it took over the child.
+
+MISBEHAVE = f"{misbehaviour.__name__}:misbehave"
+
+
+@pytest.fixture(scope="module")
+def light() -> Iterator[Worker]:
+    """A worker whose fork server imports no reader."""
+    yield (worker := light_worker("torch"))
+    worker.close()
+
+
+def light_worker(*preload: str) -> Worker:
+    worker = Worker()
+    worker.preload = preload
+    return worker
+
+
+def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) -> str:
+    try:
+        with worker.child(MISBEHAVE, (kind, *arguments), limits, ImageError, "file.png") as child:
+            child.part()
+            child.part()
+    except (ImageError, LimitError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "limits", "words"),
+    [
+        (
+            "spin",
+            (),
+            {"cpu_seconds": 0.3},
+            "ImageError: file.png: opening it takes more than 0.3 seconds of a processor",
+        ),
+        ("spin", (), {"total_cpu_seconds": 1}, "seconds of a processor; expected a file that takes less"),
+        ("sleep", (), {"wall_seconds": 2.0}, "ImageError: file.png: opening it takes more than 2 seconds"),
+        ("allocate", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
+        ("allocate a tensor", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
+        ("signal", (signal.SIGSEGV,), {}, "gave no answer; expected a whole file"),
+        # As the kernel does to a process when the machine runs out of memory: the file may be honest.
+        ("signal", (signal.SIGKILL,), {}, "LimitError: file.png: there is too little memory free on this machine"),
+        ("leave", (), {}, "gave no answer"),
+        ("answer much", (), {}, "gave no answer"),
+        ("say much", (), {}, "gave no answer"),
+        ("fail", (), {}, "gave no answer"),
+        ("write a file", ("/tmp/vitviz-is-not-written",), {}, "gave no answer"),
+    ],
+)
+def test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing(
+    light: Worker, kind: str, arguments: tuple[Any, ...], limits: dict[str, Any], words: str
+) -> None:
+    start = time.process_time()
+    assert words in outcome(light, kind, *arguments, limits=replace(SMALL, **limits))
+    assert time.process_time() - start < 1
+    # The next file is read.
+    with light.child(MISBEHAVE, ["answer"], SMALL, ImageError, "file.png") as child:
+        child.part()
+        assert [child.part(number)[0] for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of Linux alone")
+def test_a_child_finds_no_secrets(light: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a secret")
+    app = subprocess.Popen(
+        [sys.executable, "-c", "import sys, vitviz.worker as w; w.hide_memory(); print(flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with app:
+        assert app.stdout is not None and app.stdout.readline()
+        with light.child(MISBEHAVE, ["look around", app.pid], SMALL, ImageError, "x") as child:
+            child.part()
+            facts, _ = child.part()
+        app.kill()
+    assert "HF_TOKEN" not in facts["environment"] and facts["no new privileges"]
+    # As root, a process may read everything that a capability allows.
+    if os.geteuid():
+        assert {facts["read"][name] for name in ("environ", "mem")} == {"PermissionError"}
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_end_of_a_context_ends_its_child(light: Worker) -> None:
+    with light.child(MISBEHAVE, ["spin"], SMALL, ImageError, "file.png") as child:
+        pid = child.part()[0]["pid"]
+        assert _runs(pid)
+    _until(lambda: not _runs(pid))
+
+
+def test_no_child_outlives_the_app() -> None:
+    code = f"""
+import sys
+from vitviz.worker import Worker, Limits
+from vitviz.errors.kinds import ImageError
+worker = Worker()
+worker.preload = ()
+with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageError, "x") as child:
+    print(child.part()[0]["pid"], worker._server[0].pid, flush=True)
+    sys.stdin.read()
+"""
+    app = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    with app:
+        assert app.stdout is not None
+        pids = [int(pid) for pid in app.stdout.readline().split()]
+        assert len(pids) == 2 and all(map(_runs, pids))
+        app.kill()
+    _until(lambda: not any(map(_runs, pids)))
+
+
+def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
+    worker = light_worker()
+    with worker.child(MISBEHAVE, ["spin"], SMALL, ImageError, "file.png") as child:
+        pid = child.part()[0]["pid"]
+        assert worker._server is not None
+        first = worker._server[0]
+        first.kill()
+        first.wait()
+        with pytest.raises(LimitError, match="try again later"):
+            child.part()
+    _until(lambda: not _runs(pid))
+    assert outcome(worker, "leave").startswith("ImageError")
+    second = worker._server[0]
+    assert second.pid != first.pid and second.poll() is None
+    worker.close()
+    assert second.poll() is not None
+
+
+def test_a_machine_without_a_free_process_refuses_a_file_but_not_for_good() -> None:
+    worker = light_worker(f"{misbehaviour.__name__}:refuse_forks")
+    for _ in range(2):
+        assert "LimitError: file.png: there is too little memory free" in outcome(worker, "answer")
+    assert worker._server is not None and worker._server[0].poll() is None
+    with pytest.raises(ConfigError, match="cannot be opened safely on this system"):
+        check_limits(worker)
+    worker.close()
+
+
+def test_limits_that_hold_let_the_app_start(light: Worker) -> None:
+    check_limits(light)
+
+
+HEAD = json.dumps({"facts": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x01",
+        LENGTH.pack(len(HEAD)) + LENGTH.pack(0) + HEAD[:-1],
+        LENGTH.pack(2**63) + LENGTH.pack(0) + HEAD,
+        LENGTH.pack(len(HEAD)) + LENGTH.pack(2**40) + HEAD,
+        LENGTH.pack(len(HEAD)) + LENGTH.pack(2) + HEAD + b"x",
+        LENGTH.pack(2) + LENGTH.pack(0) + b"[]",
+        LENGTH.pack(200_000) + LENGTH.pack(0) + b"[" * 200_000,
+        LENGTH.pack(len(pickle.dumps({}))) + LENGTH.pack(0) + pickle.dumps({}),
+    ],
+)
+def test_a_malformed_answer_is_refused(content: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    life, end = socket.socketpair()
+    with ours, theirs, life, end:
+        end.sendall((0).to_bytes(4, "little"))
+        theirs.sendall(content)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(ImageError, match="gave no answer"):
+            Child(ours, life, SMALL, ImageError, "file.png").part()
+
+
+def lie(ask: Any, path: Path) -> Any:
+    """Answers as the reader of checkpoints does, with the folder of another file."""
+    yield from isolated_models._contents(vitviz.load(path), {"assumptions": [], "folder": "/"})
+
+
+def test_an_origin_elsewhere_is_not_believed(
+    worker: Worker, make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.safetensors"
+    save_checkpoint(path, make_model())
+    monkeypatch.setattr(isolated_models, "__name__", __name__)
+    assert isolated_models._model(worker, "lie", (path,), "small", tmp_path, 2**30).origin is None

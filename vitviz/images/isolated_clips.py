@@ -1,0 +1,209 @@
+"""Clips of strangers, decoded in a child; the results equal those of :mod:`vitviz.images.clips`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame
+from vitviz.images.clips import frame_after
+from vitviz.images.clips import open_video as open_here
+from vitviz.images.ffmpeg import pyav
+from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
+from vitviz.images.muxing import join
+from vitviz.worker import Child, Worker
+
+# Frames that are asked for at a time: of at most so many bytes, or one; and so many that are skipped.
+BATCH_BYTES, SKIP_BATCH_FRAMES = 2**24, 8
+# Processor time to the first frame and for the next ones, and for joining a video of hours.
+FRAME_SECONDS, JOIN_SECONDS = 5.0, 3600.0
+# For clips of limited length: processor time to open one, and for each second of it.
+BEGIN_SECONDS, DECODING_RATIO = 30.0, 4.0
+# A decoder keeps up to 17 reference frames.
+CLIP_LIMITS = replace(LIMITS, cpu_seconds=FRAME_SECONDS, answer_bytes=2**50)
+# Overhead of a container beside its packets.
+CONTAINER_BYTES = 2**26
+
+
+def warm_up() -> None:
+    """Import what reads clips, in the fork server."""
+    with suppress(ConfigError):
+        pyav()
+
+
+def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits) -> Parts:
+    """The facts in the header; then, asked with a method and a count, how many frames were skipped, or the next."""
+    with open_here(path, name, limits) as clip:
+        yield asdict(clip.facts), b""
+        while True:
+            method, count = ask()
+            if method == "skip":
+                yield {"skipped": clip.skip(count)}, b""
+            else:
+                frames = clip.read(count)
+                levels = [np.ascontiguousarray(frame.image) for frame in frames]
+                yield {"frames": [[frame.index, frame.ticks] for frame in frames]}, np.stack(levels) if levels else b""
+
+
+def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, index: int) -> Parts:
+    """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
+    with open_here(path, name, limits) as clip:
+        yield {"pixels": clip.facts.width * clip.facts.height}, b""
+        os.nice(ask())
+        skipped = 0
+        while skipped < index and (count := clip.skip(min(SKIP_BATCH_FRAMES, index - skipped))):
+            skipped += count
+            yield {"skipped": count}, b""
+        yield from answers(ask, frame_after(clip, skipped, index).image)
+
+
+def write_joined(ask: Ask, parts: list[Path], sound: Path | None, output: Path, name: str) -> Parts:
+    """Write a file as :func:`vitviz.images.muxing.join` does."""
+    join(parts, sound, output, name)
+    yield {}, b""
+
+
+class IsolatedClip:
+    """A clip that a child decodes; see :class:`vitviz.images.clips.Clip`.
+
+    Args:
+        worker: that started the child.
+        child: that decodes the clip.
+        path, name, limits: of the clip.
+
+    Raises:
+        ImageError: the child's answer is invalid.
+    """
+
+    def __init__(self, worker: Worker, child: Child, path: Path, name: str, limits: ClipLimits) -> None:
+        self.name = name
+        self._worker, self._child, self._path = worker, child, path
+        self.facts = checked_facts(child, child.part()[0], limits)
+        self._count, self._last_ticks = 0, -1
+
+    def skip(self, count: int) -> int:
+        """Skip up to ``count`` frames; returns how many were skipped.
+
+        Raises:
+            ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+        """
+        total = 0
+        while total < count:
+            batch = min(SKIP_BATCH_FRAMES, count - total)
+            skipped = self._child.part(("skip", batch))[0].get("skipped")
+            if not isinstance(skipped, int) or not 0 <= skipped <= batch:
+                raise self._child.answer_error()
+            total += skipped
+            self._count += skipped
+            if skipped < batch:
+                break
+        return total
+
+    def read(self, count: int) -> list[Frame]:
+        """The next ``count`` frames; fewer, then none, at the end.
+
+        Raises:
+            ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+        """
+        frames: list[Frame] = []
+        batch_frames = max(1, BATCH_BYTES // (3 * self.facts.width * self.facts.height))
+        while len(frames) < count:
+            batch = self._read_batch(min(count - len(frames), batch_frames))
+            frames += batch
+            if len(batch) < min(count - len(frames) + len(batch), batch_frames):
+                break
+        return frames
+
+    def join(self, parts: Sequence[Path], output: Path) -> None:
+        """As :meth:`vitviz.images.clips.OpenClip.join`, in another child.
+
+        Raises:
+            ImageError: the sound is damaged, or the child exceeds a limit.
+            ConfigError: the file cannot be written.
+        """
+        paths = [part.absolute() for part in parts]
+        max_bytes = sum(path.stat().st_size for path in [self._path, *paths]) + CONTAINER_BYTES
+        limits = replace(CLIP_LIMITS, cpu_seconds=JOIN_SECONDS, wall_seconds=4 * JOIN_SECONDS, file_bytes=max_bytes)
+        arguments = (paths, self._path if self.facts.sound else None, output.absolute(), self.name)
+        with self._worker.child(f"{__name__}:write_joined", arguments, limits, ImageError, self.name) as child:
+            child.part()
+
+    def _read_batch(self, count: int) -> list[Frame]:
+        facts, content = self._child.part(("read", count))
+        found, (width, height), frames = facts.get("frames"), (self.facts.width, self.facts.height), []
+        if not isinstance(found, list) or len(found) > count or len(content) != 3 * width * height * len(found):
+            raise self._child.answer_error()
+        levels = np.frombuffer(content, np.uint8).reshape(len(found), height, width, 3)
+        for answer, pixels in zip(found, levels, strict=True):
+            if not isinstance(answer, list) or len(answer) != 2 or not all(isinstance(value, int) for value in answer):
+                raise self._child.answer_error()
+            index, ticks = answer
+            if index != self._count or ticks <= self._last_ticks:
+                raise self._child.answer_error()
+            self._count, self._last_ticks = self._count + 1, ticks
+            frames.append(Frame(index, ticks, Image.fromarray(pixels)))
+        return frames
+
+
+def checked_facts(child: Child, answer: dict[str, object], limits: ClipLimits) -> ClipFacts:
+    """The facts of a clip that a child reports.
+
+    Raises:
+        ImageError: they are invalid.
+    """
+    try:
+        facts = ClipFacts(**answer)  # type: ignore[arg-type]
+        # Turning a frame upright and making its pixels square never adds pixels.
+        if facts.width * facts.height > limits.pixels or not isinstance(facts.sound, str):
+            raise ValueError
+    except (TypeError, ValueError, ConfigError):
+        raise child.answer_error() from None
+    return facts
+
+
+@contextmanager
+def open_video(worker: Worker, path: Path, name: str, limits: ClipLimits = DEFAULT_LIMITS) -> Iterator[IsolatedClip]:
+    """A clip that a child decodes until the context ends.
+
+    Args:
+        worker: that starts the child.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
+
+    Raises:
+        ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+        ConfigError: the extra is not installed.
+    """
+    path, child_limits = path.absolute(), CLIP_LIMITS
+    if limits.seconds is not None:
+        child_limits = replace(
+            child_limits, total_cpu_seconds=math.ceil(BEGIN_SECONDS + DECODING_RATIO * limits.seconds)
+        )
+    with worker.child(f"{__name__}:read_clip", (path, name, limits), child_limits, ImageError, name) as child:
+        yield IsolatedClip(worker, child, path, name, limits)
+
+
+def unopened_frame(
+    worker: Worker, path: Path, name: str, index: int, limits: ClipLimits = DEFAULT_LIMITS
+) -> AbstractContextManager[UnopenedPicture]:
+    """One frame of a clip as a picture; the child runs until the context ends.
+
+    Args:
+        worker: that starts the child.
+        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
+        index: of the frame, counted from 0.
+
+    Raises:
+        ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit. A missing frame is reported
+            when it is decoded.
+        ConfigError: the extra is not installed.
+    """
+    limits_of_child = replace(CLIP_LIMITS, total_cpu_seconds=60)
+    return unopened(worker, f"{__name__}:read_frame", (path.absolute(), name, limits, index), name, limits_of_child)

@@ -1,0 +1,211 @@
+"""Pictures of strangers, decoded and prepared in a child; the results equal those of the library's own functions."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.images.colours import ColorProfile
+from vitviz.images.decoding import heif_formats
+from vitviz.images.geometry import Geometry
+from vitviz.images.kinds import FORMATS, HAS_AVIF
+from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.opening import ImageFacts, UnopenedImage, open_image
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
+from vitviz.images.sources import ValueRange
+from vitviz.worker import Child, Limits, Worker
+
+Parts = Iterator[tuple[dict[str, Any], Any]]
+"""What a reader yields: facts as JSON, and bytes."""
+Ask = Callable[[], Any]
+"""Returns the next question of the app."""
+
+GIB = 2**30
+LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=20, wall_seconds=120, answer_bytes=GIB)
+# Niceness of work that may take seconds, so that small work runs first.
+BACKGROUND_NICENESS = 10
+# About one picture.
+MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
+
+
+def warm_up() -> None:
+    """Import and set up everything that reading and preparing a picture needs, in the fork server."""
+    # A fork copies no other threads, and a child may start none.
+    torch.set_num_threads(1)
+    if HAS_AVIF:
+        importlib.import_module("PIL.AvifImagePlugin").DEFAULT_MAX_THREADS = 1  # type: ignore[attr-defined]
+    if heif_formats():
+        importlib.import_module("pillow_heif.options").DECODE_THREADS = 1  # type: ignore[attr-defined]
+    for image_format in FORMATS:
+        stream = io.BytesIO()
+        Image.new("RGB", (64, 48)).save(stream, image_format)
+        Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3).prepare(open_image(stream.getvalue()), 8, 8).resized(32)
+
+
+def read_picture(
+    ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
+) -> Parts:
+    """The number of pixels that the header states; then, asked with a niceness, the upright size; then as asked."""
+    unopened = UnopenedImage(path, name, value_range, color_profile)
+    yield {"pixels": math.prod(unopened.size)}, b""
+    os.nice(ask())
+    yield from answers(ask, unopened.open())
+
+
+def answers(ask: Ask, image: Image.Image) -> Parts:
+    """The size of a picture; then, asked with arguments, it as a model's input and resized, else it as a PNG file."""
+    yield {"width": image.width, "height": image.height}, b""
+    if (question := ask()) == "png":
+        stream = io.BytesIO()
+        # Fast rather than small.
+        image.save(stream, "PNG", compress_level=1)
+        yield {}, stream.getbuffer()
+        return
+    preprocessing, patch_height, patch_width, fit, longest_side = question
+    prepared = preprocessing.prepare(image, patch_height, patch_width, fit).resized(longest_side)
+    facts = {"geometry": asdict(prepared.geometry), "assumptions": list(prepared.assumptions)}
+    yield facts, prepared.pixels.float().contiguous().numpy().data
+    yield {}, np.ascontiguousarray(prepared.image).data
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPicture:
+    """A picture that a child has decoded.
+
+    Args:
+        width, height: in pixels, upright.
+    """
+
+    width: int
+    height: int
+    _child: Child
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.width, self.height
+
+    def model_input(
+        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
+    ) -> PreparedImage:
+        """The result of :meth:`vitviz.Preprocessing.prepare`, on the resized picture. Can be called once.
+
+        Raises:
+            ImageError: the child exceeds a limit.
+        """
+        height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
+        scale = longest_side / max(self.size)
+        columns, rows = (max(1, round(side * scale)) for side in self.size)
+        facts, pixels = self._child.part((preprocessing, patch_height, patch_width, fit, longest_side))
+        _, levels = self._child.part()
+        try:
+            values = np.frombuffer(pixels, np.float32).reshape(1, len(preprocessing.mean), height, width)
+            image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
+            fields = facts["geometry"]
+            geometry = Geometry(**{**fields, "box": tuple(map(float, fields["box"]))})
+            ImageFacts(_sentences(facts["assumptions"])).keep(image)
+            return PreparedImage(image, torch.from_numpy(values), geometry)
+        except (KeyError, TypeError, ValueError, ConfigError):
+            raise self._child.answer_error() from None
+
+    def png(self) -> bytes:
+        """The picture as a PNG file. Can be called once.
+
+        Raises:
+            ImageError: the child exceeds a limit.
+        """
+        return bytes(self._child.part("png")[1])
+
+
+@dataclass(frozen=True, eq=False)
+class UnopenedPicture:
+    """A picture whose header a child has read.
+
+    Args:
+        pixels: number of pixels that the header states.
+    """
+
+    pixels: int
+    _child: Child
+
+    def decode(self, niceness: int = 0) -> OpenPicture:
+        """Decode the picture as :func:`vitviz.open_image` does. Can be called once.
+
+        Args:
+            niceness: of the child from here on, 0 to 19.
+
+        Raises:
+            ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
+        """
+        facts, _ = self._child.part(niceness)
+        # Of a clip, whose frames before this one are skipped, within the limit of processor time in all.
+        while "skipped" in facts:
+            facts, _ = self._child.part()
+        width, height = facts.get("width"), facts.get("height")
+        if not isinstance(width, int) or not isinstance(height, int) or min(width, height) < 1:
+            raise self._child.answer_error()
+        if width * height > MAX_PIXELS:
+            raise self._child.answer_error()
+        return OpenPicture(width, height, self._child)
+
+
+@contextmanager
+def unopened(
+    worker: Worker,
+    reader: str,
+    arguments: tuple[object, ...],
+    name: str,
+    limits: Limits = LIMITS,
+) -> Iterator[UnopenedPicture]:
+    """A picture whose header a reader has read; the child runs until the context ends."""
+    with worker.child(reader, arguments, limits, ImageError, name) as child:
+        pixels = child.part()[0].get("pixels")
+        if not isinstance(pixels, int):
+            raise child.answer_error()
+        yield UnopenedPicture(pixels, child)
+
+
+def unopened_picture(
+    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
+) -> Any:
+    """A context with a picture whose header is read, an :class:`UnopenedPicture`.
+
+    Args:
+        worker: that starts the child.
+        path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
+
+    Raises:
+        ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
+    """
+    return unopened(worker, f"{__name__}:read_picture", (path.absolute(), name, value_range, color_profile), name)
+
+
+@contextmanager
+def open_picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
+    """A picture, opened as by :func:`vitviz.open_image`; the child runs until the context ends.
+
+    Raises:
+        ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
+    """
+    with unopened_picture(worker, path, name) as picture:
+        yield picture.decode()
+
+
+def _sentences(value: object) -> tuple[str, ...]:
+    """The sentences of a child, if they are few, short and in one line each."""
+    if not isinstance(value, list) or len(value) > MAX_SENTENCES:
+        raise ValueError
+    if not all(isinstance(each, str) and len(each) <= MAX_SENTENCE_CHARS and each.isprintable() for each in value):
+        raise ValueError
+    return tuple(value)

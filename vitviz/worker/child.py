@@ -1,0 +1,195 @@
+"""The fork server, and the child that it forks for each file.
+
+The server imports the readers once. For each file it gets two sockets from the app: through one the child answers; the
+other is closed when the app is done with the child or is gone, and tells the app how the child ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from vitviz.errors.kinds import VitvizError
+
+# Not on Windows.
+with suppress(ImportError):
+    import resource
+
+LENGTH, STATUS = struct.Struct("Q"), struct.Struct("i")
+IS_LINUX = sys.platform.startswith("linux")
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+MAX_DESCRIPTORS = 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one child, which ends when it exceeds one.
+
+    Args:
+        memory_bytes: address space beyond that of an idle child. macOS enforces no such limit.
+        cpu_seconds: of a processor, for each part that it answers.
+        wall_seconds: that pass, for each part.
+        answer_bytes: of all that it answers.
+        total_cpu_seconds: of a processor, for its whole life.
+        file_bytes: of a file that it writes.
+        niceness: from 0 to 19, the lowest priority.
+        private_bytes: private memory beyond that of an idle child, without mapped files; None for ``memory_bytes``.
+    """
+
+    memory_bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+    answer_bytes: int
+    total_cpu_seconds: int = 10**7
+    file_bytes: int = 0
+    niceness: int = 0
+    private_bytes: int | None = None
+
+    def begin_part(self) -> None:
+        """Start the timer of a part. Its signal ends the process, whatever Python is doing."""
+        signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
+
+    def apply(self) -> None:
+        """Apply all limits to this process for the rest of its life.
+
+        Raises:
+            OSError: one cannot be applied.
+        """
+        os.nice(self.niceness)
+        bounds = {"CPU": self.total_cpu_seconds, "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
+        if IS_LINUX:
+            pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
+            addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
+            bounds |= {"NPROC": 0, "AS": addresses + self.memory_bytes}
+            bounds["DATA"] = private + (self.memory_bytes if self.private_bytes is None else self.private_bytes)
+            _prctl(PR_SET_NO_NEW_PRIVS, 1)
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for name, bound in bounds.items():
+            kind = getattr(resource, f"RLIMIT_{name}")
+            ceiling = resource.getrlimit(kind)[1]
+            hard = bound + 1 if ceiling == resource.RLIM_INFINITY else min(bound + 1, ceiling)
+            # At the hard limit of processor time comes SIGKILL, which does not say why.
+            resource.setrlimit(kind, (min(bound, hard), hard))
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def hide_memory() -> None:
+    """Keep other processes of this user from this one's memory, files and environment in ``/proc``, on Linux."""
+    if IS_LINUX:
+        _prctl(PR_SET_DUMPABLE, 0)
+
+
+def main(control: int, preload: Sequence[str]) -> None:
+    """Serve until the app closes the control socket.
+
+    Args:
+        control: descriptor of the socket through which the sockets of children come.
+        preload: modules to import first, and functions to call, as ``"module:function"``.
+    """
+    hide_memory()
+    for name in preload:
+        if callable(found := resolve_name(name)):
+            found()
+    gc.collect()
+    gc.freeze()
+    serve(socket.socket(fileno=control))
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a child for each pair of sockets, end those whose app is gone, and report how each ended."""
+    wakeup, signalled = os.pipe()
+    for end in (wakeup, signalled):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+    children: dict[int, socket.socket] = {}
+    sockets: list[int] | None = []
+    while sockets is not None:
+        sources: list[Any] = [control, wakeup, *children.values()]
+        readable = select.select(sources, [], [])[0]
+        with suppress(BlockingIOError):
+            os.read(wakeup, 2**12)
+        for pid, life in children.items():
+            if life in readable:
+                os.kill(pid, signal.SIGKILL)
+        while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with children.pop(ended[0]) as life, suppress(OSError):
+                life.sendall(STATUS.pack(os.waitstatus_to_exitcode(ended[1])))
+        if control in readable:
+            sockets = socket.recv_fds(control, 1, 2)[1] or None
+        if control in readable and sockets:
+            life = socket.socket(fileno=sockets[1])
+            # If there is no process free, the app notices that both sockets are closed.
+            with suppress(OSError):
+                if not (pid := os.fork()):
+                    _run(sockets[0])
+                children[pid] = life
+            os.close(sockets[0])
+            del life
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _run(descriptor: int) -> None:
+    """Read one file in this process, and exit."""
+    try:
+        signal.set_wakeup_fd(-1)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        os.dup2(descriptor, 3)
+        os.closerange(4, 2**16)
+        _answer(socket.socket(fileno=3))
+    finally:
+        os._exit(0)
+
+
+def _answer(stream: socket.socket) -> None:
+    """Run a reader and send its parts. The child trusts the app, never the other way round."""
+    questions = stream.makefile("rb")
+
+    def ask() -> Any:
+        return pickle.load(questions)
+
+    def send(head: dict[str, Any], data: Any = b"") -> None:
+        content, view = json.dumps(head).encode(), memoryview(data)
+        # An empty view cannot be cast.
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        stream.sendall(LENGTH.pack(len(content)) + LENGTH.pack(len(view)) + content)
+        stream.sendall(view)
+
+    reader, arguments, limits = ask()
+    try:
+        limits.apply()
+        limits.begin_part()
+        for facts, data in resolve_name(reader)(ask, *arguments):
+            send({"facts": facts}, data)
+            limits.begin_part()
+    except VitvizError as error:
+        send({"error": type(error).__name__, "message": str(error)[:4000]})
+    except Exception as error:
+        is_memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
+        send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})
+
+
+def probe(ask: Any, allocation_bytes: int) -> Any:
+    """A reader that takes so much memory, to check that limits hold."""
+    yield {"allocated": len(bytes(allocation_bytes))}, b""

@@ -1,0 +1,259 @@
+"""Start children for strangers' files. Nothing that a child sends is unpickled, mapped, or larger than it may be."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+from vitviz.errors import kinds
+from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
+from vitviz.errors.messages import legible, quote
+from vitviz.worker.child import IS_LINUX, LENGTH, STATUS, Limits
+
+# Imports and sets up what the readers use, so that no child has to.
+PRELOAD = tuple(
+    f"vitviz.{module}:warm_up"
+    for module in ("images.isolated_pictures", "images.isolated_clips", "weights.isolated_models")
+)
+# Passes on the module search path of this process.
+BOOTSTRAP = """import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from vitviz.worker.child import main
+main(int(sys.argv[2]), sys.argv[3:])"""
+# All that a child finds in its environment. macOS would kill a fork of a process that has loaded its frameworks.
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    **{"TOKENIZERS_PARALLELISM": "false", "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"},
+}
+MAX_FACTS_BYTES = 2**21
+# Until the fork server reports how a child ended.
+GRACE_SECONDS = 10.0
+BUSY = "there is too little memory free on this machine to open it; try again later"
+
+
+class Child:
+    """A running child.
+
+    Args:
+        stream, life: the sockets that :meth:`Worker.child` opened for it.
+        limits, error, name: as for :meth:`Worker.child`.
+    """
+
+    def __init__(
+        self, stream: socket.socket, life: socket.socket, limits: Limits, error: type[VitvizError], name: str
+    ) -> None:
+        self._stream, self._life = stream, life
+        self._limits, self._error, self._name = limits, error, legible(name)
+        self._bytes_left, self._deadline = limits.answer_bytes, 0.0
+
+    def part(self, question: object = None) -> tuple[dict[str, Any], bytearray]:
+        """The next facts and bytes that the reader yields.
+
+        Args:
+            question: what the reader asks for first, if it does.
+
+        Raises:
+            VitvizError: raised by the reader, or the child exceeds a limit.
+            LimitError: the machine has too little memory.
+        """
+        self._deadline = time.monotonic() + self._limits.wall_seconds
+        try:
+            if question is not None:
+                self._stream.settimeout(self._limits.wall_seconds)
+                self._stream.sendall(pickle.dumps(question))
+            [length], [size] = (LENGTH.unpack(self._receive(LENGTH.size)) for _ in range(2))
+            if length > MAX_FACTS_BYTES or size > self._bytes_left:
+                raise self.answer_error()
+            head = json.loads(self._receive(length))
+            self._bytes_left -= size
+            data = self._receive(size)
+        except TimeoutError:
+            raise self._limit_error(f"{self._limits.wall_seconds:g} seconds") from None
+        # RecursionError: JSON that is nested too deeply.
+        except (OSError, EOFError, ValueError, RecursionError):
+            raise self._end_error() from None
+        facts = head.get("facts") if isinstance(head, dict) else None
+        if not isinstance(facts, dict):
+            raise self._reported_error(head if isinstance(head, dict) else {})
+        return facts, data
+
+    def _receive(self, count: int) -> bytearray:
+        content = bytearray(count)
+        view = memoryview(content)
+        while view:
+            self._stream.settimeout(max(0.001, self._deadline - time.monotonic()))
+            received = self._stream.recv_into(view)
+            if not received:
+                raise EOFError
+            view = view[received:]
+        return content
+
+    def answer_error(self) -> VitvizError:
+        """The error for a child that gives no answer, or an invalid one."""
+        return self._error(f"{self._name}: the process that opened it gave no answer; expected a whole file")
+
+    def _limit_error(self, amount: str) -> VitvizError:
+        return self._error(f"{self._name}: opening it takes more than {amount}; expected a file that takes less")
+
+    def _reported_error(self, head: dict[str, Any]) -> VitvizError:
+        kind = getattr(kinds, str(head.get("error")), None)
+        if isinstance(kind, type) and issubclass(kind, VitvizError):
+            return kind(str(head.get("message")))
+        if "memory" in head:
+            return self._limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
+        logging.getLogger(__name__).error("a reader failed: %s", quote(head.get("failed")))
+        return self.answer_error()
+
+    def _end_error(self) -> VitvizError:
+        """The error for a child that has ended, by what the fork server says of it."""
+        with suppress(OSError):
+            self._life.settimeout(GRACE_SECONDS)
+            status = self._life.recv(STATUS.size)
+            code = STATUS.unpack(status)[0] if len(status) == STATUS.size else -signal.SIGKILL
+            if code in (-signal.SIGPROF, -signal.SIGXCPU):
+                return self._limit_error(f"{self._limits.cpu_seconds:g} seconds of a processor")
+            # Only the kernel sends SIGKILL unasked. Without a status, no process was forked.
+            if code == -signal.SIGKILL:
+                return LimitError(f"{self._name}: {BUSY}")
+        return self.answer_error()
+
+
+class Worker:
+    """Has a fork server make a child for each file. Thread-safe.
+
+    The fork server is started by :meth:`start` or for the first file, and again if it has exited.
+
+    Args:
+        preload: further modules that it imports first, and functions that it calls, as ``"module:function"``.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self.preload = (*preload, *PRELOAD)
+        self._lock = threading.Lock()
+        self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    def start(self) -> None:
+        """Start the fork server early, so that the first file does not wait for it."""
+        with self._lock:
+            self._control()
+
+    def close(self) -> None:
+        """End the fork server and all children."""
+        with self._lock:
+            self._stop()
+
+    @contextmanager
+    def child(
+        self, reader: str, arguments: Sequence[Any], limits: Limits, error: type[VitvizError], name: str
+    ) -> Iterator[Child]:
+        """A child that reads a file until the context ends.
+
+        Args:
+            reader: ``"module:function"`` of the generator function. It is called with a function that returns the next
+                question, and with the arguments, and yields facts and bytes.
+            arguments: of the reader.
+            limits: of the child.
+            error: the class to raise if the child exceeds a limit, or ends without an answer.
+            name: of the file in messages.
+        """
+        stream, theirs = socket.socketpair()
+        life, other = socket.socketpair()
+        with stream, life:
+            with theirs, other:
+                self._send([theirs.fileno(), other.fileno()])
+            # A child that has ended already is reported with its first part.
+            with suppress(OSError):
+                stream.sendall(pickle.dumps((reader, tuple(arguments), limits)))
+            yield Child(stream, life, limits, error, name)
+
+    def _send(self, sockets: list[int]) -> None:
+        with self._lock:
+            try:
+                socket.send_fds(self._control(), [b"\0"], sockets)
+            except OSError:
+                # The fork server has exited since the last file.
+                self._stop()
+                socket.send_fds(self._control(), [b"\0"], sockets)
+
+    def _control(self) -> socket.socket:
+        """The socket of a running fork server; the caller must hold the lock."""
+        if self._server is not None and self._server[0].poll() is not None:
+            self._stop()
+        if self._server is None:
+            require_forks()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), str(theirs.fileno()), *self.preload],
+                    pass_fds=[theirs.fileno()],
+                    env=ENVIRONMENT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    # Not interrupted from the terminal; it exits when the socket closes.
+                    start_new_session=True,
+                )
+            self._server = process, ours
+        return self._server[1]
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            process, control = self._server
+            self._server = None
+            control.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+            process.kill()
+            process.wait()
+
+
+def require_forks() -> None:
+    """Check that the system can fork.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not hasattr(os, "fork"):
+        raise ConfigError(
+            "this system cannot fork: the app, and what opens files of others, run on Linux, on macOS and in WSL; "
+            "the library and the other commands run here"
+        )
+
+
+@cache
+def shared_worker() -> Worker:
+    """The worker of this process, closed when it exits."""
+    worker = Worker()
+    atexit.register(worker.close)
+    return worker
+
+
+def check_limits(worker: Worker) -> None:
+    """Check that children run here, and that their limit of memory holds.
+
+    Raises:
+        ConfigError: they do not, or it does not.
+    """
+    limits = Limits(memory_bytes=2**26, cpu_seconds=10, wall_seconds=60, answer_bytes=0)
+    for allocation_bytes in (0, 2**27)[: 1 + IS_LINUX]:
+        refusal = ""
+        try:
+            with worker.child("vitviz.worker.child:probe", [allocation_bytes], limits, LimitError, "a file") as child:
+                child.part()
+        except VitvizError as error:
+            refusal = str(error)
+        if bool(refusal) != bool(allocation_bytes):
+            problem = refusal or "a process takes more memory than its limit"
+            raise ConfigError(f"files of others cannot be opened safely on this system: {problem}")
