@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks.gpu.card import Card, quiet
 from benchmarks.gpu.networks import has
 from vitviz import VisionTransformer
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import TrainingConfig
 
 CLASSES, EPOCHS = 4, (1, 9)
 CONFIG = TrainingConfig(
@@ -26,7 +26,6 @@ CONFIG = TrainingConfig(
     register_tokens=4,
     low_resolution=0.0,
     evaluate_every=100,
-    augmentation=Augmentation(),
 )
 SMALL = replace(CONFIG, image_size=16, width=24, depth=1, heads=2, batch_size=8)
 

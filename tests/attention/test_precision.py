@@ -21,7 +21,7 @@ from vitviz import AttentionTrace, Model, VisionTransformer, open_image
 from vitviz.attention.precision import PRECISIONS, precise, type_of
 from vitviz.attribution import rollout
 from vitviz.errors.kinds import ConfigError
-from vitviz.training.device import has_bfloat16
+from vitviz.training.evaluate import has_bfloat16
 
 Make = Callable[..., VisionTransformer]
 

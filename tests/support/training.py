@@ -14,10 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vitviz import Model, Preprocessing, VisionTransformer
 from vitviz.training import loop
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy
-from vitviz.training.optimise import average_into
 
 COLOURS = {"blue": (30, 40, 220), "green": (40, 200, 50), "red": (220, 40, 30)}
 PLAIN = Preprocessing(8, 8, (0.0,) * 3, (1.0,) * 3, "squash")
@@ -30,9 +29,8 @@ SMALL = TrainingConfig(
     mlp_ratio=2,
     epochs=6,
     batch_size=12,
-    muon_rate=0.02,
-    adam_rate=0.02,
-    augmentation=Augmentation(jitter=0.1),
+    learning_rate=0.02,
+    jitter=0.1,
 )
 STEPS_PER_EPOCH = 3
 
@@ -72,6 +70,8 @@ class TrainedRun:
 
 def interrupt_step(monkeypatch: pytest.MonkeyPatch, epoch: int = 4) -> None:
     """Interrupt training in the middle of an epoch, by default the fifth."""
+
+    average_into = loop.average_into
 
     def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
         if step == epoch * STEPS_PER_EPOCH + 1:

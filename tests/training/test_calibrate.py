@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from vitviz import Model
 from vitviz.training.calibrate import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     calibrate,
     calibration_error,
-    divide,
     temperature,
 )
 
@@ -83,11 +79,3 @@ def test_too_few_images_or_mistakes_calibrate_nothing() -> None:
     assert calibrate(logits, targets) is None
     targets[1] = logits[1].argmin()
     assert calibrate(logits, targets) is not None
-
-
-def test_a_divided_classifier_gives_divided_logits(make_model: Callable[..., Model]) -> None:
-    network, pixels = make_model().network, torch.randn(2, 3, 16, 24)
-    before = network(pixels)
-    assert isinstance(network.classifier, torch.nn.Linear)
-    divide(network.classifier, 0.4)
-    torch.testing.assert_close(network(pixels), before / 0.4)

@@ -19,7 +19,7 @@ from vitviz import (
     Preprocessing,
 )
 from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
-from vitviz.training.config import Augmentation
+from vitviz.training.config import TrainingConfig
 from vitviz.training.data import read_image_folder, training_batches
 
 # The images and their batches.
@@ -78,12 +78,15 @@ def test_one_channel_is_read_as_one_channel(folder: Path) -> None:
     np.testing.assert_array_equal(data.images[0, 0], first)
 
 
-def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(training_batches(grey_images(count), PLAIN, augmentation, 4, (8,), 0.3, seed))
+FOUR = TrainingConfig(image_size=8, batch_size=4, label_smoothing=0.3, low_resolution=0)
+
+
+def batches(seed: int, config: TrainingConfig, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(training_batches(grey_images(count), PLAIN, replace(config, seed=seed), 0))
 
 
 def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
-    drawn_batches = batches(0, Augmentation(jitter=0, mix=0))
+    drawn_batches = batches(0, replace(FOUR, jitter=0, mix=0))
     assert [len(pixels) for pixels, _ in drawn_batches] == [4, 4]
     pixels, targets = (torch.cat(tensors) for tensors in zip(*drawn_batches, strict=True))
     indices = (pixels * 25.5 - 1).mean((1, 2, 3)).round().long()
@@ -96,31 +99,22 @@ def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
 
 
 def test_a_set_of_whole_batches_is_seen_completely() -> None:
-    pixels = torch.cat([pixels for pixels, _ in batches(0, Augmentation(jitter=0, mix=0), count=12)])
+    pixels = torch.cat([pixels for pixels, _ in batches(0, replace(FOUR, jitter=0, mix=0), count=12)])
     assert sorted((pixels[:, 0, 0, 0] * 25.5).round().tolist()) == list(range(1, 13))
 
 
 def test_an_epoch_follows_from_its_seed() -> None:
     torch.manual_seed(1)
-    first = batches(7, Augmentation())
+    first = batches(7, FOUR)
     torch.manual_seed(2)
-    second, other = batches(7, Augmentation()), batches(8, Augmentation())
+    second, other = batches(7, FOUR), batches(8, FOUR)
     assert all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(first, second, strict=True))
     assert not torch.equal(first[0][0], other[0][0])
 
 
 def test_pixels_are_standardised_after_the_augmentation() -> None:
     standard = replace(PLAIN, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
-    arguments = (Augmentation(), 4, (8,), 0.3, 0)
-    plain, _ = next(training_batches(grey_images(4), PLAIN, *arguments))
-    pixels, _ = next(training_batches(grey_images(4), standard, *arguments))
+    plain, _ = next(training_batches(grey_images(4), PLAIN, FOUR, 0))
+    pixels, _ = next(training_batches(grey_images(4), standard, FOUR, 0))
     mean, std = (torch.tensor(values)[:, None, None] for values in (standard.mean, standard.std))
     torch.testing.assert_close(pixels * std + mean, plain)
-
-
-def test_a_given_order_decides_which_images_an_epoch_sees() -> None:
-    order = torch.tensor([7, 7, 2, 0, 5, 1, 9, 9, 3])
-    plain = Augmentation(jitter=0, mix=0)
-    drawn_batches = training_batches(grey_images(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
-    indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in drawn_batches])
-    assert indices.tolist() == order[:8].tolist()

@@ -17,7 +17,7 @@ from vitviz import (
     VisionTransformer,
 )
 from vitviz.training.data import LabelledImages
-from vitviz.training.evaluate import Accuracy, classify, evaluate, logits_of
+from vitviz.training.evaluate import Accuracy, evaluate, logits_of
 from vitviz.training.out_of_distribution import area_under_curve
 
 # Evaluation.
@@ -81,7 +81,7 @@ def test_classes_are_measured_together(make_network: Callable[..., VisionTransfo
     best = logits_of(network, PLAIN, images).topk(6).indices
     # One of six images is correct, and five have their class among the top five.
     data = LabelledImages(images, best[range(40), torch.arange(40) % 6], tuple("abcdefgh"))
-    logits = classify(network, PLAIN, data).numpy()
+    logits = logits_of(network, PLAIN, data.images).numpy()
     found = evaluate(network, PLAIN, data)
     targets = data.targets.numpy()
     together = [data.labels[index] for index in np.unique(targets)[:2]]

@@ -17,7 +17,7 @@ from tests.support.visits import on_loop
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
-from vitviz.training.snapshots import MAX_SNAPSHOTS, snapshot_steps
+from vitviz.training.loop import MAX_SNAPSHOTS, snapshot_steps
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
@@ -56,9 +56,9 @@ def test_first_and_last_are_kept_and_the_first_ones_are_dense(total: int, count:
 
 
 @pytest.mark.parametrize("count", [-1, MAX_SNAPSHOTS + 1])
-def test_a_number_of_snapshots_out_of_range_is_refused(count: int) -> None:
+def test_a_number_of_snapshots_out_of_range_is_refused(count: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"snapshots = {count}: expected a number from 0 to 100"):
-        snapshot_steps(10, count)
+        loop.train(write_folder(tmp_path / "images"), tmp_path / "run", SMALL, snapshots=count)
 
 
 def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:

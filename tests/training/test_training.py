@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,9 @@ from vitviz.callbacks import SIDE_PX
 from vitviz.datasets import BatchRequest
 from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
 from vitviz.training import loop
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
-from vitviz.training.optimise import colour_limit, initialise, schedule
-from vitviz.training.patch_dropout import forward_some
-from vitviz.training.state import Run
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +94,7 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) ->
     assert loss[-1] < loss[0]
     assert events.Scalars("test/accuracy")[-1].value == pytest.approx(finished.accuracy.top1, abs=0.1)
     rates = [event.value for event in events.Scalars("train/learning rate")]
-    expected = [schedule(step - 1, 18, SMALL.warmup) for step in every_epoch]
+    expected = [loop.schedule(step - 1, 18, SMALL.warmup) for step in every_epoch]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
     pictures = events.Images("attention rollout")
     assert [picture.step for picture in pictures] == [0, *every_epoch[1::2]]
@@ -105,11 +102,9 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: TrainedRun) ->
 
 
 def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
-    header = {"config", "images", "soft labels", "epoch"}
-    assert state.keys() == header | {"network", "averaged", "feature head", "optimisers"}
-    assert state["config"] == asdict(SMALL)
-    assert state["images"] == {"classes": ["blue", "green", "red"], "training images": 36}
-    assert state["soft labels"] is None and state["epoch"] == 6
+    assert state.keys() == {"settings", "epoch", "network", "averaged", "optimiser"} and state["epoch"] == 6
+    images = {"classes": ["blue", "green", "red"], "training images": 36}
+    assert state["settings"] == {**asdict(SMALL), **images}
 
 
 def test_a_finished_run_is_not_trained_further(
@@ -151,28 +146,14 @@ def test_the_progress_bar_does_not_decide_what_is_learnt(
     assert steps_of(curves(tmp_path), "test/loss") == [6, 12, 18]
 
 
-def test_the_first_epochs_are_seen_at_low_resolution(
+def test_the_first_epochs_are_seen_at_low_resolution_and_each_grid_is_evaluated(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = []
-
-    def spy(*arguments: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for pixels, targets in training_batches(*arguments):
-            batches.append(pixels)
-            yield pixels, targets
-
-    monkeypatch.setattr(loop, "training_batches", spy)
-    loop.train(folder, tmp_path, replace(SMALL, epochs=4, low_resolution=0.5, evaluate_every=4))
-    assert [tuple(pixels.shape) for pixels in batches] == [(12, 3, 6, 6)] * 6 + [(12, 3, 8, 8)] * 6
-    assert len({pixels.numpy().tobytes() for pixels in batches}) == 12, "an epoch repeats another"
-
-
-def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path: Path) -> None:
     """A run interrupted among batches of several sizes ends as if it had not been."""
-    config = replace(SMALL, low_resolution=0.25, low_scale=0.5, smallest_scale=0.5, evaluate_every=3)
+    config = replace(SMALL, epochs=4, low_resolution=0.25, smallest_scale=0.5, evaluate_every=2)
     uninterrupted, _ = loop.train(folder, tmp_path / "uninterrupted", config)
     with pytest.MonkeyPatch.context() as patch:
-        interrupt_step(patch)
+        interrupt_step(patch, epoch=2)
         with pytest.raises(KeyboardInterrupt):
             loop.train(folder, tmp_path / "resumed", config)
     resumed, accuracy = loop.train(folder, tmp_path / "resumed", config)
@@ -181,17 +162,18 @@ def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path:
     small = evaluate(resumed.network, resumed.preprocessing, test.at(4))
     card = resumed.card["top-1 accuracy"]
     assert card.startswith(f"{small.top1:.2%} at 4 pixels, ") and f"{accuracy.top1:.2%} at 8 pixels of 12" in card
-    assert steps_of(curves(tmp_path / "uninterrupted"), "test/accuracy at 4 px") == [9, 18]
+    assert steps_of(curves(tmp_path / "uninterrupted"), "test/accuracy at 4 px") == [6, 12]
 
 
 def test_every_batch_has_one_of_the_sides() -> None:
-    found = [
-        pixels.shape[-1]
-        for pixels, _ in training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
-    ]
-    assert set(found) == {4, 6, 8} and found != sorted(found)
-    repeated = training_batches(grey_images(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
-    assert [pixels.shape[-1] for pixels, _ in repeated] == found
+    config = TrainingConfig(image_size=8, patch_size=2, batch_size=4, low_resolution=0.25, smallest_scale=0.5)
+
+    def sides(epoch: int) -> list[int]:
+        return [pixels.shape[-1] for pixels, _ in training_batches(grey_images(160), PLAIN, config, epoch)]
+
+    assert set(sides(0)) == {4}
+    found = sides(31)
+    assert set(found) == {4, 6, 8} and found != sorted(found) and sides(31) == found
 
 
 def test_images_are_made_smaller_by_their_means() -> None:
@@ -207,64 +189,47 @@ def test_images_are_made_larger_without_steps() -> None:
     assert larger.images[0, 0].tolist() == [[0, 25, 75, 100]] * 4
 
 
-def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> None:
-    config = replace(SMALL, register_tokens=2, epochs=1)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path, pooling: str) -> None:
+    config = replace(SMALL, register_tokens=2, epochs=1, pooling=pooling)
     model, _ = loop.train(folder, tmp_path, config)
     assert model.network.config.prefix == ("cls", "register 1", "register 2")
+    assert load(tmp_path / loop.CHECKPOINT).network.config.pooling == pooling
     with torch.random.fork_rng():
         torch.manual_seed(SMALL.seed)
         start = VisionTransformer(config.model_config(3))
-        initialise(start)
+        loop.initialise(start)
     change = (model.network.prefix_tokens - start.prefix_tokens).abs().amax(1)
     assert (change > 1e-4).all()
 
 
 def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"epoch \d: the loss is (nan|inf); try a smaller muon_rate .* adam_rate"):
-        loop.train(folder, tmp_path, replace(SMALL, adam_rate=1e30, warmup=0))
+    with pytest.raises(ConfigError, match=r"epoch \d: the loss is (nan|inf); try a smaller learning_rate"):
+        loop.train(folder, tmp_path, replace(SMALL, learning_rate=1e30, warmup=0))
     assert not (tmp_path / loop.CHECKPOINT).exists()
 
 
-@pytest.mark.parametrize("weight", [0.0, 3.0])
 def test_a_batch_in_parts_has_the_gradients_of_the_whole(
-    make_network: Callable[..., VisionTransformer], monkeypatch: pytest.MonkeyPatch, weight: float
+    make_network: Callable[..., VisionTransformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = make_network().requires_grad_(True)
     side, classes = network.config.image_height, network.config.classes
     random = torch.Generator().manual_seed(0)
     pixels = torch.randn(5, 3, side, side, generator=random)
-    probabilities = torch.softmax(torch.randn(5, classes, generator=random), -1)
-    wanted = torch.nn.functional.normalize(torch.randn(5, 4, generator=random), dim=1)
-    head = torch.nn.Linear(network.config.width, 4)
-    features = forward_some(network, pixels, 999, random)
-    logits = network.classifier(features)
-    cross_entropy = torch.nn.functional.cross_entropy(logits, probabilities)
-    distance = (1 - torch.nn.functional.cosine_similarity(head(features), wanted)).mean()
-    (cross_entropy + weight * distance).backward()
-    trained = [*network.parameters(), *(head.parameters() if weight else ())]
-    expected = [parameter.grad.clone() for parameter in trained if parameter.grad is not None]
+    targets = torch.softmax(torch.randn(5, classes, generator=random), -1)
+    logits = network(pixels)
+    cross_entropy = torch.nn.functional.cross_entropy(logits, targets)
+    cross_entropy.backward()
+    expected = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
     network.zero_grad()
-    head.zero_grad()
 
     monkeypatch.setattr(loop, "TOKENS_AT_ONCE", 2 * network.config.layout(side, side).token_count)
-    config = TrainingConfig(feature_weight=weight)
-    run = Run(config, {}, network, network, [], head if weight else None)
-    targets = torch.cat([probabilities, wanted], 1)
-    loss, far, right = loop._backward(run, pixels, targets, torch.device("cpu"), bfloat16=False, random=random)
-    torch.testing.assert_close([each.grad for each in trained if each.grad is not None], expected)
+    monkeypatch.setattr(loop, "has_bfloat16", lambda device: False)
+    run = loop.Run(SMALL, None, None, None, torch.device("cpu"), network, network, None, (Path(), frozenset()))
+    loss, right = run.backward(pixels, targets)
+    torch.testing.assert_close([each.grad for each in network.parameters() if each.grad is not None], expected)
     torch.testing.assert_close(loss, cross_entropy.detach())
-    torch.testing.assert_close(far, distance.detach() * (weight > 0))
-    assert float(right) == pytest.approx(float((logits.argmax(-1) == probabilities.argmax(-1)).float().mean()))
-
-
-def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Path, tmp_path: Path) -> None:
-    config = replace(SMALL, epochs=1, colour_frequencies=1)
-    model, _ = loop.train(folder, tmp_path / "run", config)
-    assert model.network.config.patch_height == config.patch_size
-    weight = model.network.patch_embedding.weight
-    limit = colour_limit(config.patch_size, 1, model.preprocessing.std)
-    torch.testing.assert_close(weight @ limit, weight)
-    assert weight.norm() > 0.1
+    assert float(right) == pytest.approx(float((logits.argmax(-1) == targets.argmax(-1)).float().mean()))
 
 
 def test_a_run_on_stored_colours_leaves_a_model_that_reads_them(tmp_path: Path) -> None:
@@ -285,13 +250,20 @@ def test_a_run_on_stored_colours_leaves_a_model_that_reads_them(tmp_path: Path) 
     assert evaluate(model.network, model.preprocessing, test).top1 == accuracy.top1
 
 
-def test_a_run_of_little_detail_leaves_a_model_that_reduces_every_picture(folder: Path, tmp_path: Path) -> None:
-    model, accuracy = loop.train(folder, tmp_path / "run", replace(SMALL, epochs=1, picture_detail=4))
-    repeated = load(tmp_path / "run" / loop.CHECKPOINT)
-    assert repeated.preprocessing == model.preprocessing
-    assert repeated.preprocessing.detail == 4
-    # The run evaluated the model that it saved.
-    test = read_image_folder(folder, "test", repeated.preprocessing, SMALL.patch_size, SMALL.patch_size)
-    assert evaluate(repeated.network, repeated.preprocessing, test).top1 == accuracy.top1
-    full = evaluate(repeated.network, replace(repeated.preprocessing, detail=None), test)
-    assert full.loss != pytest.approx(accuracy.loss, rel=1e-4)
+@pytest.mark.parametrize(
+    ("step", "steps", "warmup", "factor"),
+    [(0, 100, 0.1, 0.1), (9, 100, 0.1, 1), (10, 100, 0.1, 1), (55, 100, 0.1, 0.5), (100, 100, 0.1, 0), (0, 1, 0.05, 1)],
+)
+def test_the_rate_rises_linearly_and_falls_as_half_a_cosine(
+    step: int, steps: int, warmup: float, factor: float
+) -> None:
+    assert loop.schedule(step, steps, warmup) == pytest.approx(factor, abs=1e-12)
+
+
+def test_the_average_follows_the_network_and_forgets_the_beginning() -> None:
+    averaged, network = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    start = averaged.weight.detach().clone()
+    for step, weight in ((0, 0.9), (1, 1 - 2 / 11), (10**6, 1e-3)):
+        averaged.weight.data.copy_(start)
+        loop.average_into(averaged, network, step, 0.999)
+        torch.testing.assert_close(averaged.weight.data, torch.lerp(start, network.weight.data, weight))

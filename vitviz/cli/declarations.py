@@ -162,14 +162,8 @@ def _add_train(command: Command) -> None:
     command.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
     snapshots_help = "number of snapshots to save, from the first step to the last (default: %(default)s)"
     command.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
-    resume_help = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
-    command.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=resume_help)
     terms_help = "licence terms of the weights, written to the checkpoint's card"
     command.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
-    soft_labels_help = (
-        "npz file with a teacher's probabilities, and features, of all training images (docs/training.md)"
-    )
-    command.add_argument("--soft-labels", type=Path, default=None, metavar="FILE", help=soft_labels_help)
     add_training(command)
 
 

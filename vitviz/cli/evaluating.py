@@ -48,9 +48,9 @@ def run(
         DataError: there are no images, or the model does not have one of their classes.
     """
     with extra("train"):
-        from vitviz.training.data import read_image_folder
+        from vitviz.training.data import image_paths, read_image_folder, read_pictures
         from vitviz.training.evaluate import accuracy_of
-        from vitviz.training.out_of_distribution import DETECTOR, area_under_curve, logits_and_scores, read_pictures
+        from vitviz.training.out_of_distribution import DETECTOR, area_under_curve, logits_and_scores
     model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
@@ -63,7 +63,9 @@ def run(
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
     data = data.with_labels(model.labels)
     labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
-    ood_data = None if ood is None else read_pictures(ood, preprocessing, *patch, color_profile)
+    ood_data = None
+    if ood is not None:
+        ood_data = read_pictures(image_paths(ood.rglob("*"), ood), ood, preprocessing, *patch, color_profile)
 
     detector = None if ood_data is None else model.ood_detector
     logits, scores = logits_and_scores(network, preprocessing, data.images, detector)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from vitviz.attribution.parameters import Parameter
 from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, batch_size, file, patch, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
-from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
+from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, SCALES
@@ -206,9 +206,8 @@ def add_training(command: Command) -> None:
     command.add_argument(
         "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
     )
-    for option in (*fields(TrainingConfig), *fields(Augmentation)):
-        if option.default is not MISSING:
-            _add_training_option(command, option)
+    for option in fields(TrainingConfig):
+        _add_training_option(command, option)
     named = "\n".join(f"  {name:<10}{_option_text(config)}" for name, config in PRESETS.items())
     command.epilog = f"presets:\n{named}"
 
@@ -219,23 +218,13 @@ def training_config(preset: str | None, **values: Any) -> TrainingConfig:
     Raises:
         ConfigError: a value is out of range.
     """
-    config = PRESETS[preset] if preset is not None else TrainingConfig()
-    names = {option.name for option in fields(Augmentation)} & values.keys()
-    augmentation = replace(config.augmentation, **{name: values.pop(name) for name in names})
-    return replace(config, **values, augmentation=augmentation)
+    return replace(PRESETS[preset] if preset is not None else TrainingConfig(), **values)
 
 
 def _option_text(config: TrainingConfig) -> str:
     """A preset written as options, those that differ from the defaults."""
-    plain = TrainingConfig()
-    pairs = ((config, plain), (config.augmentation, plain.augmentation))
-    changed = [
-        (option.name, getattr(settings, option.name))
-        for settings, default in pairs
-        for option in fields(settings)
-        if option.default is not MISSING and getattr(settings, option.name) != getattr(default, option.name)
-    ]
-    return " ".join(_option_of_setting(name, value) for name, value in changed)
+    settings, plain = vars(config), vars(TrainingConfig())
+    return " ".join(_option_of_setting(name, value) for name, value in settings.items() if value != plain[name])
 
 
 def _flag(name: str) -> str:

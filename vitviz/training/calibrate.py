@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 # Number of equal-width bins in which probabilities are compared with accuracy.
 BINS = 15
@@ -94,10 +93,3 @@ def calibration_error(logits: torch.Tensor, targets: torch.Tensor, bins: int = B
     bin_indices = (probability * bins).ceil().long().clamp(1, bins) - 1
     distances = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_indices, correct - probability)
     return float(distances.abs().sum() / len(targets))
-
-
-def divide(classifier: nn.Linear, divisor: float) -> None:
-    """Divide the weights and bias of a classifier, and so its logits, divisor a number."""
-    with torch.no_grad():
-        for parameter in classifier.parameters():
-            parameter.div_(divisor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,8 +20,7 @@ from vitviz.images.kinds import MAX_NAMES, described, left_out, picture_files
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mix_batch, views
-from vitviz.training.config import Augmentation
-from vitviz.training.soft_labels import SoftLabels
+from vitviz.training.config import TrainingConfig
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
 MAX_IMAGE_BYTES = 8 * 2**30
@@ -34,13 +34,11 @@ class LabelledImages:
         images: ``"image channel height width"``, uint8.
         targets: ``"image"``, class indices.
         labels: names of the classes, in the order of the indices. A class may have no image.
-        paths: paths of the files, relative to the folder of the split, with ``/``; empty for images without files.
     """
 
     images: torch.Tensor
     targets: torch.Tensor
     labels: tuple[str, ...]
-    paths: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -97,35 +95,47 @@ def read_image_folder(
     if not files or empty_labels:
         problem = f"no image in {', '.join(empty_labels)}" if empty_labels else "no class folder in it"
         raise DataError(f"{root}: {problem}; expected CLASS/IMAGE with pictures")
-    channels = len(preprocessing.mean)
-    height, width = preprocessing.whole_patches(patch_height, patch_width)
-    image_bytes = len(files) * channels * height * width
-    if image_bytes > MAX_IMAGE_BYTES:
-        max_gib = MAX_IMAGE_BYTES >> 30
-        raise DataError(
-            f"{root}: {len(files):,} decoded images take {image_bytes / 2**30:.1f} GiB; at most {max_gib} GiB are kept"
-        )
+    images = read_pictures([path for path, _ in files], root, preprocessing, patch_height, patch_width, color_profile)
+    return LabelledImages(images, torch.tensor([index for _, index in files]), labels)
 
-    # All images of a folder share one input size, so that they can be stacked.
+
+def read_pictures(
+    paths: Sequence[Path],
+    folder: Path,
+    preprocessing: Preprocessing,
+    patch_height: int,
+    patch_width: int,
+    color_profile: ColorProfile | None = None,
+) -> torch.Tensor:
+    """Pictures of a folder, brought to the model's input size: ``"image channel height width"``, uint8.
+
+    Raises:
+        DataError: there is no picture, or they would not fit in memory.
+        ImageError: a picture cannot be opened; the message names it.
+    """
+    if not paths:
+        raise DataError(f"{folder}: no image in it; expected pictures")
+    # All images share one input size, so that they can be stacked.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
-
-    color_profile = color_profile or preprocessing.color_profile
+    shape = len(preprocessing.mean), *preprocessing.whole_patches(patch_height, patch_width)
+    image_bytes = len(paths) * math.prod(shape)
+    if image_bytes > MAX_IMAGE_BYTES:
+        gib, max_gib = image_bytes / 2**30, MAX_IMAGE_BYTES >> 30
+        raise DataError(f"{folder}: {len(paths):,} decoded images take {gib:.1f} GiB; at most {max_gib} GiB are kept")
     # The array is filled image by image, since a list of images would double the memory.
-    images = torch.empty(len(files), channels, height, width, dtype=torch.uint8)
+    images = torch.empty(len(paths), *shape, dtype=torch.uint8)
 
     def read_into(index: int) -> None:
-        path, _ = files[index]
         # Messages name the whole path, since class folders often share file names.
-        opened = open_image(path, str(path), color_profile=color_profile)
-        image, _ = preprocessing.fit_image(opened, patch_height, patch_width, fit)
-        values = torch.from_numpy(np.array(image)).view(height, width, channels)
-        images[index] = rearrange(values, "height width channel -> channel height width")
+        name, profile = str(paths[index]), color_profile or preprocessing.color_profile
+        opened = open_image(paths[index], name, color_profile=profile)
+        values = np.array(preprocessing.fit_image(opened, patch_height, patch_width, fit)[0])
+        images[index] = rearrange(torch.from_numpy(values), "height width ... -> (...) height width")
 
     with ThreadPoolExecutor() as pool:
-        for _ in tqdm(pool.map(read_into, range(len(files))), f"reading {root.name}", len(files), leave=False):
+        for _ in tqdm(pool.map(read_into, range(len(paths))), f"reading {folder.name}", len(paths), leave=False):
             pass
-    paths = tuple(path.relative_to(root).as_posix() for path, _ in files)
-    return LabelledImages(images, torch.tensor([index for _, index in files]), labels, paths)
+    return images
 
 
 def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
@@ -140,41 +150,23 @@ def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
 def training_batches(
     data: LabelledImages,
     preprocessing: Preprocessing,
-    augmentation: Augmentation,
-    batch_size: int,
-    sides: Sequence[int],
-    label_smoothing: float,
-    seed: int,
+    config: TrainingConfig,
+    epoch: int,
     device: torch.device | None = None,
-    order: torch.Tensor | None = None,
-    soft_labels: SoftLabels | None = None,
-    soft_label_weight: float = 0.0,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the batches of one epoch: normalised pixels and targets, on the device.
+    """Yield the batches of one epoch: normalised pixels and class probabilities ``"image class"``, on the device.
 
-    Targets are class probabilities, beside them the teacher's features if the soft labels have them:
-    ``"image (class feature)"``.
-
-    The images come in the given order (:func:`vitviz.training.sampling.balanced_order`), or all in random order. Each
-    batch draws one of the sides, in pixels. The last batch is dropped if it is smaller. With soft labels, the
-    probabilities are a mean of these, with their weight, and of the smoothed labels.
-
-    All random numbers follow from the seed, so that an epoch can be repeated after an interrupt.
+    All images come in random order; the last batch is dropped if it is smaller. All random numbers follow from the seed
+    and the epoch, so that an epoch can be repeated after an interrupt.
     """
-    random = torch.Generator().manual_seed(seed)
-    if order is None:
-        order = torch.randperm(len(data), generator=random)
-    classes = len(data.labels)
-    for indices in order.split(batch_size):
-        if len(indices) < batch_size:
+    random = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
+    sides, classes = config.sides(epoch), len(data.labels)
+    for indices in torch.randperm(len(data), generator=random).split(config.batch_size):
+        if len(indices) < config.batch_size:
             return
-        side = sides[int(torch.randint(len(sides), (), generator=random))] if len(sides) > 1 else sides[0]
-        pixels = data.images[indices].to(device).float() / 255
-        pixels = views(augmentation, pixels, side, random, preprocessing.detail)
+        side = sides[int(torch.randint(len(sides), (), generator=random))]
+        pixels = views(config, data.images[indices].to(device).float() / 255, side, random)
         one_hot = F.one_hot(data.targets[indices].to(device), classes).float()
-        targets = one_hot * (1 - label_smoothing) + label_smoothing / classes
-        if soft_labels is not None:
-            targets = torch.lerp(targets, soft_labels.probabilities[indices].to(targets), soft_label_weight)
-            targets = torch.cat([targets, soft_labels.features[indices].to(targets)], 1)
-        pixels, targets = mix_batch(augmentation, pixels, targets, random)
+        targets = one_hot * (1 - config.label_smoothing) + config.label_smoothing / classes
+        pixels, targets = mix_batch(config.mix, pixels, targets, random)
         yield preprocessing.standardise(pixels), targets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +67,14 @@ class Accuracy:
         return centre - half_width, centre + half_width
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 in hardware."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+
+
 def evaluate(
     network: VisionTransformer,
     preprocessing: Preprocessing,
@@ -80,25 +88,9 @@ def evaluate(
     Raises:
         DataError: the model's classes are not those of the set.
     """
-    return accuracy_of(classify(network, preprocessing, data, device, bfloat16, batch_size), data)
-
-
-def classify(
-    network: VisionTransformer,
-    preprocessing: Preprocessing,
-    data: LabelledImages,
-    device: torch.device | None = None,
-    bfloat16: bool = False,
-    batch_size: int = 250,
-) -> torch.Tensor:
-    """The logits of every image of a set: ``"image class"``.
-
-    Raises:
-        DataError: the model's classes are not those of the set.
-    """
     if network.config.classes != len(data.labels):
         raise DataError(f"{len(data.labels)} classes in the images, {network.config.classes} in the model")
-    return logits_of(network, preprocessing, data.images, device, bfloat16, batch_size)
+    return accuracy_of(logits_of(network, preprocessing, data.images, device, bfloat16, batch_size), data)
 
 
 @torch.inference_mode()
@@ -112,12 +104,9 @@ def logits_of(
 ) -> torch.Tensor:
     """The logits ``"image class"`` of images of the model's input size, ``"image channel height width"``, uint8."""
     device = device or torch.device("cpu")
-    logits = []
-    with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-        for batch in images.split(batch_size):
-            pixels = preprocessing.standardise(batch.float() / 255)
-            logits.append(network(pixels.to(device)).float().cpu())
-    return torch.cat(logits)
+    with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+        batches = (preprocessing.standardise(batch.float() / 255).to(device) for batch in images.split(batch_size))
+        return torch.cat([network(pixels).float().cpu() for pixels in batches])
 
 
 def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from vitviz.callbacks import AttentionWatch
-from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.errors.kinds import CheckpointError, ConfigError, DataError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
-from vitviz.training.calibrate import calibrate, divide
+from vitviz.system.atomic import atomic_write
+from vitviz.training.calibrate import calibrate
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
-from vitviz.training.device import has_bfloat16
-from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
-from vitviz.training.optimise import average_into, colour_limit, initialise, optimisers, schedule
+from vitviz.training.evaluate import Accuracy, accuracy_of, evaluate, has_bfloat16, logits_of
 from vitviz.training.out_of_distribution import detector_of
-from vitviz.training.patch_dropout import forward_some
-from vitviz.training.sampling import balanced_order
-from vitviz.training.snapshots import Snapshotter
-from vitviz.training.soft_labels import SoftLabels, feature_distance, read_soft_labels
-from vitviz.training.state import COMPACT, STATE, Run
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
+from vitviz.weights.snapshots import files_by_step, snapshot_path
 
-CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
+CHECKPOINT, LOGS, STATE = "checkpoint.safetensors", "logs", "state.pt"
+MAX_SNAPSHOTS = 100
 # Classes of which the log shows a picture.
 LOGGED_CLASSES = 8
 # On a CPU, a batch is computed in chunks of this many tokens, so that activations stay in the cache.
@@ -41,13 +39,7 @@ TOKENS_AT_ONCE = 4096
 
 
 def train(
-    images: Path,
-    output: Path,
-    config: TrainingConfig,
-    snapshots: int = 0,
-    resume_from: Path | None = None,
-    terms: str = "",
-    soft_labels: Path | None = None,
+    images: Path, output: Path, config: TrainingConfig, snapshots: int = 0, terms: str = ""
 ) -> tuple[Model, Accuracy]:
     """Train on ``images/train``, test on ``images/test``, and write a checkpoint into ``output``.
 
@@ -58,121 +50,274 @@ def train(
         output: folder for the state, the TensorBoard logs, the snapshots and the checkpoint.
         config: settings of the run.
         snapshots: number of intermediate states to keep, from the first step to the last.
-        resume_from: compact state of a run of the same network on the same images; the run starts from it if the output
-            folder has no state yet.
         terms: terms of use of the weights, for the checkpoint's card.
-        soft_labels: file with a teacher's probabilities, and optionally its features, of every training image, as
-            :func:`vitviz.training.soft_labels.read_soft_labels` describes it.
 
     Raises:
-        DataError: the classes of the splits differ, there are fewer images than in one batch, the soft labels belong
-            to other images, or they have no features although these have a weight.
+        DataError: the classes of the splits differ, or there are fewer images than in one batch.
         ImageError: an image cannot be opened.
         ConfigError: the number of snapshots is out of range, or the loss is no longer finite.
         CheckpointError: the output folder holds a damaged run, a run with another configuration or other images, or
-            snapshots without their run; or the compact state is missing, damaged or of another network.
+            snapshots without their run.
     """
-    side, patch = config.image_size, config.patch_size
-    plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash", color_profile=config.color_profile)
-    # The smaller set first, so that a missing folder is reported sooner.
-    test = read_image_folder(images, "test", plain, patch, patch)
-    data = read_image_folder(images, "train", plain, patch, patch)
-    if data.labels != test.labels:
-        alone = [
-            f"{', '.join(sorted(set(mine) - set(others)))} only in {split}"
-            for split, mine, others in (("train", data.labels, test.labels), ("test", test.labels, data.labels))
-            if set(mine) - set(others)
-        ]
-        raise DataError(f"{images}: {'; '.join(alone)}; expected the same classes in train and test")
-    steps_per_epoch = (config.images_per_epoch or len(data)) // config.batch_size
-    if steps_per_epoch < 1:
-        raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
-    teacher = None if soft_labels is None else read_soft_labels(soft_labels, data.paths, data.labels)
-    if config.feature_weight and (teacher is None or not teacher.features.shape[1]):
-        where = "no soft labels" if soft_labels is None else f"{soft_labels}: no array 'features' in it"
-        raise DataError(f"{where}; feature_weight = {config.feature_weight:g} expects a teacher's features")
-    mean, std = _statistics(data)
-    preprocessing = replace(plain, mean=mean, std=std, detail=config.picture_detail or None)
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    bfloat16 = has_bfloat16(device)
-    run = _new_run(config, data, teacher, device)
-    output.mkdir(parents=True, exist_ok=True)
-    snapshotter = Snapshotter(
-        output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots
-    )
-    if (output / STATE).exists():
-        run.resume(output / STATE)
-    else:
-        if resume_from is not None:
-            run.start_from(resume_from)
-        if snapshotter.steps:
-            snapshotter.refuse_others()
-            # Before the first snapshot, so that a resumed run recognises its own.
-            run.save(output / STATE)
-    limit = None
-    if config.colour_frequencies:
-        limit = colour_limit(patch, config.colour_frequencies, std).to(device)
-        _limit(run.network, limit)
-        _limit(run.averaged, limit)
-    if run.epoch == 0:
-        snapshotter.take(run.averaged, 0)
-    done = run.epoch * steps_per_epoch
-    name = output.resolve().name
+    run = _new_run(images, output, config, snapshots)
+    state, step = output / STATE, run.epoch * run.steps_per_epoch
     with (
-        # Purges the log of an interrupted epoch; the evaluation of the last complete one, at step `done`, stays.
-        SummaryWriter(str(output / LOGS), purge_step=done + 1) as log,
-        tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
+        # Purges the log of an interrupted epoch; the evaluation of the last complete one, at this step, stays.
+        SummaryWriter(str(output / LOGS), purge_step=step + 1) as log,
+        tqdm(total=config.epochs * run.steps_per_epoch, initial=step, unit="step", smoothing=0.05) as bar,
     ):
         if run.epoch < config.epochs:
-            facts = {"preprocessing": preprocessing, "labels": test.labels}
-            watch = AttentionWatch(run.averaged, test.examples(LOGGED_CLASSES), log, every=1, step=done, **facts)
+            examples = run.test.examples(LOGGED_CLASSES)
+            facts = {"preprocessing": run.preprocessing, "labels": run.test.labels}
+            watch = AttentionWatch(run.averaged, examples, log, every=1, step=step, **facts)
         while run.epoch < config.epochs:
-            _epoch(run, data, teacher, preprocessing, device, bfloat16, steps_per_epoch, bar, log, snapshotter, limit)
+            for step, (loss, right, side) in enumerate(run.steps(), run.epoch * run.steps_per_epoch + 1):
+                bar.update()
+                if step % min(20, run.steps_per_epoch) == 0:
+                    if not math.isfinite(loss):
+                        raise ConfigError(
+                            f"epoch {run.epoch + 1}: the loss is {loss}; try a smaller learning_rate (now "
+                            f"{config.learning_rate:g}), with another output folder"
+                        )
+                    log.add_scalar("train/loss", float(loss), step)
+                    log.add_scalar("train/accuracy", float(right), step)
+                    log.add_scalar("train/learning rate", schedule(step - 1, run.all_steps, config.warmup), step)
+                    bar.set_postfix(epoch=run.epoch + 1, px=side, loss=f"{float(loss):.3f}", accuracy=f"{right:.1%}")
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
-                done = run.epoch * steps_per_epoch
                 for side in sorted({*config.sides(run.epoch - 1), config.image_size}):
-                    accuracy = evaluate(run.averaged, preprocessing, test.at(side), device, bfloat16)
+                    found = evaluate(run.averaged, run.preprocessing, run.test.at(side), run.device, run.bfloat16)
                     tag = "" if side == config.image_size else f" at {side} px"
-                    log.add_scalar(f"test/accuracy{tag}", accuracy.top1, done)
-                    log.add_scalar(f"test/loss{tag}", accuracy.loss, done)
-                    summary = f"test accuracy{tag} {accuracy.top1:.2%}, loss {accuracy.loss:.3f}"
-                    tqdm.write(f"epoch {run.epoch}: {summary}")
-                watch(done)
-            run.save(output / STATE)
-            run.save_compact(output / COMPACT)
-    model, accuracy = _finished_model(run, name, preprocessing, data, test, device)
+                    log.add_scalar(f"test/accuracy{tag}", found.top1, step)
+                    log.add_scalar(f"test/loss{tag}", found.loss, step)
+                    tqdm.write(f"epoch {run.epoch}: test accuracy{tag} {found.top1:.2%}, loss {found.loss:.3f}")
+                watch(step)
+            run.save(state)
+    model, accuracy = _finished_model(run, output.resolve().name)
     if terms:
         model = replace(model, card={**model.card, "terms": terms})
     save_checkpoint(output / CHECKPOINT, model)
     return model, accuracy
 
 
-def _finished_model(
-    run: Run,
-    name: str,
-    preprocessing: Preprocessing,
-    data: LabelledImages,
-    test: LabelledImages,
-    device: torch.device,
-) -> tuple[Model, Accuracy]:
-    """The averaged network as a calibrated model, and its accuracy on the test images.
+@dataclass
+class Run:
+    """A training run between two epochs; ``averaged`` is the moving average of the network's weights."""
+
+    config: TrainingConfig
+    data: LabelledImages
+    test: LabelledImages
+    preprocessing: Preprocessing
+    device: torch.device
+    network: VisionTransformer
+    averaged: VisionTransformer
+    optimiser: torch.optim.Optimizer
+    # The folder of the snapshots, and the steps after which one is taken.
+    snapshots: tuple[Path, frozenset[int]]
+    epoch: int = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.data) // self.config.batch_size
+
+    @property
+    def all_steps(self) -> int:
+        return self.config.epochs * self.steps_per_epoch
+
+    @property
+    def bfloat16(self) -> bool:
+        return has_bfloat16(self.device)
+
+    def steps(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
+        """Train for one epoch; after each step, the loss, the accuracy in [0, 1], and the side of the images."""
+        self.network.train()
+        batches = training_batches(self.data, self.preprocessing, self.config, self.epoch, self.device)
+        for step, (pixels, targets) in enumerate(batches, self.epoch * self.steps_per_epoch):
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.config.learning_rate * schedule(step, self.all_steps, self.config.warmup)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss, right = self.backward(pixels, targets)
+            self.optimiser.step()
+            average_into(self.averaged, self.network, step, self.config.average_decay)
+            self.take_snapshot(step + 1)
+            yield loss, right, pixels.shape[-1]
+
+    def backward(self, pixels: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Accumulate the gradients of a batch; its mean cross-entropy and its accuracy, in [0, 1]."""
+        tokens = self.network.config.layout(*pixels.shape[-2:]).token_count
+        count = max(1, TOKENS_AT_ONCE // tokens) if self.device.type == "cpu" else len(pixels)
+        loss, right = torch.zeros(2, device=self.device)
+        for chunk, wanted in zip(pixels.split(count), targets.split(count), strict=True):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+                logits = self.network(chunk).float()
+            chunk_loss = F.cross_entropy(logits, wanted, reduction="sum") / len(pixels)
+            chunk_loss.backward()
+            loss += chunk_loss.detach()
+            right += (logits.argmax(-1) == wanted.argmax(-1)).sum() / len(pixels)
+        return loss, right
+
+    def take_snapshot(self, step: int) -> None:
+        """Write the averaged weights in float16, if the schedule has a snapshot after this step."""
+        folder, steps = self.snapshots
+        if step not in steps:
+            return
+        folder.mkdir(exist_ok=True)
+        card = {
+            "training step": f"{step:,} of {self.all_steps:,}",
+            "calibration": "none: a state on the way, rounded to float16",
+        }
+        rounded = copy.deepcopy(self.averaged).to("cpu", torch.float16)
+        model = Model(f"step {step:,}", rounded, self.preprocessing, self.data.labels, card)
+        save_checkpoint(snapshot_path(folder, step), model)
+
+    def settings(self) -> dict[str, Any]:
+        """What a run that resumes this one must share."""
+        return {**asdict(self.config), "classes": list(self.data.labels), "training images": len(self.data)}
+
+    def save(self, path: Path) -> None:
+        """Write everything that a resume needs, atomically."""
+        parts = {name: getattr(self, name).state_dict() for name in ("network", "averaged", "optimiser")}
+        with atomic_write(path) as stream:
+            torch.save({"settings": self.settings(), "epoch": self.epoch, **parts}, stream)
+
+    def resume(self, path: Path) -> None:
+        """Continue from what :meth:`save` wrote.
+
+        Raises:
+            CheckpointError: the file is damaged, or belongs to a run with other settings or other images.
+        """
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            before, now = state["settings"], self.settings()
+            changed = [f"{key} was {before.get(key)}, now {now[key]}" for key in now if before.get(key) != now[key]]
+            if not changed:
+                for name in ("network", "averaged", "optimiser"):
+                    getattr(self, name).load_state_dict(state[name])
+                self.epoch = int(state["epoch"])
+        # torch raises many kinds of error for damaged files, most with long advice.
+        except Exception as error:
+            raise CheckpointError(
+                f"{path}: damaged, or not written by `vitviz train` ({type(error).__name__}); remove it to start afresh"
+            ) from error
+        if changed:
+            raise CheckpointError(f"{path}: belongs to another run ({'; '.join(changed)}); choose another folder")
+
+
+def _new_run(images: Path, output: Path, config: TrainingConfig, snapshots: int) -> Run:
+    """The run on the images of a folder: at its beginning, or where the state in the output folder left it."""
+    side, patch = config.image_size, config.patch_size
+    plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash", color_profile=config.color_profile)
+    # The smaller set first, so that a missing folder is reported sooner.
+    test = read_image_folder(images, "test", plain, patch, patch)
+    data = read_image_folder(images, "train", plain, patch, patch)
+    both = {"train": set(data.labels), "test": set(test.labels)}
+    only = {split: labels - (both["train"] & both["test"]) for split, labels in both.items()}
+    alone = [f"{', '.join(sorted(labels))} only in {split}" for split, labels in only.items() if labels]
+    if alone:
+        raise DataError(f"{images}: {'; '.join(alone)}; expected the same classes in train and test")
+    if len(data) < config.batch_size:
+        raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
+    if not 0 <= snapshots <= MAX_SNAPSHOTS:
+        raise ConfigError(f"snapshots = {snapshots}: expected a number from 0 to {MAX_SNAPSHOTS}")
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        network = VisionTransformer(config.model_config(len(data.labels)))
+        initialise(network)
+    network.to(device)
+    averaged = copy.deepcopy(network).requires_grad_(False).eval()
+    # On a CPU the backward pass of the fused kernel is slower than two matrix products at this size.
+    for layer in network.encoder:
+        layer.attention.fused = device.type != "cpu"
+    optimiser = torch.optim.AdamW(network.parameters(), betas=(0.9, 0.98), weight_decay=config.weight_decay)
+    mean, std = _statistics(data)
+    preprocessing = replace(plain, mean=mean, std=std)
+    steps = snapshot_steps(config.epochs * (len(data) // config.batch_size), snapshots)
+    run = Run(config, data, test, preprocessing, device, network, averaged, optimiser, (output / SNAPSHOTS, steps))
+    output.mkdir(parents=True, exist_ok=True)
+    if (output / STATE).exists():
+        run.resume(output / STATE)
+    elif steps:
+        if files_by_step(output / SNAPSHOTS):
+            raise CheckpointError(
+                f"{output / SNAPSHOTS}: snapshots of another run; remove them, or choose another folder"
+            )
+        # Before the first snapshot, so that a resumed run recognises its own.
+        run.save(output / STATE)
+        run.take_snapshot(0)
+    return run
+
+
+def snapshot_steps(total: int, count: int) -> frozenset[int]:
+    """The steps after which a snapshot is taken: the first, the last, and most between them early, where most changes.
 
     Args:
-        run: the completed run.
-        name, preprocessing: of the model.
-        data: training images.
-        test: images for testing and calibration.
-        device: device for testing.
+        total: number of steps of the run.
+        count: number of snapshots; a short run has fewer.
     """
-    config, network = run.config, run.averaged
-    logits = {side: classify(network, preprocessing, test.at(side), device) for side in config.sides(config.epochs)}
-    calibration = calibrate(logits[config.image_size], test.targets)
+    if count == 1:
+        return frozenset({total})
+    return frozenset(round(total * (index / (count - 1)) ** 3) for index in range(count))
+
+
+def initialise(network: VisionTransformer) -> None:
+    """Set initial weights: small normal ones, no biases, and a classifier of zeros."""
+    for parameter in (network.prefix_tokens, network.positions):
+        nn.init.normal_(parameter, std=0.02)
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0 if module is network.classifier else 0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def schedule(step: int, steps: int, warmup: float) -> float:
+    """The factor of the learning rate: a linear warm-up, then half a cosine to zero (Loshchilov & Hutter 2017).
+
+    Args:
+        step: index of the step, from 0.
+        steps: number of steps of the run.
+        warmup: fraction of the steps.
+    """
+    rising = max(1, round(warmup * steps))
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+
+def average_into(averaged: nn.Module, network: nn.Module, step: int, decay: float) -> None:
+    """Update the exponential moving average of the weights; it decays faster in the first steps."""
+    weight = 1 - min(decay, (1 + step) / (10 + step))
+    with torch.no_grad():
+        torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), weight)
+
+
+def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], ...]:
+    """Mean and standard deviation of every channel over the training images, in [0, 1]."""
+    values = torch.zeros(2, 3, dtype=torch.float64)
+    for images in data.images.split(5000):
+        pixels = images.double() / 255
+        values += torch.stack([pixels.mean((0, 2, 3)), pixels.square().mean((0, 2, 3))]) * (len(images) / len(data))
+    mean, square = values
+    std = (square - mean.square()).clamp(min=1e-6).sqrt()
+    return tuple(tuple(round(value, 4) for value in each.tolist()) for each in (mean, std))
+
+
+def _finished_model(run: Run, name: str) -> tuple[Model, Accuracy]:
+    """The averaged network as a calibrated model, and its accuracy on the test images."""
+    config, network, data, test = run.config, run.averaged, run.data, run.test
+    logits = {
+        side: logits_of(network, run.preprocessing, test.at(side).images, run.device)
+        for side in sorted({*config.sides(config.epochs), config.image_size})
+    }
+    calibration, detector = calibrate(logits[config.image_size], test.targets), None
     if calibration is not None:
-        assert isinstance(network.classifier, torch.nn.Linear)
-        divide(network.classifier, calibration.temperature)
+        with torch.no_grad():
+            for parameter in network.classifier.parameters():
+                parameter.div_(calibration.temperature)
         logits = {side: each / calibration.temperature for side, each in logits.items()}
+        detector = detector_of(network, run.preprocessing, data, test, run.device)
     accuracies = {side: accuracy_of(each, test) for side, each in logits.items()}
     accuracy = accuracies[config.image_size]
     top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in accuracies.items())
@@ -184,156 +329,5 @@ def _finished_model(
         if calibration is None
         else calibration.summary,
     }
-    detector = None if calibration is None else detector_of(network, preprocessing, data, test, device)
     network = network.to("cpu").eval()
-    return Model(name, network, preprocessing, test.labels, card, ood_detector=detector), accuracy
-
-
-def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of every channel over the training images, in [0, 1]."""
-    sums, squares, count = torch.zeros(3), torch.zeros(3), 0
-    for images in data.images.split(5000):
-        values = images.float() / 255
-        sums += values.sum((0, 2, 3))
-        squares += values.square().sum((0, 2, 3))
-        count += values[:, 0].numel()
-    mean = sums / count
-    std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
-    return tuple(round(value, 4) for value in mean.tolist()), tuple(round(value, 4) for value in std.tolist())
-
-
-def _new_run(config: TrainingConfig, data: LabelledImages, teacher: SoftLabels | None, device: torch.device) -> Run:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        network = VisionTransformer(config.model_config(len(data.labels)))
-        initialise(network)
-    network.to(device)
-    averaged = copy.deepcopy(network).requires_grad_(False).eval()
-    # On a CPU the backward pass of the fused kernel is slower than two matrix products at this size.
-    for layer in network.encoder:
-        layer.attention.fused = device.type != "cpu"
-    rates = optimisers(network, config.muon_rate, config.adam_rate, config.weight_decay)
-    head = None
-    if config.feature_weight and teacher is not None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            head = torch.nn.Linear(config.width, teacher.features.shape[1]).to(device)
-        rates[-1].add_param_group({"params": list(head.parameters())})
-    for optimiser in rates:
-        for group in optimiser.param_groups:
-            group["highest_rate"] = group["lr"]
-    images = {"classes": list(data.labels), "training images": len(data)}
-    return Run(config, images, network, averaged, rates, head, None if teacher is None else teacher.digest)
-
-
-def _epoch(
-    run: Run,
-    data: LabelledImages,
-    teacher: SoftLabels | None,
-    preprocessing: Preprocessing,
-    device: torch.device,
-    bfloat16: bool,
-    steps_per_epoch: int,
-    bar: tqdm,
-    log: SummaryWriter,
-    snapshotter: Snapshotter,
-    limit: torch.Tensor | None,
-) -> None:
-    config, sides = run.config, run.config.sides(run.epoch)
-    seed = config.seed * 1_000_003 + run.epoch
-    order = None
-    if config.class_balance or config.images_per_epoch:
-        count = config.images_per_epoch or len(data)
-        order = balanced_order(data.targets, count, config.class_balance, config.seed, run.epoch)
-    batches = training_batches(
-        data,
-        preprocessing,
-        config.augmentation,
-        config.batch_size,
-        sides,
-        config.label_smoothing,
-        seed,
-        device,
-        order,
-        teacher,
-        config.soft_label_weight,
-    )
-    run.network.train()
-    # Not the generator of the batches, so that these are the same with and without patch dropout; nor its numbers.
-    random = torch.Generator().manual_seed(-1 - seed)
-    # Counted here, since tqdm does not count while it is disabled.
-    for step, (pixels, targets) in enumerate(batches, run.epoch * steps_per_epoch):
-        factor = schedule(step, config.epochs * steps_per_epoch, config.warmup, config.cooldown)
-        for optimiser in run.optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = group["highest_rate"] * factor
-            optimiser.zero_grad(set_to_none=True)
-        loss, distance, right = _backward(run, pixels, targets, device, bfloat16, random)
-        for optimiser in run.optimisers:
-            optimiser.step()
-        if limit is not None:
-            _limit(run.network, limit)
-        average_into(run.averaged, run.network, step, config.average_decay)
-        bar.update()
-        done = step + 1
-        snapshotter.take(run.averaged, done)
-        if done % min(20, steps_per_epoch) == 0:
-            mistake = float(loss)
-            if not math.isfinite(mistake):
-                raise ConfigError(
-                    f"epoch {run.epoch + 1}: the loss is {mistake}; try a smaller muon_rate (now "
-                    f"{config.muon_rate:g}) or adam_rate (now {config.adam_rate:g}), with another output folder"
-                )
-            log.add_scalar("train/loss", mistake, done)
-            log.add_scalar("train/accuracy", float(right), done)
-            if run.feature_head is not None:
-                log.add_scalar("train/feature distance", float(distance), done)
-            log.add_scalar("train/learning rate", factor, done)
-            bar.set_postfix(
-                epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{float(right):.1%}"
-            )
-
-
-def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
-    """Project the patch embedding, in place, so that it ignores high colour frequencies."""
-    weight = network.patch_embedding.weight
-    with torch.no_grad():
-        weight.copy_(weight @ limit)
-
-
-def _backward(
-    run: Run,
-    pixels: torch.Tensor,
-    targets: torch.Tensor,
-    device: torch.device,
-    bfloat16: bool,
-    random: torch.Generator,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Accumulate the gradients of a batch.
-
-    Returns:
-        Means over the batch: cross-entropy, distance from the teacher's features, and accuracy, in [0, 1].
-    """
-    network, config = run.network, run.config
-    layout = network.config.layout(*pixels.shape[-2:])
-    seen = min(config.seen_patches or layout.patch_count, layout.patch_count)
-    count = len(pixels)
-    if device.type == "cpu":
-        count = max(1, TOKENS_AT_ONCE // (layout.prefix_count + seen))
-    classes = network.config.classes
-    loss, distance, right = torch.zeros(3, device=device)
-    for chunk, wanted in zip(pixels.split(count), targets.split(count), strict=True):
-        with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-            features = forward_some(network, chunk, seen, random)
-            logits = network.classifier(features).float()
-            predicted = None if run.feature_head is None else run.feature_head(features).float()
-        labels = wanted[:, :classes]
-        chunk_loss = F.cross_entropy(logits, labels, reduction="sum") / len(pixels)
-        loss += chunk_loss.detach()
-        if predicted is not None:
-            chunk_distance = feature_distance(predicted, wanted[:, classes:]).sum() / len(pixels)
-            distance += chunk_distance.detach()
-            chunk_loss = chunk_loss + config.feature_weight * chunk_distance
-        chunk_loss.backward()
-        right += (logits.argmax(-1) == labels.argmax(-1)).sum() / len(pixels)
-    return loss, distance, right
+    return Model(name, network, run.preprocessing, test.labels, card, ood_detector=detector), accuracy

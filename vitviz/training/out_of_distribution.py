@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import torch
-from einops import rearrange
-from PIL import Image
 
-from vitviz.errors.kinds import DataError
-from vitviz.images.colours import ColorProfile
-from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
-from vitviz.training.data import LabelledImages, image_paths
+from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import logits_of
 from vitviz.weights.detector import OODDetector, energy, features_of, squared_distance
 
@@ -131,36 +124,3 @@ def area_under_curve(known: torch.Tensor, unknown: torch.Tensor) -> float:
     ranks = rankdata(torch.cat([known, unknown]).double().numpy())
     above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
     return float(above / (len(known) * len(unknown)))
-
-
-def read_pictures(
-    folder: Path,
-    preprocessing: Preprocessing,
-    patch_height: int,
-    patch_width: int,
-    color_profile: ColorProfile | None = None,
-) -> torch.Tensor:
-    """Every picture below a folder, brought to the model's input size: ``"image channel height width"``, uint8.
-
-    Raises:
-        DataError: the folder holds no picture.
-        ImageError: a picture cannot be opened.
-    """
-    paths = image_paths(folder.rglob("*"), folder)
-    if not paths:
-        raise DataError(f"{folder}: no image in it; expected pictures")
-    color_profile = color_profile or preprocessing.color_profile
-    opened = (open_image(path, str(path), color_profile=color_profile) for path in paths)
-    return stack_pictures(opened, preprocessing, patch_height, patch_width)
-
-
-def stack_pictures(
-    pictures: Iterable[Image.Image], preprocessing: Preprocessing, patch_height: int, patch_width: int
-) -> torch.Tensor:
-    """Pictures brought to the model's input size: ``"image channel height width"``, uint8."""
-    fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
-    fitted = []
-    for picture in pictures:
-        values = np.array(preprocessing.fit_image(picture, patch_height, patch_width, fit)[0])
-        fitted.append(rearrange(torch.from_numpy(values), "height width ... -> (...) height width"))
-    return torch.stack(fitted)
