@@ -11,9 +11,11 @@ import pickle
 import secrets
 import struct
 import zipfile
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -21,124 +23,164 @@ from PIL import Image
 
 from benchmarks.visitor import API, VisitError, Visitor
 
-COLLIDING_KEYS = 20_000
+COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
+# What one attack sends at once, and how long connections stay idle.
+MANY, IDLE_SECONDS = 150, 5.0
+HEADER = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
 
 
 async def harm(visitor: Visitor, number: int) -> None:
     """Run all attacks, each visitor in another order. Any answer of the app is accepted."""
     for step in range(len(ATTACKS)):
-        with suppress(VisitError, httpx.HTTPError):
+        with suppress(VisitError, httpx.HTTPError, OSError):
             await ATTACKS[(number + step) % len(ATTACKS)](visitor)
 
 
 @cache
-def padded_jpeg() -> bytes:
-    """Padding on which a careless scan takes quadratic time."""
-    return b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000
-
-
-@cache
-def large_jpeg() -> bytes:
-    """A picture of 64 million pixels."""
-    stream = io.BytesIO()
-    Image.fromarray(np.zeros((7990, 7990), np.uint8)).save(stream, "JPEG", quality=30)
-    return stream.getvalue()
-
-
-@cache
-def colliding_pickle() -> bytes:
-    """A checkpoint with a dictionary whose keys all have one hash."""
-    keys = {number * (2**61 - 1) + 7: None for number in range(COLLIDING_KEYS)}
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+def files() -> dict[str, bytes]:
+    """What they upload. Make it before the visitors come, since making it blocks the event loop of all visitors."""
+    jpeg, pth = io.BytesIO(), io.BytesIO()
+    Image.fromarray(np.zeros((7990, 7990), np.uint8)).save(jpeg, "JPEG", quality=30)
+    with zipfile.ZipFile(pth, "w") as archive:
+        keys = {number * (2**61 - 1) + 7: None for number in range(COLLIDING_KEYS)}
         archive.writestr("archive/data.pkl", pickle.dumps(keys, 2))
         archive.writestr("archive/version", "3\n")
+    return {
+        # Padding on which a careless scan takes quadratic time; 64 million pixels; a clip of half a minute.
+        "padded.jpg": b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000,
+        "large.jpg": jpeg.getvalue(),
+        "clip.mp4": _clip(),
+        # A dictionary whose keys all have one hash; a header that claims terabytes.
+        "colliding.pth": pth.getvalue(),
+        "expanding.safetensors": struct.pack("<Q", len(HEADER)) + HEADER,
+    }
+
+
+def _clip() -> bytes:
+    import av
+
+    stream, frame = io.BytesIO(), av.VideoFrame.from_ndarray(np.zeros((*CLIP_SIZE[::-1], 3), np.uint8), "rgb24")
+    with av.open(stream, "w", "mp4") as container:
+        video = container.add_stream("mpeg4", rate=30)
+        video.width, video.height, video.pix_fmt = *CLIP_SIZE, "yuv420p"
+        for frame.pts in range(CLIP_FRAMES):
+            container.mux(video.encode(frame))
+        container.mux(video.encode())
     return stream.getvalue()
 
 
-def prepare() -> None:
-    """Make every file before the visitors come, since making them blocks the event loop of all visitors."""
-    for file in (padded_jpeg, large_jpeg, colliding_pickle):
-        file()
+def _picture(name: str) -> Callable[[Visitor], Awaitable[object]]:
+    async def attack(visitor: Visitor) -> None:
+        await visitor.analyze(upload=await visitor.upload(name, files()[name]))
+
+    return attack
 
 
-async def _padded_jpeg(visitor: Visitor) -> None:
-    await visitor.analyze(upload=await visitor.upload("padded.jpg", padded_jpeg()))
+def _checkpoint(name: str, pages: int = 1) -> Callable[[Visitor], Awaitable[object]]:
+    """A checkpoint, from so many pages at once, whose runs wait for its opening."""
+
+    async def attack(visitor: Visitor) -> None:
+        own = {"files": [await visitor.upload(name, files()[name])]}
+        await _at_once(pages, lambda: _on_another_page(visitor, "analyze", state=visitor.state, index=0, own=own))
+
+    return attack
 
 
-async def _large_picture(visitor: Visitor) -> None:
-    """A picture of 64 million pixels, requested twelve times at once as a lossless file."""
-    await visitor.analyze(upload=await visitor.upload("large.jpg", large_jpeg()))
-    await _files(visitor, "picture", 12)
+def _file(name: str, count: int) -> Callable[[Visitor], Awaitable[object]]:
+    return lambda visitor: _at_once(count, lambda: visitor.file(name))
 
 
-async def _pages(visitor: Visitor) -> None:
-    """The whole explorer, eight times at once."""
-    await _files(visitor, "page", 8)
+async def _at_once(count: int, request: Callable[[], Awaitable[object]]) -> None:
+    await asyncio.gather(*(request() for _ in range(count)), return_exceptions=True)
 
 
-async def _files(visitor: Visitor, name: str, count: int) -> None:
-    requests = (visitor.file(name) for _ in range(count))
-    await asyncio.gather(*requests, return_exceptions=True)
-
-
-async def _colliding_keys(visitor: Visitor) -> None:
-    await visitor.analyze(own={"files": [await visitor.upload("colliding.pth", colliding_pickle())]})
-
-
-async def _expanding_checkpoint(visitor: Visitor) -> None:
-    """A header that claims terabytes."""
-    header = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
-    content = struct.pack("<Q", len(header)) + header
-    await visitor.analyze(own={"files": [await visitor.upload("expanding.safetensors", content)]})
+async def _on_another_page(visitor: Visitor, kind: str, **request: Any) -> None:
+    await visitor.post("run", {"page": secrets.token_urlsafe(16), "number": 0, "kind": kind, **request})
 
 
 async def _comparisons(visitor: Visitor) -> None:
     """Comparisons in quick succession, each from another page and cancelled at once."""
     for _ in range(6):
-        visitor.page = secrets.token_urlsafe(16)
-        request = asyncio.create_task(visitor.run("compare", uid=visitor.facts["uid"]))
+        request = asyncio.create_task(_on_another_page(visitor, "compare", uid=visitor.facts["uid"]))
         await asyncio.sleep(0.1)
         request.cancel()
 
 
+async def _short_requests(visitor: Visitor) -> None:
+    """Maps that are answered at once."""
+    body = {
+        "uid": visitor.facts["uid"],
+        "method": "rollout",
+        "parameters": {"discard_ratio": 0.9, "head_fusion": "max"},
+    }
+    await _at_once(MANY, lambda: visitor.post("map", body))
+
+
+async def _refused(visitor: Visitor) -> None:
+    """Tiny uploads that are no pictures, and as many checkpoints that nobody can open."""
+
+    async def attack() -> None:
+        upload = await visitor.upload("tiny.png", b"1")
+        with suppress(VisitError):
+            await visitor.post("picture", {"upload": upload})
+        await _on_another_page(visitor, "analyze", state=visitor.state, index=0, own={"files": [upload]})
+
+    await _at_once(MANY, attack)
+
+
+async def _full_disk(visitor: Visitor) -> None:
+    """More than the app may keep on disk."""
+    for _ in range(8):
+        await visitor.upload("large.bin", bytes(2**26))
+
+
+async def _idle_connections(visitor: Visitor) -> None:
+    """Connections of this visitor alone, more than one may have, that send nothing."""
+    parts = urlsplit(visitor.traffic.address)
+    async with AsyncExitStack() as stack:
+        for _ in range(4 * MANY):
+            visitor.traffic.count()
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(visitor.address, 0))
+            stack.callback(writer.close)
+        await asyncio.sleep(IDLE_SECONDS)
+
+
 async def _nested_body(visitor: Visitor) -> None:
     """Megabytes of nested lists, sent to the queue."""
-    visitor.traffic.count()
-    await visitor.client.post(
-        f"{API}/queue/join", content=b"[" * 8_000_000, headers={"content-type": "application/json"}
-    )
+    await visitor.send(f"{API}/queue/join", b"[" * 8_000_000, "application/json")
 
 
 async def _broken_upload(visitor: Visitor) -> None:
     """An upload whose sender disconnects halfway."""
 
-    async def half() -> object:
+    async def half() -> AsyncIterator[bytes]:
         yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n' + bytes(2**20)
         raise ConnectionError
 
-    visitor.traffic.count()
-    with suppress(ConnectionError):
-        await visitor.client.post(
-            f"{API}/upload", content=half(), headers={"content-type": "multipart/form-data; boundary=x"}
-        )
+    await visitor.send(f"{API}/upload", half(), "multipart/form-data; boundary=x")
 
 
 async def _many_sessions(visitor: Visitor) -> None:
     """Sessions without a page, which could evict those of other visitors."""
     for _ in range(60):
-        visitor.traffic.count()
-        body = {"data": [], "fn_index": 0, "session_hash": secrets.token_hex(8)}
-        await visitor.client.post(f"{API}/queue/join", json=body)
+        body = b'{"data": [], "fn_index": 0, "session_hash": "%s"}' % secrets.token_hex(8).encode()
+        await visitor.send(f"{API}/queue/join", body, "application/json")
 
 
-ATTACKS: tuple[Callable[[Visitor], Awaitable[None]], ...] = (
-    _padded_jpeg,
-    _large_picture,
-    _pages,
-    _colliding_keys,
-    _expanding_checkpoint,
+ATTACKS: tuple[Callable[[Visitor], Awaitable[object]], ...] = (
+    _picture("padded.jpg"),
+    _picture("large.jpg"),
+    # Of the large picture, as lossless files, and the whole explorer.
+    _file("picture", 12),
+    _file("page", 8),
+    _picture("clip.mp4"),
+    _checkpoint("colliding.pth", 24),
+    _checkpoint("expanding.safetensors"),
     _comparisons,
+    _short_requests,
+    _refused,
+    _full_disk,
+    _idle_connections,
     _nested_body,
     _broken_upload,
     _many_sessions,

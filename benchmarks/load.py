@@ -1,9 +1,9 @@
 """Many visitors at once, against the app in its own process: ``python -m benchmarks.load``.
 
 Every visitor uploads their own picture, fetches the data of the explorer, opens their own model, returns to the bundled
-one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. Other
-visitors are hostile. One visitor then requests a large analysis, while another continues with small ones. The memory of
-the app, with all processes that it starts, must stay within its budget.
+one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. They
+come beside hostile visitors, and once more without these. The memory of the app with all its processes must stay within
+its budget, and no analysis of theirs may expire.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from tempfile import TemporaryDirectory
 import httpx
 import numpy as np
 
-from benchmarks.hostile import harm, prepare
+from benchmarks.hostile import files, harm
 from benchmarks.load_guests import BUNDLED, Guest, guests, random_picture
-from benchmarks.load_tally import BUDGET_BYTES, WAVE_FRACTIONS, Tally, tables
+from benchmarks.load_tally import BUDGET_BYTES, Tally, tables
 from benchmarks.resident import resident_bytes
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
+from vitviz.ui.server.connections import raised_descriptors
 
 ROOT = Path(__file__).parents[1]
 # One of this many visitors leaves while their model is being opened.
 LEAVE_EVERY = 5
 # How many pictures the visitor who is alone has analysed before their own.
 ALONE_ANALYSES = 12
-# The size of the app's cache of analyses: less than one wave needs, so that analyses are evicted.
-CACHE = "128 MiB"
+# The app's bound on files: less than one hostile visitor uploads.
+FILES = "384 MiB"
+ALONE, BESIDE, AMONG = "alone", "beside hostile visitors", "among themselves"
 # The wait before memory is measured after a stage.
 SETTLE_SECONDS = 5.0
 
@@ -50,11 +52,10 @@ class Plan:
     """The load and its bounds.
 
     Args:
-        sessions: how many at once in the first wave; half as many in the second.
-        hostile: how many of them are hostile.
+        sessions: how many at once.
+        hostile: how many of them are hostile; the others come once beside them, and once more among themselves.
         arrive: seconds over which the visitors arrive.
         think: mean pause between two actions of a visitor, in seconds.
-        resolution: of the large analysis; None for none.
         most_seconds, most_requests: bounds of the whole measurement.
         seed: of pictures, models and pauses.
     """
@@ -63,47 +64,41 @@ class Plan:
     hostile: int = 10
     arrive: float = 10.0
     think: float = 1.0
-    resolution: int | None = 1024
-    most_seconds: float = 300.0
-    most_requests: int = 8000
+    most_seconds: float = 600.0
+    most_requests: int = 30_000
     seed: int = 0
 
 
 async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: None) -> Tally:
     """Start the app, run all stages, and return the tally; never longer than the plan allows."""
-    tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
-    rests = random.Random(plan.seed)
-    prepare()
+    tally, honest = Tally(), max(1, plan.sessions - plan.hostile)
+    visitors, rests = guests(honest, plan.seed), random.Random(plan.seed)
+    files()
+    raised_descriptors()
     async with _running_app(tally) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
-        stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
-        ]
-        for number, fraction in enumerate(WAVE_FRACTIONS, 1):
-            wave_guests = visitors[: max(1, round(fraction * (plan.sessions - plan.hostile)))]
-            stages.append((f"wave {number}", partial(_wave, traffic, wave_guests, plan, rests, tally)))
-            tally.visits.append(len(wave_guests))
-            hostile = plan.hostile if number == 1 else 0
-            stages[-1] = (f"wave {number}", partial(_beside_hostile, stages[-1][1], traffic, hostile, plan, tally))
-        if plan.resolution is not None:
-            stages.append(("beside a large one", partial(_beside_a_large_one, traffic, visitors[0], plan, tally)))
+        wave = partial(_wave, traffic, visitors, plan, rests, tally)
+        stages = {
+            ALONE: partial(_alone, traffic, visitors[0], tally),
+            BESIDE: partial(_beside_hostile, partial(wave, BESIDE), traffic, plan, tally),
+            AMONG: partial(wave, AMONG),
+        }
         tally.memory_bytes["before"] = resident_bytes(process)
         try:
-            for name, stage in stages:
+            for name, stage in stages.items():
                 on_stage(name)
                 await asyncio.wait_for(
                     _watch_memory(stage(), process, tally, name), plan.most_seconds - traffic.seconds
                 )
                 await asyncio.sleep(SETTLE_SECONDS)
                 tally.memory_bytes[f"after {name}"] = resident_bytes(process)
-            tally.busy_processors = await _busy_processors(process)
         except (LimitReachedError, TimeoutError, asyncio.TimeoutError) as error:
             tally.limit_error = str(error) or f"{plan.most_seconds:g} seconds are spent"
         tally.requests, tally.seconds = traffic.requests, traffic.seconds
     return tally
 
 
-async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> None:
+async def _alone(traffic: Traffic, guest: Guest, tally: Tally) -> None:
     """One visitor, who uploads pictures one after another and has each analysed."""
     pictures = np.random.default_rng(1)
     with _record_errors(tally, guest):
@@ -112,42 +107,47 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> Non
                 await visitor.analyze(upload=await visitor.upload("another.png", random_picture(pictures)))
             await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
             # The first analysis is slower, since it fills caches.
-            tally.analyses[name] = visitor.seconds["analyze"][1:]
+            tally.analyses[ALONE] = visitor.seconds["analyze"][1:]
             await _check(visitor, guest, BUNDLED, tally)
 
 
-async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: random.Random, tally: Tally) -> None:
+async def _wave(
+    traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: random.Random, tally: Tally, name: str
+) -> None:
     async def come(number: int, guest: Guest) -> None:
         await asyncio.sleep(plan.arrive * number / len(visitors))
         with _record_errors(tally, guest):
-            await _visit(traffic, guest, number, plan, rests, tally)
+            await _visit(traffic, guest, number, plan, rests, tally, name)
 
     await asyncio.gather(*(come(*each) for each in enumerate(visitors)))
 
 
-async def _beside_hostile(
-    wave: Callable[[], Awaitable[None]], traffic: Traffic, count: int, plan: Plan, tally: Tally
-) -> None:
-    """A wave among hostile visitors."""
+async def _beside_hostile(wave: Callable[[], Awaitable[None]], traffic: Traffic, plan: Plan, tally: Tally) -> None:
+    """A wave among hostile visitors, who go on until the others have left."""
 
     async def come(number: int) -> None:
-        await asyncio.sleep(plan.arrive * number / count)
         # Errors of hostile visitors do not count.
         with suppress(VisitError, httpx.HTTPError):
             async with _open_page(traffic, tally) as visitor:
                 await harm(visitor, number)
 
-    await asyncio.gather(wave(), *(come(number) for number in range(count)))
+    hostile = [asyncio.create_task(come(number)) for number in range(plan.hostile)]
+    await wave()
+    for task in hostile:
+        task.cancel()
+    await asyncio.gather(*hostile, return_exceptions=True)
 
 
-async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests: random.Random, tally: Tally) -> None:
+async def _visit(
+    traffic: Traffic, guest: Guest, number: int, plan: Plan, rests: random.Random, tally: Tally, name: str = AMONG
+) -> None:
     async def rest() -> None:
         await asyncio.sleep(plan.think * rests.uniform(0.5, 1.5))
 
     async with _open_page(traffic, tally) as visitor:
         await rest()
         await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
-        tally.analyses.setdefault("together", []).append(visitor.seconds["analyze"][0])
+        tally.analyses.setdefault(name, []).append(visitor.seconds["analyze"][0])
         await _check(visitor, guest, BUNDLED, tally)
         await rest()
         own_model = {"files": [await visitor.upload("own.safetensors", guest.model_file)]}
@@ -163,23 +163,6 @@ async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests:
         await rest()
         await visitor.analyze(model=BUNDLED)
         await _check(visitor, guest, BUNDLED, tally)
-
-
-async def _beside_a_large_one(traffic: Traffic, guest: Guest, plan: Plan, tally: Tally) -> None:
-    """Small analyses during a large one, whose visitor leaves when they are done."""
-    with _record_errors(tally, guest):
-        async with _open_page(traffic, tally) as visitor:
-            large = asyncio.create_task(visitor.analyze(resolution=plan.resolution))
-            await asyncio.sleep(1)
-            await _alone(traffic, guest, tally, "beside a large one")
-            if large.done():
-                large.result()
-                tally.large_seconds = visitor.seconds["analyze"][0]
-                if visitor.facts["resolution"] != plan.resolution:
-                    raise VisitError(f"no analysis at {plan.resolution} pixels")
-            large.cancel()
-            with suppress(asyncio.CancelledError):
-                await large
 
 
 @contextmanager
@@ -247,8 +230,10 @@ async def _running_app(tally: Tally) -> AsyncIterator[tuple[str, int]]:
             "GRADIO_TEMP_DIR": folder,
             "GRADIO_SERVER_NAME": "127.0.0.1",
             "HF_HUB_OFFLINE": "1",
-            "VITVIZ_CACHE_BYTES": CACHE,
             "VITVIZ_MEMORY_BYTES": str(BUDGET_BYTES),
+            "VITVIZ_FILES_BYTES": FILES,
+            # The visitors say their addresses as if by a proxy; whoever connects from another address is one visitor.
+            "VITVIZ_TRUSTED_PROXIES": "127.0.0.1",
         }
         # Another app may use the port of this variable.
         environment.pop("GRADIO_SERVER_PORT", None)
@@ -298,18 +283,6 @@ async def _watch_memory(stage: Awaitable[None], process: int, tally: Tally, name
         tally.memory_bytes[f"most in {name}"] = peak_bytes
 
 
-async def _busy_processors(process: int) -> float:
-    """How many processors a process keeps busy, over two seconds."""
-
-    def processor_seconds() -> float:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    seconds_before = processor_seconds()
-    await asyncio.sleep(2)
-    return (processor_seconds() - seconds_before) / 2
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 if anything went wrong."""
     parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
@@ -317,7 +290,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hostile", type=int, default=Plan.hostile, help="of them, who mean harm (%(default)s)")
     parser.add_argument("--arrive", type=float, default=Plan.arrive, help="seconds over which they come (%(default)s)")
     parser.add_argument("--think", type=float, default=Plan.think, help="seconds of rest, on average (%(default)s)")
-    parser.add_argument("--resolution", type=int, default=Plan.resolution, help="of the large analysis (%(default)s)")
     parser.add_argument("--most-seconds", type=float, default=Plan.most_seconds, help="of everything (%(default)s)")
     parser.add_argument("--most-requests", type=int, default=Plan.most_requests, help="of everything (%(default)s)")
     parser.add_argument("--seed", type=int, default=Plan.seed, help="default: %(default)s")

@@ -10,8 +10,6 @@ import numpy as np
 
 from benchmarks.numbers import significant
 
-# The fraction of the visitors who come in each wave.
-WAVE_FRACTIONS = (1.0, 0.5)
 MAX_GROWTH = 1.1
 # The memory budget in the app's settings, and the tolerated ratio of its peak memory to that budget.
 BUDGET_BYTES, MAX_BUDGET_RATIO = 3 * 2**30, 1.15
@@ -22,35 +20,28 @@ class Tally:
     """The results of a load test."""
 
     analyses: dict[str, list[float]] = field(default_factory=dict)
-    large_seconds: float | None = None
     memory_bytes: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     wrong_pictures: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-    visits: list[int] = field(default_factory=list)
     rows_checked: int = 0
     expired_count: int = 0
     open: int = 0
     most_open: int = 0
-    busy_processors: float = 0.0
     requests: int = 0
     seconds: float = 0.0
     limit_error: str = ""
 
     @property
-    def waves(self) -> list[int]:
-        """Memory after each wave."""
-        return [count for name, count in self.memory_bytes.items() if name.startswith("after wave")]
-
-    @property
     def growth(self) -> float:
-        """Memory after the last wave, over that after the first."""
-        return self.waves[-1] / self.waves[0] if self.waves else inf
+        """Memory after the last stage, over that after the one before it."""
+        after = [count for name, count in self.memory_bytes.items() if name.startswith("after")]
+        return after[-1] / after[-2] if len(after) > 1 else inf
 
     @property
     def is_good(self) -> bool:
         """Whether nothing went wrong; times are not judged."""
-        faults = self.errors or self.wrong_pictures or self.complaints or self.limit_error
+        faults = self.errors or self.wrong_pictures or self.complaints or self.limit_error or self.expired_count
         return not faults and self.growth <= MAX_GROWTH and self.peak_bytes <= MAX_BUDGET_RATIO * BUDGET_BYTES
 
     @property
@@ -88,15 +79,9 @@ def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
         "mixed up": len(tally.wrong_pictures),
         "errors": len(tally.errors) + len(tally.complaints) + bool(tally.limit_error),
         "analyses that had to be made again": tally.expired_count,
-        "memory after the last wave, over that after the first": tally.growth,
+        "memory after the last stage, over that before it": tally.growth,
         "most memory, over what the app may take": tally.peak_bytes / BUDGET_BYTES,
-        "processors busy after all have left": tally.busy_processors,
     }
-    if len(tally.waves) == len(WAVE_FRACTIONS) == len(tally.visits):
-        counts["MiB more for each visitor of the last wave"] = (
-            (tally.waves[-1] - tally.waves[0]) / 2**20 / tally.visits[-1]
-        )
-    counts |= {} if tally.large_seconds is None else {"seconds of the large analysis": tally.large_seconds}
     return {
         "From asking for an analysis to its answer": times,
         "Memory of the app": memory,

@@ -70,14 +70,15 @@ class Visitor:
     """One open page, and what it shows. Open one with :meth:`visiting`.
 
     Attributes:
+        address: of the visitor, on this machine.
         state: of the page.
         facts: of the analysis that it shows.
         models: facts of models, by their ids.
         seconds: from request to answer, by the kind of request.
     """
 
-    def __init__(self, traffic: Traffic, client: httpx.AsyncClient, start: dict[str, Any]) -> None:
-        self.traffic, self.client = traffic, client
+    def __init__(self, traffic: Traffic, client: httpx.AsyncClient, address: str, start: dict[str, Any]) -> None:
+        self.traffic, self.client, self.address = traffic, client, address
         self.page, self.number = secrets.token_urlsafe(16), 0
         self.state: dict[str, Any] = start["state"]
         self.facts: dict[str, Any] = start["views"][0]
@@ -96,14 +97,17 @@ class Visitor:
         # Connections are not reused: the app may close one just then, which a browser would handle and httpx does not.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # The app trusts this header from a proxy on the same machine, so every visitor has their own address.
-        headers = {"x-forwarded-for": traffic.next_address()}
+        address = traffic.next_address()
         async with httpx.AsyncClient(
-            base_url=traffic.address, timeout=httpx.Timeout(SILENCE_SECONDS), limits=limits, headers=headers
+            base_url=traffic.address,
+            timeout=httpx.Timeout(SILENCE_SECONDS),
+            limits=limits,
+            headers={"x-forwarded-for": address},
         ) as client:
             traffic.count()
             page = await client.get("/")
             _raise_error(page)
-            visitor = cls(traffic, client, start_of(page.text))
+            visitor = cls(traffic, client, address, start_of(page.text))
             try:
                 yield visitor
             finally:
@@ -165,6 +169,11 @@ class Visitor:
         answer = await self.client.post(f"/{path}", json=body)
         _raise_error(answer)
         return answer
+
+    async def send(self, path: str, content: Any, kind: str) -> None:
+        """A body as it is, of which any answer will do."""
+        self.traffic.count()
+        await self.client.post(path, content=content, headers={"content-type": kind})
 
 
 def start_of(page: str) -> dict[str, Any]:

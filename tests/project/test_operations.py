@@ -262,7 +262,7 @@ def tally(served: Served, visitors: list[Guest]) -> Tally:
 
 
 def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
-    assert tally.rows_checked == 3 * ROWS_PER_ANALYSIS and len(tally.analyses["together"]) == 1
+    assert tally.rows_checked == 3 * ROWS_PER_ANALYSIS and len(tally.analyses[load.AMONG]) == 1
     assert tally.open == 0 and tally.most_open == 1
 
 
@@ -308,13 +308,14 @@ def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) ->
 
 
 def test_errors_make_a_load_test_fail() -> None:
-    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after wave 1": 100, "after wave 2": 110})
+    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after one": 100, "after two": 110})
     assert good.is_good and good.ratio("alone") == pytest.approx(1.45)
     wrong: list[dict[str, Any]] = [
-        {"memory_bytes": {"after wave 1": 100, "after wave 2": 111}},
+        {"memory_bytes": {"after one": 100, "after two": 111}},
         {"memory_bytes": {}},
         {"wrong_pictures": ["guest-1.png: another's"]},
         {"errors": ["guest-1.png: refused"]},
+        {"expired_count": 1},
         {"log": ["Traceback", "ValueError: 1"]},
         {"limit_error": "5,000 requests are spent"},
     ]

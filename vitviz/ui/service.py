@@ -121,7 +121,7 @@ class AnalysisService:
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
-        self.uploaded = UploadedPictures(self.worker, self.folder, self.server_settings.clip_limits)
+        self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
         self._opening: Once[Model] = Once()

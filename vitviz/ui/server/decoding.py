@@ -1,13 +1,11 @@
-"""Uploaded pictures and clips: opened in a worker process, or refused and deleted after a while."""
+"""Uploaded pictures and clips, opened in a worker process."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from PIL import Image
@@ -23,7 +21,6 @@ from vitviz.ui.holdings import Holdings
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.weights import resources
 from vitviz.worker import Worker
@@ -32,8 +29,6 @@ Result = TypeVar("Result")
 
 # Larger pictures have a line of their own.
 LARGE_PIXELS = 16_000_000
-# Refused files: remembered messages, seconds until the file is deleted, and files that wait for it.
-MAX_REFUSED, REFUSED_SECONDS, MAX_DELETIONS = 1000, 30.0, 100
 # Remembered clips, and the frames after which a request that counts them may give up.
 MAX_CLIPS, COUNT_BATCH = 256, 64
 
@@ -74,26 +69,20 @@ class UploadedPictures:
 
     Args:
         worker: decodes them.
-        folder: of the uploads.
         clip_limits: of clips.
     """
 
-    def __init__(self, worker: Worker, folder: Folder, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
-        self.worker, self._folder, self.clip_limits = worker, folder, clip_limits
+    def __init__(self, worker: Worker, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
+        self.worker, self.clip_limits = worker, clip_limits
         self._clips: Holdings[ClipFacts] = Holdings(MAX_CLIPS)
         self._counting: Once[ClipFacts] = Once()
-        # The messages about refused files, which outlive these.
-        self._refused: Holdings[str] = Holdings(MAX_REFUSED)
-        # Refused files with a timer that deletes them.
-        self._deletions: set[Path] = set()
-        self._lock = threading.Lock()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
         self._small_line, self._large_line, self._clip_line = Line(places=2), Line(), Line(places=2, begun=3)
 
     async def opened(
         self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
     ) -> Result:
-        """What a function makes of an open picture; a refused file is deleted after :data:`REFUSED_SECONDS`.
+        """What a function makes of an open picture.
 
         Args:
             upload: the file.
@@ -104,13 +93,11 @@ class UploadedPictures:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
         line = self._small_line if upload.frame is None else self._clip_line
-        try:
+        with _expiry_explained(upload):
             try:
                 return await line.run(lambda _: self._use(upload, use, line), report)
             except _LargePictureError:
                 return await self._large_line.run(lambda _: self._use(upload, use, self._large_line), report)
-        except ImageError as error:
-            raise ImageError(self._refusal(upload, error)) from None
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.
@@ -129,10 +116,8 @@ class UploadedPictures:
         async def count(report: Report) -> ClipFacts:
             return await self._clip_line.run(partial(self._count, upload), report)
 
-        try:
+        with _expiry_explained(upload):
             facts = await self._counting.get(upload.path, count, report)
-        except ImageError as error:
-            raise ImageError(self._refusal(upload, error)) from None
         self._clips.put(upload.path, facts, current_visitor())
         return facts
 
@@ -158,29 +143,12 @@ class UploadedPictures:
             return unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
         return unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
-    def _refusal(self, upload: Upload, error: ImageError) -> str:
-        # A page may send the same file more than once.
-        with self._lock:
-            if upload.path.exists():
-                self._refused.put(upload, str(error), current_visitor())
-                # Another value of white may be right.
-                if upload.white is None:
-                    self._delete_soon(upload.path)
-            expired = f"{plain(upload.name)}: no longer kept on this server; drop the picture here again"
-            return str(error) if upload.path.exists() else self._refused.get(upload) or expired
 
-    def _delete_soon(self, path: Path) -> None:
-        """Delete a file later, since the page may show or send it once more. The caller holds the lock."""
-        if path in self._deletions:
-            return
-        if len(self._deletions) >= MAX_DELETIONS:
-            return self._folder.delete(path)
-        self._deletions.add(path)
-        timer = threading.Timer(REFUSED_SECONDS, self._delete, [path])
-        timer.daemon = True
-        timer.start()
-
-    def _delete(self, path: Path) -> None:
-        self._folder.delete(path)
-        with self._lock:
-            self._deletions.discard(path)
+@contextmanager
+def _expiry_explained(upload: Upload) -> Iterator[None]:
+    try:
+        yield
+    except ImageError:
+        if upload.path.exists():
+            raise
+        raise ImageError(f"{plain(upload.name)}: no longer kept on this server; drop the picture here again") from None
