@@ -477,6 +477,20 @@ def click_patch(page: Page, analysis: Analysis, row: int, column: int, pane: int
     settle(page)
 
 
+def click_cell(page: Page, analysis: Analysis, layer: int, head: int | None = None, **options: Any) -> None:
+    """Click a cell of the sheet; without a head, the first of its row, which fuses all."""
+    close_menus(page)
+    sheet, heads = page.locator(".vx-sheet"), analysis.trace.queries[0].shape[0]
+    edges = sheet.bounding_box()
+    assert edges is not None
+    # SHEET_MARGIN of sheet.js.
+    column = 0 if head is None else head + 1
+    x = 26 + (edges["width"] - 26) * (column + 0.5) / (heads + 1)
+    y = 18 + (edges["height"] - 18) * (layer + 0.5) / analysis.trace.layers
+    sheet.click(position={"x": x, "y": y}, **options)
+    settle(page)
+
+
 def expect_map(page: Page, heatmap: Heatmap, pane: int = 0) -> None:
     """Assert that a canvas has the description and values of a heatmap of the library."""
     expect(caption(page, pane)).to_contain_text(heatmap.description)

@@ -340,7 +340,7 @@ class Expected:
         assert [index for index, _, _ in shown] == best.indices.tolist()
         target = self.view.parameters.get("target")
         for (index, text, pressed), probability in zip(shown, best.values.tolist(), strict=True):
-            assert abs(number_of(text.rstrip("%")) - 100 * probability) <= max(0.06, 6 * probability), (
+            assert abs(number_of(text.split(" → ")[0].rstrip("%")) - 100 * probability) <= max(0.06, 6 * probability), (
                 text,
                 probability,
             )

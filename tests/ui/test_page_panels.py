@@ -12,9 +12,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
+    ask,
     caption,
     choose_example,
     choose_method,
+    click_cell,
     click_patch,
     expect_map,
     first_view,
@@ -164,10 +166,6 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
         assert change == pytest.approx(100 * float(after[index] - before[index]), abs=0.06)
 
 
-def head(page: Page, name: str) -> Locator:
-    return page.locator(".vx-heads-off").get_by_role("button", name=name, exact=True)
-
-
 def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:
     open_panel(page, "switches")
     expect_changes(page, example, set(), set())
@@ -177,31 +175,42 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
         expect_changes(page, example, set(), set(spots[: number + 1]))
     # A patch that is switched off is not asked.
     assert first_view(page)["parameters"] == {} and first_view(page)["patches_off"] == [[2, 4], [3, 4]]
-    head(page, "layer 1, head 2").click()
+    click_cell(page, example, 1, 2)
     expect_changes(page, example, {(1, 2)}, set(spots))
-    expect(head(page, "layer 1, head 2")).to_have_attribute("aria-pressed", "true")
-    # The number of a layer stands for all of its heads.
+    expect(page.locator(".vx-cell")).to_contain_text("Layer 1, head 2, switched off")
+    # The first cell of a layer stands for all of its heads.
     layer = {(4, number) for number in range(6)}
-    head(page, "layer 4").click()
+    click_cell(page, example, 4)
     expect_changes(page, example, {(1, 2), *layer}, set(spots))
     assert "heads-off=1.2;4.0" in page.url and "patches-off=2.4;3.4" in page.url
     keep_picture(open_panel(page, "switches"), "switches.png")
-    head(page, "layer 4").click()
+    click_cell(page, example, 4)
     expect_changes(page, example, {(1, 2)}, set(spots))
     click_patch(page, example, *spots[0])
     expect_changes(page, example, {(1, 2)}, {spots[1]})
     page.locator(".vx-all-on").click()
     expect_changes(page, example, set(), set())
+    # From any other question, Alt and a click ask this one; so does Enter on the cell that the arrow keys chose.
+    ask(page, "token")
+    click_cell(page, example, 2, 3, modifiers=["Alt"])
+    expect_changes(page, example, {(2, 3)}, set())
+    assert page.locator(".vx").get_attribute("data-question") == "hide"
+    ask(page, "token")
+    page.locator(".vx-sheet").focus()
+    for key in ("ArrowUp", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    expect_changes(page, example, {(2, 3), (6, 0)}, set())
 
 
 @pytest.mark.long
-def test_what_is_switched_off_changes_no_map(page: Page, library: Library) -> None:
+def test_what_is_switched_off_changes_no_map(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "relevance")
     before = caption(page).inner_text()
     open_panel(page, "switches")
-    head(page, "layer 5, head 0").click()
-    settle(page)
-    assert caption(page).inner_text() == before
+    click_cell(page, example, 5, 0)
+    # Away from the cell, which is shown large under the pointer.
+    page.mouse.move(1, 1)
+    expect(caption(page)).to_have_text(before)
     check_page(page, library)
 
 
@@ -221,7 +230,7 @@ def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: Sm
     # Another picture has another ranking, which nobody has asked for.
     choose_example(page, "rocket.jpg")
     expect(said).to_have_text("")
-    head(page, "layer 0, head 0").click()
+    click_cell(page, example, 0, 0)
     expect_changes(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", cifar.model), {(0, 0)}, set())
 
 
@@ -385,8 +394,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         target = tower.target(texts[-1])
         expect_map(page, analysis.map("grad_cam", target=target))
         open_panel(page, "switches")
-        head(page, "layer 0, head 0").click()
-        settle(page)
+        click_cell(page, analysis, 0, 0)
         cells = page.locator(".vx-changes tbody tr").locator("td").all_inner_texts()
         before, after = target.score(analysis.switched_off()), target.score(analysis.switched_off({(0, 0)}))
         assert [float(cell) for cell in cells[:2]] == pytest.approx([float(before), float(after)], abs=0.006)

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
+    EXPLORER,
     choose_layout,
     choose_method,
     keep_picture,
@@ -106,7 +107,7 @@ def test_the_page_shows_every_text_to_the_letter(
             check_text(page.locator(".vx-status").first, (texts[index],))
             assert page.locator(".vx-target").input_value() == texts[index]
         check_page(page, library)
-        page.locator(".vx-heads-off").evaluate("part => part.querySelectorAll('button')[1].click()")
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ heads_off: [[0, 0]] }})")
         settle(page)
         # The table is the page's own.
         check_text(page.locator(".vx-changes tbody"), tuple(texts[index] for index in shown))

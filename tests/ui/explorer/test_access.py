@@ -224,6 +224,11 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
             swept = {**touch, "x": edges["x"] + place["x"], "y": edges["y"] + place["y"]}
             page.evaluate(event, [held, "pointermove", swept])
             expect(caption(page)).to_contain_text(f"Attention from patch ({row}, {column})")
+            # The fingertip hides the square, which is shown above it.
+            lens = page.locator(".vx-lens").bounding_box()
+            assert lens is not None and lens["y"] + lens["height"] < swept["y"]
+            assert lens["x"] <= swept["x"] <= lens["x"] + lens["width"]
         page.evaluate(event, [held, "pointerup", swept])
+        expect(page.locator(".vx-lens")).to_be_hidden()
         expect(caption(page)).to_contain_text("Attention from patch (2, 4)")
         assert state(page)["views"][0]["parameters"] == {"query": [2, 4]}

@@ -4,6 +4,7 @@ import { hasClasses, withoutPlaces } from "./class_names.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { notify, reasonOf } from "./messages.js";
+import { range } from "./numbers.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { isEqual, isPaired, MAX_PINS } from "./store.js";
@@ -329,6 +330,21 @@ export function hidePatch(pane, cell, isOff) {
   if (isHidden(cell) === isOff) return;
   const { patches_off } = activeView();
   store.patchView(page.active, { patches_off: isOff ? [...patches_off, cell] : patches_off.filter((item) => !isEqual(item, cell)) });
+}
+
+/**
+ * Switch the head of a cell of the sheet off, or on again; a fusion stands for all heads of its layer.
+ * The question that it asks is opened.
+ * @param {{ layer: number, head: Head }} cell
+ */
+export function switchHead({ layer, head }) {
+  const heads = typeof head === "number" ? [head] : range(activePane().facts.heads), { heads_off } = activeView();
+  const isMeant = (/** @type {[number, number]} */ pair) => pair[0] === layer && heads.includes(pair[1]);
+  const remaining = heads_off.filter((pair) => !isMeant(pair)), areOff = heads_off.length - remaining.length === heads.length;
+  /** @type {[number, number][]} */
+  const added = areOff ? [] : heads.map((each) => [layer, each]);
+  const views = store.state.views.map((view, index) => (index === page.active ? { ...view, heads_off: [...remaining, ...added] } : view));
+  if (backend.computes) store.patch({ views, panel: "switches" });
 }
 
 /**

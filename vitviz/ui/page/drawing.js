@@ -11,12 +11,14 @@ import { clamped, differenceOfMaps, digits, sum } from "./numbers.js";
 import { activePane, isDouble, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { SCALES } from "./settings.js";
+import { isEqual } from "./store.js";
 import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
 import { nameOf, queryOf, tokenOf, valueOf } from "./tokens.js";
-import { controls, guide, probes } from "./widgets.js";
+import { controls, guide, panels, probes } from "./widgets.js";
 
 const CELL_HINT = "Point at a cell to see it large, click to keep it.";
+const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
 
 /**
  * The query that a pane shows: that under the pointer, or that of its view.
@@ -197,23 +199,29 @@ function showSheet(pane, token) {
     loaded: [...pane.packs.loaded.keys()].filter((name) => name.startsWith("layer")).join(),
     ratio: clamped((bottom - top) / (right - left), SHEET_RATIOS[0], SHEET_RATIOS[1]),
     ink: getComputedStyle(pane.find("status")).color,
+    off: view.heads_off,
+    drops: isHiding() ? panels.ranking?.drops : null,
   });
-  setText(find("cell"), page.hoveredCell ? sentenceOfCell(attention, page.hoveredCell, token) : CELL_HINT);
+  const hasFocus = document.activeElement === find("sheet"), layer = valueOf(view, "layer", facts);
+  const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
+  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : isHiding() ? HIDING_HINT : CELL_HINT);
 }
 
 /**
- * @param {Attention} attention
- * @param {any} options
+ * @param {Pane} pane
+ * @param {{ layer: number, head: Head }} cell
  * @param {number} token
  */
-function sentenceOfCell(attention, { layer, head }, token) {
+function sentenceOfCell({ attention, view }, { layer, head }, token) {
   const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
   const values = attention.map(layer, head, token, "row");
   if (!values) return `Layer ${layer} is being fetched …`;
   const maxEntropy = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
   const distanceText = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
   const entropyText = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats`;
-  return `Layer ${layer}, ${name}${entropyText}${distanceText}.`;
+  const isOff = view.heads_off.some((pair) => isEqual(pair, [layer, head]));
+  const change = typeof head === "number" && panels.changeWithout(layer, head);
+  return `Layer ${layer}, ${name}${isOff ? ", switched off" : ""}${entropyText}${distanceText}${change ? `; ${change} without it` : ""}.`;
 }
 
 /**

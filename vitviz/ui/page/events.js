@@ -1,8 +1,11 @@
 // Pointer and keys.
 
 import { retryFailed } from "./analyses.js";
-import { chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer } from "./choices.js";
+import {
+  chooseToken, isHiding, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer, switchHead,
+} from "./choices.js";
 import { element, find, root } from "./dom.js";
+import { hideLens, showLens } from "./lens.js";
 import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
 import { activePane, activeView, films, page, panes, requestDraw, requests, store } from "./page.js";
@@ -97,15 +100,16 @@ function cellUnder(event) {
 const CELL_STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /**
- * Choose the next cell of the sheet; the first column fuses all heads.
+ * Choose the next cell of the sheet, or switch its head off or on; the first column fuses all heads.
  * @param {KeyboardEvent} event
  */
 function moveCell(event) {
-  const [down, across] = CELL_STEPS[event.key] ?? [];
-  if (down === undefined) return;
+  const [down, across] = CELL_STEPS[event.key] ?? [], isEnter = event.key === "Enter";
+  if (down === undefined && !isEnter) return;
   const { facts } = activePane(), head = valueOf(activeView(), "head", facts), column = typeof head === "number" ? head + 1 : 0;
-  const layer = layerNow() + down, next = column + across;
-  if (layer >= 0 && layer < facts.layers && next >= 0 && next <= facts.heads)
+  const layer = layerNow() + (down ?? 0), next = column + (across ?? 0);
+  if (isEnter) switchHead({ layer, head: head ?? "mean" });
+  else if (layer >= 0 && layer < facts.layers && next >= 0 && next <= facts.heads)
     showHeadOfLayer(layer, next === 0 ? page.sheet?.request.fusion ?? "mean" : next - 1);
   event.preventDefault();
   event.stopPropagation();
@@ -135,11 +139,23 @@ export function listen() {
     action();
   });
 
-  find("sheet").onpointermove = (/** @type {any} */ event) => { page.hoveredCell = cellUnder(event); requestDraw(); };
-  find("sheet").onpointerleave = () => { page.hoveredCell = null; requestDraw(); };
+  find("sheet").onpointermove = (/** @type {any} */ event) => {
+    page.hoveredCell = cellUnder(event);
+    requestDraw();
+    const lens = page.sheet?.lensOf(page.hoveredCell);
+    if (lens) showLens(...lens, event);
+    else hideLens();
+  };
+  find("sheet").onpointerleave = () => {
+    page.hoveredCell = null;
+    hideLens();
+    requestDraw();
+  };
   find("sheet").onclick = (/** @type {any} */ event) => {
     const under = cellUnder(event);
-    if (under) showHeadOfLayer(under.layer, under.head);
+    if (!under) return;
+    if (event.altKey || isHiding()) switchHead(under);
+    else showHeadOfLayer(under.layer, under.head);
   };
   find("skip").onclick = () => panes[0].find("canvas").focus();
   find("retry").onclick = retryFailed;

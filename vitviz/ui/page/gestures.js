@@ -1,9 +1,12 @@
 // Pointers over a picture: they ask, choose and pin squares, or paint over those to hide.
 
+import { hideLens, showLens } from "./lens.js";
 import { queryOf } from "./tokens.js";
 
 // A finger that has moved so far sweeps; one that stays pins.
 const SWEEP_PIXELS = 8, HOLD_MS = 500;
+// The fingertip hides the square that it asks about, which is shown above it.
+const FINGER_TIMES = 1.6;
 
 /**
  * Let the mouse and one finger act on a pane's picture; two fingers zoom.
@@ -49,13 +52,21 @@ export function listenToPicture(pane) {
       isSweeping = event.isPrimary && !isHeld && !hooks.isHiding();
     }
     if (!isTouch || isSweeping) hooks.hover(pane, pane.tokenAt(event), event);
+    if (isTouch && (isSweeping || isOff !== null) && pane.tokenAt(event) !== null) {
+      const edges = canvas.getBoundingClientRect(), scale = canvas.width / edges.width;
+      const point = [(event.clientX - edges.left) * scale, (event.clientY - edges.top) * scale];
+      showLens(() => canvas, /** @type {[number, number]} */ (point), FINGER_TIMES, event);
+    }
   };
   canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
     clearTimeout(timer);
     isOff = null;
     const token = isSweeping && event.type === "pointerup" ? pane.tokenAt(event) : null;
     isSweeping = false;
-    if (event.pointerType === "touch") hooks.hover(pane, null);
+    if (event.pointerType === "touch") {
+      hideLens();
+      hooks.hover(pane, null);
+    }
     if (token !== null) hooks.choose(pane, queryOf(token, pane.facts));
   };
   canvas.onpointerleave = () => hooks.hover(pane, null);

@@ -4,7 +4,7 @@ import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { lookOfPanels } from "./look.js";
-import { digits, percent, range } from "./numbers.js";
+import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
 import { activePane, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
@@ -50,8 +50,6 @@ export class Panels {
     this.comparison = null;
     /** @type {any} */
     this.ranking = null;
-    /** @type {[number, number][]} */
-    this.off = [];
     this.lookKey = "";
     this.requested = "";
     this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
@@ -82,7 +80,6 @@ export class Panels {
       this.lookKey = key;
       this.drawCards();
     }
-    this.showHeads(view, facts);
     const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
     for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = !this.comparison;
@@ -218,63 +215,12 @@ export class Panels {
   // ---- switching off ----
 
   /**
-   * @param {View} view
-   * @param {Facts} facts
+   * What the last ranking says of a head.
+   * @param {number} layer
+   * @param {number} head
    */
-  showHeads(view, facts) {
-    const holder = find("heads-off"), size = `${facts.layers}×${facts.heads}`;
-    if (holder.dataset.size !== size) {
-      holder.dataset.size = size;
-      holder.style.setProperty("--heads", facts.heads + 1);
-      const labels = ["layer", ...range(facts.heads)].map((textContent) => create("span", { textContent, "aria-hidden": true }));
-      holder.replaceChildren(
-        ...labels,
-        ...range(facts.layers)
-          .map((layer) => [
-            createButton({
-              textContent: layer,
-              "aria-label": `layer ${layer}`,
-              onclick: () => this.toggle(range(facts.heads).map((head) => [layer, head])),
-            }),
-            ...range(facts.heads).map((head) =>
-              createButton({
-                "aria-label": `layer ${layer}, head ${head}`,
-                onclick: () => this.toggle([[layer, head]]),
-              }),
-            ),
-          ])
-          .flat(),
-      );
-    }
-    this.off = view.heads_off;
-    const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranking?.drops;
-    const largestDrop = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
-    for (let layer = 0; layer < facts.layers; layer++) {
-      const row = [...holder.children].slice((layer + 1) * (facts.heads + 1), (layer + 2) * (facts.heads + 1));
-      row[0].setAttribute("aria-pressed", row.slice(1).every((_, head) => off.has(layer * facts.heads + head)));
-      row.slice(1).forEach((button, head) => {
-        button.setAttribute("aria-pressed", off.has(layer * facts.heads + head));
-        const drop = drops?.[layer][head] ?? 0;
-        button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / largestDrop)}%`);
-        button.dataset.sign = drop > 0 ? "falls" : "rises";
-        button.title = drops
-          ? `layer ${layer}, head ${head}: ${signed(UNIT_TEXTS[this.ranking.unit].change(-drop))} without it`
-          : `layer ${layer}, head ${head}`;
-      });
-    }
-  }
-
-  /**
-   * Switch heads off, or on if all of them are off.
-   * @param {any} heads
-   */
-  toggle(heads) {
-    const isOff = (/** @type {any} */ [layer, head]) => this.off.some(([offLayer, offHead]) => offLayer === layer && offHead === head);
-    const remaining = this.off.filter(
-      ([layer, head]) =>
-        !heads.some((/** @type {any} */ [offLayer, offHead]) => offLayer === layer && offHead === head),
-    );
-    store.patchView(page.active, { heads_off: heads.every(isOff) ? remaining : [...remaining, ...heads] });
+  changeWithout(layer, head) {
+    return this.ranking ? signed(UNIT_TEXTS[this.ranking.unit].change(-this.ranking.drops[layer][head])) : "";
   }
 
   rank() {

@@ -9,6 +9,10 @@ export const SHEET_MARGIN = { left: 26, top: 18 };
 export const SHEET_GAP = 3;
 // The least and the greatest height of a cell by its width; maps of longer pictures are stretched to it.
 export const SHEET_RATIOS = [0.25, 2];
+// A cell with a side below this, in pixels of the page, is magnified under the pointer.
+const MIN_CELL = 20, CELL_TIMES = 4;
+// A head that is off, and how much the prediction falls or rises without one.
+const OFF_COLOUR = "rgba(0, 0, 0, 0.78)", FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
 // Visible on every colour map, in both themes.
 const SHEET_FRAME_COLOUR = "#f76707";
 // The longest slice of work: the picture has priority.
@@ -25,6 +29,8 @@ export class Sheet {
     /** @type {any} */
     this.request = null;
     this.timer = 0;
+    /** @type {HTMLCanvasElement | null} */
+    this.enlarged = null;
     const { layers, heads, rows, columns } = attention.facts;
     this.columnsOfCells = heads + 1;
     // In pixels of the page, once the sheet is drawn.
@@ -47,6 +53,7 @@ export class Sheet {
       !this.request ||
       ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.request[key] !== request[key]);
     this.request = request;
+    this.enlarged = null;
     clearTimeout(this.timer);
     // First the values of every layer, then their colours.
     this.nextStep = stale ? 0 : Math.min(this.nextStep, this.attention.facts.layers);
@@ -170,6 +177,7 @@ export class Sheet {
       const x = left + column * cellWidth, y = top + row * cellHeight;
       if (isLoaded) context.drawImage(this.raster, column * columns, row * rows, columns, rows, x, y, width, height);
       else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
+      if (column > 0) this.markHead(context, row, column - 1, [x, y, width, height]);
     });
     Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
     const rowStep = Math.ceil(13 / cellHeight);
@@ -184,6 +192,43 @@ export class Sheet {
     const frameColumn = typeof head === "number" ? head + 1 : 0;
     Object.assign(context, { strokeStyle: SHEET_FRAME_COLOUR, lineWidth: 3 });
     context.strokeRect(left + frameColumn * cellWidth - SHEET_GAP / 2, top + layer * cellHeight - SHEET_GAP / 2, cellWidth, cellHeight);
+  }
+
+  /**
+   * Cross out a head that is off, and underline one by the change without it.
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} layer
+   * @param {number} head
+   * @param {[number, number, number, number]} box
+   */
+  markHead(context, layer, head, [x, y, width, height]) {
+    const { off, drops } = this.request, drop = drops?.[layer][head];
+    if (off.some((/** @type {[number, number]} */ pair) => pair[0] === layer && pair[1] === head)) {
+      Object.assign(context, { fillStyle: OFF_COLOUR, strokeStyle: "white", lineWidth: 1.5 }).fillRect(x, y, width, height);
+      context.beginPath();
+      for (const [from, to] of [[y, y + height], [y + height, y]]) {
+        context.moveTo(x, from);
+        context.lineTo(x + width, to);
+      }
+      context.stroke();
+    }
+    if (!drop) return;
+    const share = Math.abs(drop) / Math.max(...drops.flat().map(Math.abs)), thick = Math.max(3, height / 7);
+    context.fillStyle = drop > 0 ? FALL_COLOUR : RISE_COLOUR;
+    context.fillRect(x, y + height - thick, width * share, thick);
+  }
+
+  /**
+   * The magnified cell under a pointer, for the lens; null where cells are large enough.
+   * @param {{ layer: number, head: Head } | null} cell
+   * @returns {[() => HTMLCanvasElement, [number, number], number] | null}
+   */
+  lensOf(cell) {
+    if (!cell || Math.min(this.cellWidth, this.cellHeight) - SHEET_GAP >= MIN_CELL) return null;
+    const width = Math.round(CELL_TIMES * this.canvas.clientWidth), { cellWidth, cellHeight } = this.cells(width, this.request.ratio);
+    const column = typeof cell.head === "number" ? cell.head + 1 : 0;
+    const centre = [SHEET_MARGIN.left + (column + 0.5) * cellWidth, SHEET_MARGIN.top + (cell.layer + 0.5) * cellHeight];
+    return [() => (this.enlarged ??= this.picture(width)), /** @type {[number, number]} */ (centre), 1];
   }
 
   /**
