@@ -425,6 +425,24 @@ def choose_model(page: Page, name: str) -> None:
     settle(page)
 
 
+def open_figure(page: Page) -> Locator:
+    """Open the dialog of figures."""
+    open_panel(page, "save").locator("[data-act=figure]").click()
+    return page.locator(".vx-paper")
+
+
+def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tuple[str, ...] = ()) -> Path:
+    """The file of the figure dialog: ``kind`` of the buttons, with these of "badge", "legend" and "caption"."""
+    open_figure(page).locator(".vx-paper-of").select_option(content)
+    for part in ("badge", "legend", "caption"):
+        page.locator(f".vx-paper-{part}").set_checked(part in parts)
+    with page.expect_download() as download:
+        page.locator(f"[data-figure={kind}]").click()
+    page.locator(".vx-paper-close").click()
+    path = Path(download.value.path())
+    return path.rename(path.with_name(download.value.suggested_filename))
+
+
 def open_panel(page: Page, name: str) -> Locator:
     """Open one of the panels beside the canvas."""
     panel = page.locator(f'.vx-panel[data-panel="{name}"]')

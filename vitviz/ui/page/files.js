@@ -1,8 +1,7 @@
 // Files made in the page.
 
-import { contextOf, create, createCanvas } from "./dom.js";
+import { create } from "./dom.js";
 import { range } from "./numbers.js";
-import { SHEET_GAP, SHEET_MARGIN } from "./sheet.js";
 import { tokenOf, valueOf } from "./tokens.js";
 
 /**
@@ -15,37 +14,6 @@ export function saveFile(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
-
-/**
- * The sheet as SVG: an image for each cell, and text for the names. `sheet` is drawn already.
- * @param {any} sheet
- * @param {string} title
- */
-export function sheetAsSvg(sheet, title) {
-  const { layers, rows, columns } = sheet.attention.facts, { left, top } = SHEET_MARGIN;
-  const width = left + sheet.columnsOfCells * sheet.cellWidth, height = top + layers * sheet.cellHeight;
-  const elements = sheet.loadedCells.flatMap((/** @type {any} */ isLoaded, /** @type {number} */ index) => {
-    if (!isLoaded) return [];
-    const row = Math.floor(index / sheet.columnsOfCells), column = index % sheet.columnsOfCells;
-    const cell = createCanvas(columns, rows);
-    contextOf(cell).drawImage(sheet.raster, column * columns, row * rows, columns, rows, 0, 0, columns, rows);
-    const at = `x="${left + column * sheet.cellWidth}" y="${top + row * sheet.cellHeight}"`;
-    const size = `width="${sheet.cellWidth - SHEET_GAP}" height="${sheet.cellHeight - SHEET_GAP}"`;
-    return [`<image ${at} ${size} preserveAspectRatio="none" style="image-rendering: pixelated" href="${cell.toDataURL()}"/>`];
-  });
-  for (let row = 0; row < layers; row++) {
-    elements.push(
-      `<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`,
-    );
-  }
-  for (let column = 0; column < sheet.columnsOfCells; column++) {
-    const name = column === 0 ? sheet.request.fusion : column - 1;
-    elements.push(`<text x="${left + (column + 0.5) * sheet.cellWidth}" y="${top - 6}" text-anchor="middle">${name}</text>`);
-  }
-  const escaped = title.replace(/&/g, "&amp;").replace(/</g, "&lt;");
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
-    `font-family="sans-serif" font-size="11"><title>${escaped}</title>\n${elements.join("\n")}\n</svg>\n`;
 }
 
 /**

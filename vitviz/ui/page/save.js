@@ -2,23 +2,19 @@
 
 import { addressOf, describe } from "./address.js";
 import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
-import { Painter } from "./canvas.js";
 import { hasClasses } from "./class_names.js";
-import { rgbOf } from "./colours.js";
-import { contextOf, createCanvas, find, findAll } from "./dom.js";
-import { asPng, metadataOf, numbersOf, saveFile, sheetAsSvg, stemOf } from "./files.js";
+import { find, findAll } from "./dom.js";
+import { offerFigure, openFigure } from "./figure.js";
+import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
-import { clamped } from "./numbers.js";
-import { activePane, drawnPanes, films, latest, page, shownPanes, store } from "./page.js";
-import { attentionOf } from "./pane.js";
+import { activePane, films, latest, page, shownPanes, store } from "./page.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
-import { hasParameter, longNameOf, nameOf, queryOf, tokenOf } from "./tokens.js";
+import { hasParameter, nameOf, queryOf, tokenOf } from "./tokens.js";
 
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
 const NEEDS_SERVER = "What is shown here needs the server: the file opens with what it can compute by itself.";
-const SHEET_WIDTH = 1600;
 
 const ACTIONS = {
   link: async () => {
@@ -30,13 +26,7 @@ const ACTIONS = {
     await copyText(new URL(addressOf(link), location.href).href, notes.join(""));
   },
   python: async () => copyText((await describe()).python),
-  picture: async () => {
-    const captions = drawnPanes().map((pane) => pane.find("status").textContent),
-      withLegend = drawnPanes().filter((pane) => !pane.find("legend").hidden);
-    saveFile(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
-  },
-  sheet: async () => saveFile(await asPng(withCaption(drawnSheet().picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
-  drawing: () => saveFile(sheetAsSvg(drawnSheet(), sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
+  figure: () => openFigure(fileName("").slice(0, -1)),
   numbers: () => saveFile(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   video: async () => {
     const { facts, view } = activePane(), say = (/** @type {string} */ text) => { find("said").textContent = text; };
@@ -112,99 +102,12 @@ function toBase64(buffer) {
   return btoa(text);
 }
 
-/** The sheet; whoever saves sees one. */
-const drawnSheet = () => /** @type {Sheet} */ (page.sheet);
-
 const chosenQuery = () => activePane().query;
 
 /** The shown map and its analysis, as JSON in a saved file. */
 function metadata() {
   const pane = activePane(), { method, parameters } = pane.view, query = chosenQuery();
   return { ...metadataOf(pane), method, parameters, caption: pane.sentence(query, pane.values(query)), link: latest.link };
-}
-
-/** The shown maps in the size of the original picture, side by side; the second is as high as the first. */
-async function pictureOf() {
-  const pictures = await Promise.all(drawnPanes().map(wholePicture)), height = pictures[0].height;
-  const widths = pictures.map((canvas) => Math.round(canvas.width * height / canvas.height));
-  const canvas = createCanvas(widths.reduce((sum, width) => sum + width), height);
-  let left = 0;
-  pictures.forEach((picture, index) => {
-    contextOf(canvas).drawImage(picture, left, 0, widths[index], height);
-    left += widths[index];
-  });
-  return canvas;
-}
-
-/** The caption of the sheet. */
-function sentenceOfSheet() {
-  const { token, direction, fusion, shared } = drawnSheet().request, name = longNameOf(queryOf(token, drawnSheet().attention.facts));
-  const scales = shared ? "all on one scale" : "each on its own scale";
-  return `${attentionOf(name, direction)}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${scales}.`;
-}
-
-/**
- * A picture with captions and the legends of panes below it.
- * @param {HTMLCanvasElement} picture
- * @param {any} captions
- * @param {any=} legends
- */
-function withCaption(picture, captions, legends = []) {
-  const size = Math.max(12, Math.round(picture.width / 55)), lines = [];
-  const measure = contextOf(createCanvas(1, 1));
-  measure.font = `${size}px system-ui, sans-serif`;
-  for (const caption of captions) {
-    let line = "";
-    for (const word of caption.split(" ")) {
-      if (line && measure.measureText(`${line} ${word}`).width > picture.width - 2 * size) lines.push(line), line = word;
-      else line = line ? `${line} ${word}` : word;
-    }
-    lines.push(line);
-  }
-  const bar = legends.length ? 2 * size : 0;
-  const canvas = createCanvas(picture.width, picture.height + bar + Math.round(1.4 * size * (lines.length + 1)));
-  const context = contextOf(canvas);
-  Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
-  context.drawImage(picture, 0, 0);
-  Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
-  legends.forEach((/** @type {Pane} */ pane, /** @type {number} */ index) => {
-    const canvas = picture.width / legends.length, left = index * canvas + size, middle = picture.height + 1.2 * size;
-    const [low, high, quantity] = pane.legendTexts(),
-      end = `${high}  ${quantity}`,
-      [lowWidth, endWidth] = [low, end].map((text) => measure.measureText(text).width + 0.5 * size);
-    // The bar gets what the texts leave, but at least some pixels; fillText then condenses the last text.
-    const start = left + lowWidth, width = clamped(canvas - 2 * size - lowWidth - endWidth, 3 * size, Math.min(256, canvas / 3));
-    for (let step = 0; step < width; step++) {
-      context.fillStyle = rgbOf(pane.drawing.table[Math.floor(256 * step / width)]);
-      context.fillRect(start + step, middle - size / 2, 1.5, size);
-    }
-    context.fillStyle = "black";
-    context.fillText(low, left, middle);
-    context.fillText(end, start + width + 0.5 * size, middle, canvas - lowWidth - width - 2.5 * size);
-  });
-  lines.forEach((line, index) => context.fillText(line, size, picture.height + bar + 1.4 * size * (index + 0.8)));
-  return canvas;
-}
-
-/** @param {Pane} pane */
-async function wholePicture(pane) {
-  const { facts } = pane, larger = facts.pixels[0] > facts.width;
-  const painter = larger ? await largePainter(pane) : pane.painter, canvas = createCanvas(painter.facts.width, painter.facts.height);
-  pane.drawOn(canvas, painter, { ...pane.drawing.look, scale: painter.facts.width / facts.width });
-  return canvas;
-}
-
-/**
- * A painter on the original picture.
- * @param {Pane} pane
- */
-async function largePainter(pane) {
-  const { facts } = pane, image = await createImageBitmap(new Blob([await backend.file(facts.uid, "picture")]));
-  const { width, height } = image, times = [width / facts.width, height / facts.height];
-  return new Painter(
-    { ...facts, width, height, box: /** @type {any} */ (facts.box.map((edge, index) => edge * times[index % 2])) },
-    /** @type {any} */ (image),
-  );
 }
 
 const pictureName = () => stemOf(activePane().facts);
@@ -249,5 +152,6 @@ async function runAction(name) {
 
 /** Let the buttons of the panel act. */
 export function offerActions() {
+  offerFigure();
   for (const button of findAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
 }

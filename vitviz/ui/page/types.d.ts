@@ -73,6 +73,39 @@ interface Mark {
   isDashed?: boolean;
 }
 
+/** Draws a part of a figure, this many pixels wide. */
+type FigurePicture = (width: number) => Promise<HTMLCanvasElement>;
+/** A picture or a text of a figure, at its left and top edge, or on its base line. */
+interface FigureItem {
+  x: number;
+  y: number;
+  width?: any;
+  height?: any;
+  picture?: FigurePicture;
+  isPixelated?: boolean;
+  text?: string;
+  isBold?: boolean;
+  anchor?: "start" | "middle" | "end";
+}
+interface FigurePanel {
+  badge: string;
+  caption: string;
+  legend: { low: string; high: string; quantity: string; bar: FigurePicture } | null;
+  /** Its height by its width. */
+  ratio: number;
+  parts: (width: number) => FigureItem[];
+}
+interface FigureParts {
+  badge: boolean;
+  legend: boolean;
+  caption: boolean;
+}
+interface FigureLayout {
+  items: FigureItem[];
+  width: number;
+  height: number;
+}
+
 interface Parameter {
   name: string;
   title: string;
