@@ -149,6 +149,19 @@ export class Sheet {
   }
 
   /**
+   * The sheet on a new canvas of this width, black on white.
+   * @param {number} width
+   */
+  picture(width) {
+    const cells = this.cells(width, this.request.ratio);
+    const canvas = createCanvas(width, Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight));
+    const context = contextOf(canvas);
+    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+    this.drawOn(context, 1, cells, "black");
+    return canvas;
+  }
+
+  /**
    * @param {CanvasRenderingContext2D} context
    * @param {number} scale
    * @param {any} options
