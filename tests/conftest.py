@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if fixture in fixtures:
                 item.add_marker(mark)
     marks: dict[Path, set[str]] = {}
+    counts = collections.Counter(item.path for item in items)
     for item in items:
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
     # The slowest files start first, so that none of them runs alone at the end: by the last run, or else by what
@@ -51,10 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cache = getattr(config, "cache", None)
     seconds = {} if cache is None else cache.get(DURATIONS, {})
 
-    def order(item: pytest.Item) -> tuple[float, bool, bool]:
+    def order(item: pytest.Item) -> tuple[float, bool, bool, bool, int]:
         names = marks[item.path]
         known = seconds.get(str(item.path.relative_to(config.rootpath)), 0.0)
-        return -known, "browser" not in names, "process" not in names
+        is_slow = not names.isdisjoint(("parity", "hostile", "slow"))
+        return -known, "browser" not in names, "process" not in names, not is_slow, -counts[item.path]
 
     items.sort(key=order)
 
