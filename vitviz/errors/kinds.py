@@ -54,7 +54,12 @@ class CheckpointError(VitvizError):
     Traceback (most recent call last):
         ...
     vitviz.errors.kinds.CheckpointError: 'missing.pth': neither a checkpoint's name nor a file or folder; ...
+
+    Attributes:
+        architectures: timm's names that fit a file that states none; ``architecture=…`` with one of them opens it.
     """
+
+    architectures: tuple[str, ...] = ()
 
 
 class UnknownFamilyError(CheckpointError):

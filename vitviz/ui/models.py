@@ -110,7 +110,8 @@ def open_choice(
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:
             # The message shall name the upload, not the temporary folder.
-            raise type(error)(str(error).replace(folder.name, name)) from None
+            error.args = (str(error).replace(folder.name, name),)
+            raise error from None
         except OSError as error:
             raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
         # A text tower and snapshots are opened from the folder later.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vitviz.attribution.json_values import number, word
-from vitviz.errors.kinds import MethodError, QueryError, VitvizError
+from vitviz.errors.kinds import CheckpointError, MethodError, QueryError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.progress import DownloadProgress
 from vitviz.ui.handlers import Handlers, sentence
@@ -180,8 +180,9 @@ async def outcome(name: str, answer: Awaitable[Result]) -> Result | dict[str, An
 
 
 def failure(error: VitvizError) -> dict[str, Any]:
-    """An error as a page reads it; a final one comes with every try of the same request."""
-    return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError)}
+    """An error as a page reads it, with what it may offer; a final one comes with every try of the same request."""
+    architectures = {"architectures": error.architectures} if isinstance(error, CheckpointError) else {}
+    return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError), **architectures}
 
 
 def _key(request: object) -> tuple[str, Any]:

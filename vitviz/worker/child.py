@@ -184,7 +184,8 @@ def _answer(stream: socket.socket) -> None:
             send({"facts": facts}, data)
             limits.begin_part()
     except VitvizError as error:
-        send({"error": type(error).__name__, "message": str(error)[:4000]})
+        names = getattr(error, "architectures", ())
+        send({"error": type(error).__name__, "message": str(error)[:4000], "architectures": names})
     except Exception as error:
         is_memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
         send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})

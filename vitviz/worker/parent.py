@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from vitviz.errors import kinds
-from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, VitvizError
 from vitviz.errors.messages import legible, quote
 from vitviz.worker.child import IS_LINUX, LENGTH, STATUS, Limits
 
@@ -41,6 +41,8 @@ ENVIRONMENT = {
 MAX_FACTS_BYTES = 2**21
 # Until the fork server reports how a child ended.
 GRACE_SECONDS = 10.0
+# Of names of architectures that an error offers.
+MAX_NAMES, MAX_NAME_CHARS = 3, 100
 BUSY = "there is too little memory free on this machine to open it; try again later"
 
 
@@ -111,7 +113,11 @@ class Child:
     def _reported_error(self, head: dict[str, Any]) -> VitvizError:
         kind = getattr(kinds, str(head.get("error")), None)
         if isinstance(kind, type) and issubclass(kind, VitvizError):
-            return kind(str(head.get("message")))
+            error = kind(str(head.get("message")))
+            names = head.get("architectures")
+            if isinstance(error, CheckpointError) and isinstance(names, list):
+                error.architectures = tuple(str(name)[:MAX_NAME_CHARS] for name in names[:MAX_NAMES])
+            return error
         if "memory" in head:
             return self._limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
         logging.getLogger(__name__).error("a reader failed: %s", quote(head.get("failed")))

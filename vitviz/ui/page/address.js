@@ -3,7 +3,7 @@
 import { rememberAnalysis } from "./analyses.js";
 import { forgetChoices } from "./choices.js";
 import { root } from "./dom.js";
-import { notify } from "./messages.js";
+import { notify, retryOf } from "./messages.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
@@ -132,7 +132,8 @@ export function openLink(link) {
     if (reply.state.panel === "compare") panels.compare();
   }, (/** @type {any} */ error) => {
     end();
-    if (!error.replaced) notify(`This link cannot be opened: ${error.message}`);
+    const remedies = error.final === undefined ? [retryOf(() => openLink(link))] : [];
+    if (!error.replaced) notify(`This link cannot be opened: ${error.message}`, remedies);
   });
 }
 

@@ -2,7 +2,7 @@
 
 import { openAs } from "./choices.js";
 import { computedBy } from "./map_sources.js";
-import { notify, reasonOf, setState } from "./messages.js";
+import { notify, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import { activePane, analyses, models, panes, requests, shownPanes, store, uploads } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
@@ -78,13 +78,6 @@ function applyReply(pane, key, sentState, reply) {
 }
 
 /**
- * The architectures that a message about a checkpoint offers; `alternative` of timm.py writes them.
- * @param {string} message
- */
-const architecturesIn = (message) =>
-  /architecture=… \(timm's name of it, such as ([^)]*)\)/.exec(message)?.[1].replaceAll("'", "").split(/, | or /) ?? [];
-
-/**
  * Restore the view of a failed request.
  * @param {Pane} pane
  * @param {string} key
@@ -103,8 +96,10 @@ function restoreView(pane, key, error) {
     ]),
   );
   store.patchView(pane.index, previous);
-  const own = uploads.get(view.model), names = own ? architecturesIn(error.message) : [];
-  const remedies = names.map((name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
+  const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
+  const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
+  // Of what was found wrong, the same request would say the same.
+  if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
   notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`, remedies);
 }
 

@@ -3,7 +3,7 @@
 import { hasClasses, withoutPlaces } from "./class_names.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
-import { notify, reasonOf } from "./messages.js";
+import { notify, reasonOf, retryOf } from "./messages.js";
 import { range } from "./numbers.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
@@ -61,7 +61,7 @@ let uploadCount = 0;
 
 /** @param {File} file */
 export async function takePicture(file) {
-  const uploaded = await uploadedPicture(file);
+  const uploaded = await uploadedPicture(file, takePicture);
   if (!uploaded) return;
   const id = `upload:${++uploadCount}`;
   uploads.set(id, uploaded);
@@ -87,8 +87,9 @@ export function takeFiles(files) {
 /**
  * Upload a picture; null and a message if that fails.
  * @param {File} file
+ * @param {(file: File) => void} retry
  */
-async function uploadedPicture(file) {
+async function uploadedPicture(file, retry) {
   notify("");
   const megabytes = (/** @type {number} */ bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
   const maxBytes = file.type.startsWith("video/")
@@ -98,7 +99,7 @@ async function uploadedPicture(file) {
   try {
     return await backend.upload(file);
   } catch (/** @type {any} */ error) {
-    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`) ?? null;
+    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`, [retryOf(() => retry(file))]) ?? null;
   }
 }
 
@@ -107,7 +108,7 @@ async function uploadedPicture(file) {
  * @param {File} file
  */
 export async function likePicture(file) {
-  const uploaded = await uploadedPicture(file),
+  const uploaded = await uploadedPicture(file, likePicture),
     answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
   if (!answer) return;
   if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
@@ -149,7 +150,7 @@ export async function openOwn({ files, hub, overrides }) {
     uploads.set(id, { files: uploadedFiles, hub, overrides });
     chooseModel(id);
   } catch (/** @type {any} */ error) {
-    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
+    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, hub, overrides }))]);
   }
 }
 

@@ -40,6 +40,9 @@ export function showBusy(lane, its) {
   else find("busy-bar").removeAttribute("value");
 }
 
+/** @param {() => void} act */
+export const retryOf = (act) => ({ label: "Retry", act });
+
 /**
  * Say something in the one place for messages, with what helps as buttons.
  * @param {string} text

@@ -89,7 +89,7 @@ export class RequestQueue {
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
     this.running = null;
     // The promise of a replaced request is already rejected.
-    if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final }));
+    if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final, architectures: reply.architectures }));
     else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
     else if (reply.expired) running.reject(Object.assign(Error("expired"), { expired: true }));
     else running.resolve(reply);

@@ -38,7 +38,6 @@ export class Source {
       const choice = find("stored-colours").checked ? "ignore" : "apply";
       store.patchView(page.active, { color_profile: choice === this.model.color_profile ? null : choice });
     };
-    find("cropped").querySelector("button").onclick = () => chooseInput({ fit: UNCROPPED_FIT });
     find("clip-frame").oninput = () => store.patchView(page.active, { frame: Number(find("clip-frame").value) });
     find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
     find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
@@ -164,7 +163,7 @@ export class Source {
     }
     find("picture-assumptions").hidden = !facts.assumptions;
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
-    this.showCropped(facts);
+    if (this.predictedFacts !== facts) this.offerWhole(facts);
     find("unlike").hidden = !facts.is_out_of_distribution;
     showAnswer(facts, model);
     this.showPredictions(view, facts, model);
@@ -187,16 +186,14 @@ export class Source {
 
   /**
    * What a crop hides is dimmed; where that is most of the picture, all of it is a click away.
-   * @param {any} options
+   * @param {Facts} facts
    */
-  showCropped({ fit, box: [left, top, right, bottom], width, height }) {
-    const seen =
-      (Math.max(0, Math.min(right, width) - Math.max(left, 0)) *
-        Math.max(0, Math.min(bottom, height) - Math.max(top, 0))) /
-      (width * height);
-    find("cropped").hidden = !backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen;
-    find("cropped").querySelector("span").textContent =
-      `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
+  offerWhole({ fit, box: [left, top, right, bottom], width, height }) {
+    const across = Math.min(right, width) - Math.max(left, 0), down = Math.min(bottom, height) - Math.max(top, 0);
+    const seen = Math.max(0, across) * Math.max(0, down) / (width * height);
+    if (!backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen) return;
+    const whole = { label: "Show the whole picture", act: () => chooseInput({ fit: UNCROPPED_FIT }) };
+    notify(`The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`, [whole]);
   }
 
   /** @param {number} step */

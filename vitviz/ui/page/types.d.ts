@@ -349,5 +349,7 @@ interface ShownProgress extends Progress {
   slot: string;
   method?: string;
 }
-/** An error of a request: replaced by another, stopped, about something that is no longer kept, or final. */
-type RequestError = Error & { replaced?: boolean; stopped?: boolean; expired?: boolean; final?: boolean };
+/** An error of a request: replaced by another, stopped, about something that is no longer kept, or final; a checkpoint may fit some architectures. */
+type RequestError = Error & {
+  replaced?: boolean; stopped?: boolean; expired?: boolean; final?: boolean; architectures?: string[];
+};

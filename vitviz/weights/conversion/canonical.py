@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import quote, several
+from vitviz.errors.messages import choices, quote, several
 from vitviz.images.preprocessing import Fit
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
@@ -132,9 +132,8 @@ def no_published(checkpoint: MatchedCheckpoint) -> Sequence[PublishedCheckpoint]
     return ()
 
 
-def no_alternative(checkpoint: MatchedCheckpoint) -> str:
+def no_architectures(checkpoint: MatchedCheckpoint) -> None:
     """For families whose open facts the user can only state one by one."""
-    return ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,8 @@ class Family:
         accepts: a further check of a state dict that has the signature.
         model_types: each ``model_type`` in the ``config.json`` of transformers that means this family.
         published: returns the published checkpoints with the shapes of this one, with their facts.
-        alternative: returns what the user may state in place of all open facts; empty if there is nothing.
+        architectures: returns timm's names with these tensors, one of which the user may state in place of all open
+            facts; None if there is no such name.
         ignored: keys that are not needed, with the reason; one that ends in ``*`` stands for all with this beginning.
         outside: the same for keys without the prefix of the encoder's keys.
         convert: ``(canonical_key, tensor, facts)`` to the tensor in torch's layout; must work on the meta device.
@@ -172,7 +172,7 @@ class Family:
     accepts: Callable[[Candidate], bool] = accept_all
     model_types: tuple[str, ...] = ()
     published: Callable[[MatchedCheckpoint], Sequence[PublishedCheckpoint]] = no_published
-    alternative: Callable[[MatchedCheckpoint], str] = no_alternative
+    architectures: Callable[[MatchedCheckpoint], Sequence[str] | None] = no_architectures
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     convert: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = identity
@@ -357,7 +357,10 @@ class MatchedCheckpoint:
                 f"{name} has {fact}={value!r}" for fact in open_facts for value, name in reversed(answers[fact].items())
             ]
             why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-            alternative = self.family.alternative(self)
-            instead = f"{alternative}, or " * bool(alternative)
-            raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
+            names = self.family.architectures(self)
+            examples = f", such as {choices(names)}" if names else ""
+            instead = "" if names is None else f"architecture=… (timm's name of it{examples}), or "
+            error = CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
+            error.architectures = tuple(names or ())
+            raise error
         return settled

@@ -122,7 +122,7 @@ DINO = Family(
     accepts=_is_dino,
     facts=dino_facts,
     published=_published,
-    alternative=timm.alternative,
+    architectures=timm.fitting_architectures,
     default_transform=imagenet("DINO's evaluation"),
     # ``head.weight`` is not among these: it is a classifier.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},

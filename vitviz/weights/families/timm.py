@@ -123,11 +123,9 @@ def published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
     return [PublishedCheckpoint(f"timm's {row.name}", _architecture_facts(row, checkpoint.name)) for row in rows]
 
 
-def alternative(checkpoint: MatchedCheckpoint) -> str:
-    """timm's name of the architecture in place of all open facts, with names that have these tensors."""
-    names = [row.name for row in _matching_architectures(checkpoint)][:3]
-    examples = f", such as {choices(names)}" if names else ""
-    return f"architecture=… (timm's name of it{examples})"
+def fitting_architectures(checkpoint: MatchedCheckpoint) -> list[str]:
+    """timm's names of architectures that have these tensors, at most three."""
+    return [row.name for row in _matching_architectures(checkpoint)][:3]
 
 
 def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
@@ -322,7 +320,7 @@ TIMM = Family(
     signature=SIGNATURES[0],
     facts=timm_facts,
     published=published,
-    alternative=alternative,
+    architectures=fitting_architectures,
     default_transform=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
@@ -339,7 +337,7 @@ DINOV3 = Family(
     excluded_keys=("pos_embed",),
     facts=dinov3_facts,
     published=published,
-    alternative=alternative,
+    architectures=fitting_architectures,
     default_transform=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
     outside=OUTSIDE_OF_TOWER,
 )
