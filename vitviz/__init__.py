@@ -26,6 +26,7 @@ if _typing.TYPE_CHECKING:
     from vitviz import progress as progress
     from vitviz import training as training
     from vitviz import ui as ui
+    from vitviz import video as video
     from vitviz import visualization as visualization
     from vitviz import weights as weights
     from vitviz.analysis.analysis import Analysis

@@ -28,21 +28,3 @@ def photos(tmp_path: Path) -> Path:
         Image.fromarray(noise).save(folder / f"{number:02d}.png")
     (folder / "04.png").write_bytes(b"no picture")
     return folder
-
-
-@pytest.fixture
-def _short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three segments of a clip, the last of three frames."""
-    from vitviz.datasets.video import maps, render
-
-    for module in (maps, render):
-        monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
-
-
-@pytest.fixture
-def clip(tmp_path: Path) -> Path:
-    # Those that read no clips need not wait for PyAV.
-    from tests.support.clips import write_clip
-    from tests.support.videos import COUNT
-
-    return write_clip(tmp_path / "clip.mp4", COUNT, sound="aac")

@@ -29,7 +29,7 @@ TABLES = {
     ROOT / "vitviz" / "datasets" / "cluster.py": ("ray", "ray", {"ray", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
     ROOT / "vitviz" / "images" / "decoding.py": ("heif", "pillow_heif", {"pillow-heif"}),
-    ROOT / "vitviz" / "images" / "ffmpeg.py": ("video", "av", {"av"}),
+    ROOT / "vitviz" / "video" / "facts.py": ("video", "av", {"av"}),
 }
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
 RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, *TABLES))]

@@ -9,7 +9,7 @@ import numpy as np
 
 from vitviz import Model
 from vitviz.datasets import MapRequest
-from vitviz.datasets.video import VideoRequest
+from vitviz.video.render import VideoRequest
 
 COUNT = 13
 

@@ -25,11 +25,11 @@ from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
 from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
-from vitviz.images.clips import read_frame
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.state import PageState, View
+from vitviz.video.clips import read_frame
 from vitviz.visualization.scales import FittedScale, fit
 from vitviz.weights import BUNDLED
 from vitviz.weights.text_tower import open_text_tower

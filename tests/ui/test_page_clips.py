@@ -26,11 +26,11 @@ from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, made
 from vitviz import Model
-from vitviz.images.clips import read_frame
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
+from vitviz.video.clips import read_frame
 from vitviz.worker import Worker
 
 pytestmark = pytest.mark.browser
@@ -65,7 +65,7 @@ def test_a_clip_is_looked_at_frame_by_frame(cifar_page: Page, cifar: SmallApp, c
         expect(page.locator(".vx-frame-said")).to_have_text(f"{frame} of 0–{COUNT - 1}")
         check_page(page, library)
     python = page.evaluate(f"{EXPLORER}.describe().then(({{python}}) => python)")
-    assert f'read_frame("clip.mp4", {COUNT - 1})' in python and "from vitviz.images.clips import read_frame" in python
+    assert f'read_frame("clip.mp4", {COUNT - 1})' in python and "from vitviz.video.clips import read_frame" in python
     # What stands in the address is what is opened.
     address = page.url.partition("?")[2]
     open_link(page, f"/?{address}")

@@ -49,7 +49,7 @@ def commands() -> list[Command]:
             add_batch,
         ),
         (
-            Command("video", "write a video of a clip with the map of every frame", "filming:run", resumes=RESUMES),
+            Command("video", "write a video of a clip with the map of every frame", "filming:run"),
             add_video,
         ),
         (Command("atlas", "summarise the results of a batch on one page", "batching:run_atlas"), add_atlas),

@@ -20,15 +20,14 @@ from vitviz.cli.options import (
     add_resolution,
     add_style,
 )
-from vitviz.cli.output import bar, note
+from vitviz.cli.output import bar
 from vitviz.datasets import MapRequest
-from vitviz.datasets.video import VideoRequest, VideoSummary, render_video
-from vitviz.datasets.video.render import run_folder
-from vitviz.images.clip_facts import Clip
-from vitviz.images.clips import CLIP_SUFFIXES
-from vitviz.images.muxing import CONTAINERS, container_of
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
+from vitviz.video.clips import CLIP_SUFFIXES
+from vitviz.video.facts import Clip
+from vitviz.video.render import VideoRequest, VideoSummary, render_video
+from vitviz.video.writing import CONTAINERS, container_of
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import ScaleName
@@ -37,7 +36,7 @@ from vitviz.visualization.scales import ScaleName
 def add_video(command: Command) -> None:
     """Add the options of ``vitviz video``."""
     command.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
-    output = f"video to write: {' or '.join(CONTAINERS)}; the same command resumes an interrupted run"
+    output = f"video to write: {' or '.join(CONTAINERS)}"
     command.add_argument("output", type=Path, help=output)
     maps = "the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)"
     command.add_argument("--map", type=map_request, default="rollout", metavar=MAP_GRAMMAR, help=maps)
@@ -87,17 +86,13 @@ def run(
     model = load_with_bar(**load_options)
     request = VideoRequest(model, MapRequest(*map), fit, resolution, style, smoothing_seconds, longest_side, caption)
     size = None if batch_size == AUTO else int(batch_size)
-    try:
-        summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
-    except KeyboardInterrupt:
-        note(f"\nthe progress is stored in {run_folder(output)}; delete it to start over")
-        raise
+    summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
     _print(summary, output, numbers)
 
 
 def _isolated(source: Path) -> AbstractContextManager[Clip]:
     """Open a clip in a process with limits, since the file may be untrusted."""
-    from vitviz.images.isolated_clips import open_video
+    from vitviz.video.isolated_clips import open_video
     from vitviz.worker import shared_worker
 
     return open_video(shared_worker(), source, str(source))
@@ -110,8 +105,7 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
         def report(phase: str, state: Progress) -> None:
             if phase not in bars:
                 stack.close()
-                # Frames of an earlier run do not count for the rate.
-                bars[phase] = stack.enter_context(bar(desc=phase, unit=" frames", initial=state.done))
+                bars[phase] = stack.enter_context(bar(desc=phase, unit=" frames"))
             bars[phase].total = state.total or None
             bars[phase].update(state.done - bars[phase].n)
 
@@ -119,10 +113,9 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
-    skipped = f", the maps of {summary.skipped:,} there before" if summary.skipped else ""
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
     rate = f", {summary.frames / summary.seconds:.3g} a second"
     place = ", in place of the file that was there" if summary.replaced else ""
-    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{skipped}; {sound}\nwritten to {output}{place}")
+    print(f"{summary.caption}\n{summary.frames:,} frames{rate}; {sound}\nwritten to {output}{place}")
     if numbers is not None:
         print(f"numbers: {numbers}")

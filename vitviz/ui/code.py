@@ -50,7 +50,7 @@ def as_python(state: PageState, sources: list[ViewSource]) -> str:
     uploads = [upload for _, source in views for upload in (source.origin.upload, source.liked) if upload is not None]
     has_probe = state.panel == "probes" and _has_probe(*views[0])
     lines = ["import vitviz", "from vitviz import Style"]
-    lines += ["from vitviz.images.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
+    lines += ["from vitviz.video.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
     lines += ["from vitviz.weights import resources"] * any(map(example_of, uploads))
     lines += ["from vitviz.weights.text_tower import open_text_tower"] * has_text
     lines += ["from vitviz.evaluation.probes import probe"] * has_probe

@@ -10,15 +10,14 @@ from typing import Any
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
-from vitviz.datasets.video.render import COMPUTING, VideoSummary, render_video
-from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.images import isolated_clips
 from vitviz.progress import Progress
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
+from vitviz.video import isolated_clips
+from vitviz.video.render import COMPUTING, VideoRequest, VideoSummary, render_video
 
 # A larger batch makes others wait longer; the longer side in pixels is less than that of the command's videos.
 BATCH_FRAMES, MAX_SIDE = 4, 960

@@ -13,7 +13,6 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import quote
-from vitviz.images.clips import is_clip
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
@@ -29,6 +28,7 @@ from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
+from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.overrides import parse_overrides

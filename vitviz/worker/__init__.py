@@ -1,8 +1,8 @@
 """Open a stranger's file in a child: a forked process with limits, which lives for one file.
 
 A reader is a generator function that runs in the child. It yields facts as JSON and bytes, and gets what it asks for
-from the app. Readers stand with what they read: ``isolated_pictures`` and ``isolated_clips`` in ``vitviz.images``,
-``isolated_models`` in ``vitviz.weights``.
+from the app. Readers stand with what they read: ``isolated_pictures`` in ``vitviz.images``, ``isolated_clips`` in
+``vitviz.video``, ``isolated_models`` in ``vitviz.weights``.
 """
 
 from vitviz.worker.child import Limits, hide_memory

@@ -26,7 +26,7 @@ from vitviz.worker.child import IS_LINUX, LENGTH, STATUS, Limits
 # Imports and sets up what the readers use, so that no child has to.
 PRELOAD = tuple(
     f"vitviz.{module}:warm_up"
-    for module in ("images.isolated_pictures", "images.isolated_clips", "weights.isolated_models")
+    for module in ("images.isolated_pictures", "video.isolated_clips", "weights.isolated_models")
 )
 # Passes on the module search path of this process.
 BOOTSTRAP = """import json, sys

@@ -12,8 +12,6 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
-from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
-from vitviz.images.isolated_clips import open_video, unopened_frame
 from vitviz.images.isolated_pictures import BACKGROUND_NICENESS, OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
@@ -22,6 +20,8 @@ from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
+from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
+from vitviz.video.isolated_clips import open_video, unopened_frame
 from vitviz.weights import resources
 from vitviz.worker import Worker
 
@@ -106,7 +106,7 @@ class UploadedPictures:
             upload, report: as :meth:`opened` takes them.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_video`, or the file is no longer kept.
+            ImageError: as :func:`vitviz.video.clips.open_video`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
         facts = self._clips.get(upload.path)

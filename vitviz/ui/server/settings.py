@@ -12,9 +12,9 @@ from typing import Any
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
-from vitviz.images.clip_facts import ClipLimits
 from vitviz.system.machine import memory
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
+from vitviz.video.facts import ClipLimits
 
 PREFIX = "VITVIZ_"
 # The share of the machine's memory that the app takes by default, and the least with which it starts.

@@ -1,7 +1,6 @@
-"""Read a clip as upright RGB frames, one after another. Needs the extra ``vitviz[video]``.
+"""Read a clip as upright RGB frames, one after another.
 
-Times are in ticks of 1/90,000 second from the beginning of the clip, as in MPEG. Every frame has its own time, so
-frames need not be evenly spaced.
+Times are in ticks from the beginning of the clip. Every frame has its own time, so frames need not be evenly spaced.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,15 +21,14 @@ from PIL import Image
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, quote, several
-from vitviz.images.clip_facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
-from vitviz.images.ffmpeg import DECODERS, OPEN_OPTIONS, TICKS_PER_SECOND, pyav
-from vitviz.images.muxing import join
+from vitviz.video.facts import DEFAULT_LIMITS, OPEN_OPTIONS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame, pyav
+from vitviz.video.writing import add_sound
 
 CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi")
 EXPECTED = f"expected a clip of these kinds: {', '.join(CLIP_SUFFIXES)}"
-# Offset and signature of each container.
+DECODERS = ("h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg", "prores", "ffv1", "rawvideo")
+# Offset and signature of each container, and still images in the same container as MP4.
 SIGNATURES = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (0, b"\x1aE\xdf\xa3"), (8, b"AVI "))
-# Still images in the same container as MP4.
 STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
 MIN_SIDE = 2
 # A decoder may wait for some packets, or for the first frame that needs no other; hidden frames take time.
@@ -52,9 +49,8 @@ def is_clip(path: str | os.PathLike[str]) -> bool:
             start = file.read(16)
     except OSError:
         return False
-    return (
-        any(start.startswith(signature, offset) for offset, signature in SIGNATURES) and start[4:12] not in STILL_BRANDS
-    )
+    known = any(start.startswith(signature, offset) for offset, signature in SIGNATURES)
+    return known and start[4:12] not in STILL_BRANDS
 
 
 def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
@@ -70,16 +66,7 @@ def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
     """
     index = integer("index", index, 0)
     with open_video(path) as clip:
-        return frame_at(clip, index).image
-
-
-def frame_at(clip: Clip, index: int) -> Frame:
-    """The frame at an index of a clip that was just opened.
-
-    Raises:
-        ImageError: it has no such frame.
-    """
-    return frame_after(clip, clip.skip(index), index)
+        return frame_after(clip, clip.skip(index), index).image
 
 
 def frame_after(clip: Clip, skipped: int, index: int) -> Frame:
@@ -113,47 +100,48 @@ class OpenClip:
         self._file = _open_regular(path, name, limits.nbytes)
         try:
             with self._errors("no clip, or one that is cut short", EXPECTED):
-                self._container = self._av.open(
-                    # A file object instead of a path, so that its content cannot make FFmpeg open other files or URLs.
-                    self._file,
-                    "r",
-                    options=OPEN_OPTIONS,
-                    metadata_errors="replace",
-                )
+                # A file object instead of a path, so that its content cannot make FFmpeg open other files or URLs.
+                self._container = self._av.open(self._file, "r", options=OPEN_OPTIONS, metadata_errors="replace")
                 self._read_header()
         except BaseException:
             self._file.close()
             raise
 
     def _read_header(self) -> None:
-        videos = [stream for stream in self._container.streams.video if not _is_cover(stream)]
-        if not videos:
-            kinds = sorted({stream.type for stream in self._container.streams})
+        streams = self._container.streams
+        self._stream = stream = next((video for video in streams.video if not _is_cover(video)), None)
+        if stream is None:
+            kinds = sorted({stream.type for stream in streams})
             contents = f"only {' and '.join(kinds)}" if kinds else "nothing"
-            raise ImageError(f"{self.name}: {contents} in it, no moving pictures; {EXPECTED}")
-        self._stream = stream = videos[0]
-        codec = stream.codec_context
+            raise self._refusal(f"{contents} in it, no moving pictures", EXPECTED)
+        codec, pixels = stream.codec_context, self.limits.pixels
         if codec is None or codec.codec.canonical_name not in DECODERS:
             coding = "unknown" if codec is None else quote(codec.codec.canonical_name)
-            raise ImageError(f"{self.name}: its pictures are coded as {coding}; expected {several(DECODERS, 99)}")
-        self._check_size(codec.width, codec.height)
+            raise self._refusal(f"its pictures are coded as {coding}", f"expected {several(DECODERS, 99)}")
+        width, height = codec.width, codec.height
+        if not width or not height:
+            # FFmpeg reports no size beyond some hundred million pixels.
+            problem = "frames of no size, or of one far beyond what is taken"
+            raise self._refusal(problem, f"expected at most {pixels:,} pixels")
+        if min(width, height) < MIN_SIDE:
+            raise self._refusal(f"frames of {width}×{height} pixels", f"expected at least {MIN_SIDE}×{MIN_SIDE}")
+        if width * height > pixels:
+            raise self._refusal(f"frames of {width}×{height} pixels", f"at most {pixels:,} pixels are taken")
         # The decoder checks each frame's own size too; it rounds sides up to whole blocks, hence twice the pixels.
-        codec.options = {"max_pixels": str(2 * self.limits.pixels), "err_detect": "careful"}
+        codec.options = {"max_pixels": str(2 * pixels), "err_detect": "careful"}
         # Every thread would hold frames of its own.
         codec.thread_count = 1
-        width, height = codec.width, codec.height
         self._aspect = stream.sample_aspect_ratio or Fraction(1)
         self._size = self._square_size(width, height)
         rate = stream.average_rate or stream.guessed_rate or DEFAULT_RATE
         self._rate = rate if rate > 0 else DEFAULT_RATE
-        declared = self._container.duration
-        seconds = declared / self._av.time_base if declared is not None and declared > 0 else 0.0
+        seconds = max(0, self._container.duration or 0) / self._av.time_base
         if self.limits.seconds is not None and seconds > self.limits.seconds:
-            raise ImageError(f"{self.name}: {seconds:,.1f} seconds; at most {self.limits.seconds:g} are taken")
+            raise self._refusal(f"{seconds:,.1f} seconds", f"at most {self.limits.seconds:g} are taken")
         frames = max(0, stream.frames) or round(seconds * float(self._rate))
         self._check_count(frames)
         self._start_time = Fraction(self._container.start_time or 0, self._av.time_base)
-        audio = self._container.streams.audio
+        audio = streams.audio
         sound = audio[0].codec_context.codec.canonical_name if audio and audio[0].codec_context is not None else ""
         self._frames, self._count, self._last_ticks = self._decode(), 0, -1
         # The header does not state the rotation; the frames do.
@@ -165,13 +153,7 @@ class OpenClip:
     def __enter__(self) -> OpenClip:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close its file."""
+    def __exit__(self, *_: object) -> None:
         self._first = None
         self._frames.close()
         self._container.close()
@@ -179,10 +161,7 @@ class OpenClip:
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""
-        skipped = 0
-        while skipped < count and self._next_frame() is not None:
-            skipped += 1
-        return skipped
+        return sum(1 for _ in self._next_frames(count))
 
     def read(self, count: int) -> list[Frame]:
         """The next ``count`` frames; fewer, then none, at the end.
@@ -190,25 +169,18 @@ class OpenClip:
         Raises:
             ImageError: the clip is damaged, cut short or larger than its limits, or its size changes.
         """
-        frames: list[Frame] = []
-        while len(frames) < count:
-            decoded = self._next_frame()
-            if decoded is None:
-                break
-            index, ticks, frame = decoded
-            with self._errors(f"frame {index:,} is damaged"):
-                frames.append(Frame(index, ticks, self._image(index, frame)))
-        return frames
+        return [Frame(index, ticks, self._image(index, frame)) for index, ticks, frame in self._next_frames(count)]
 
-    def join(self, parts: Sequence[Path], output: Path) -> None:
-        """Join parts of a video into one file, with the sound of this clip."""
-        join(parts, self.path if self.facts.sound else None, output, self.name)
+    def add_sound(self, video: Path, start: int, output: Path) -> None:
+        """Write a video with the sound of this clip."""
+        add_sound(video, start, self.path if self.facts.sound else None, output, self.name)
 
-    def _next_frame(self) -> tuple[int, int, Any] | None:
-        if self._first is None:
-            return self._decode_next()
-        first, self._first = self._first, None
-        return first
+    def _next_frames(self, count: int) -> Iterator[tuple[int, int, Any]]:
+        for _ in range(count):
+            found, self._first = self._first or self._decode_next(), None
+            if found is None:
+                return
+            yield found
 
     def _decode_next(self) -> tuple[int, int, Any] | None:
         """Index, ticks and frame of the next frame that is not decoded yet; None at the end."""
@@ -230,37 +202,37 @@ class OpenClip:
         for packet in self._container.demux(self._stream):
             silent += 1
             if silent > MAX_SILENT_PACKETS:
-                raise ImageError(f"{self.name}: {silent:,} packets without a frame to show; expected a whole clip")
+                raise self._refusal(f"{silent:,} packets without a frame to show")
             if packet.is_corrupt:
-                raise ImageError(f"{self.name}: damaged or cut short at frame {self._count:,}; expected a whole clip")
+                raise self._refusal(f"damaged or cut short at frame {self._count:,}")
             for frame in packet.decode():
                 if frame.is_corrupt:
-                    raise ImageError(f"{self.name}: frame {self._count:,} is damaged; expected a whole clip")
+                    raise self._refusal(f"frame {self._count:,} is damaged")
                 silent = 0
                 yield frame
 
     def _ticks(self, index: int, frame: Any) -> int:
         """The time of a frame; one without a time follows the previous frame at the clip's rate."""
         if frame.pts is None or not frame.time_base:
-            step = max(1, round(TICKS_PER_SECOND / self._rate))
-            return self._last_ticks + step if index else 0
+            return self._last_ticks + max(1, round(TICKS_PER_SECOND / self._rate)) if index else 0
         seconds = frame.pts * frame.time_base - self._start_time
         ticks = round(seconds * TICKS_PER_SECOND)
-        if ticks <= self._last_ticks or ticks < 0:
+        if ticks <= self._last_ticks:
             last = self._last_ticks / TICKS_PER_SECOND
             expected = f"a time after that of the frame before, {last:g}" if index else "0 or more"
-            raise ImageError(f"{self.name}: frame {index:,} says {float(seconds):g} seconds; expected {expected}")
+            raise self._refusal(f"frame {index:,} says {float(seconds):g} seconds", f"expected {expected}")
         return ticks
 
     def _image(self, index: int, frame: Any) -> Image.Image:
         size = self._square_size(frame.width, frame.height)
         if size != self._size:
             actual, expected = (f"{width}×{height} pixels" for width, height in (size, self._size))
-            raise ImageError(f"{self.name}: frame {index:,} has {actual}; expected {expected}, as those before")
+            raise self._refusal(f"frame {index:,} has {actual}", f"expected {expected}, as those before")
         if self._rotation_of(frame) != self._rotation:
-            raise ImageError(f"{self.name}: frame {index:,} is turned another way; expected all frames alike")
-        # A process with limits may start no threads.
-        levels = frame.reformat(width=size[0], height=size[1], format="rgb24", threads=1).to_ndarray()
+            raise self._refusal(f"frame {index:,} is turned another way", "expected all frames alike")
+        with self._errors(f"frame {index:,} is damaged"):
+            # A process with limits may start no threads.
+            levels = frame.reformat(width=size[0], height=size[1], format="rgb24", threads=1).to_ndarray()
         image = Image.fromarray(np.ascontiguousarray(levels))
         return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
 
@@ -268,41 +240,30 @@ class OpenClip:
         """Counter-clockwise degrees by which a frame is turned upright."""
         degrees = round(frame.rotation) % 360
         if degrees and degrees not in ROTATIONS:
-            raise ImageError(f"{self.name}: turned by {degrees} degrees; expected a multiple of 90")
+            raise self._refusal(f"turned by {degrees} degrees", "expected a multiple of 90")
         return degrees
 
     def _square_size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height with square pixels; no side grows."""
-        if self._aspect == 1:
-            return width, height
         scale = float(self._aspect)
         size = (width, round(height / scale)) if scale > 1 else (round(width * scale), height)
         return max(1, size[0]), max(1, size[1])
 
-    def _check_size(self, width: int, height: int) -> None:
-        if not width or not height:
-            # FFmpeg reports no size beyond some hundred million pixels.
-            problem = "frames of no size, or of one far beyond what is taken"
-            raise ImageError(f"{self.name}: {problem}; expected at most {self.limits.pixels:,} pixels")
-        if min(width, height) < MIN_SIDE:
-            raise ImageError(f"{self.name}: frames of {width}×{height} pixels; expected at least {MIN_SIDE}×{MIN_SIDE}")
-        if width * height > self.limits.pixels:
-            size = f"{width}×{height} pixels"
-            raise ImageError(f"{self.name}: frames of {size}; at most {self.limits.pixels:,} pixels are taken")
-
     def _check_count(self, frames: int) -> None:
         if frames > self.limits.frames:
-            raise ImageError(f"{self.name}: {frames:,} frames; at most {self.limits.frames:,} are taken")
+            raise self._refusal(f"{frames:,} frames", f"at most {self.limits.frames:,} are taken")
 
     def _check_end(self) -> None:
         """Refuse a clip that is shorter than its header says; FFmpeg does not notice this in some containers."""
         if not self._count:
-            raise ImageError(f"{self.name}: not one frame in it; expected a whole clip")
-        declared = _declared_seconds(self._stream)
-        seconds = self._last_ticks / TICKS_PER_SECOND
+            raise self._refusal("not one frame in it")
+        declared, seconds = _declared_seconds(self._stream), self._last_ticks / TICKS_PER_SECOND
         # Two frames of slack, since the last frame's duration is often missing or rounded.
-        if declared is not None and seconds + 2.5 / float(self._rate) < declared:
-            raise ImageError(f"{self.name}: ends after {seconds:.2f} of {declared:.2f} seconds; expected a whole clip")
+        if seconds + 2.5 / float(self._rate) < declared:
+            raise self._refusal(f"ends after {seconds:.2f} of {declared:.2f} seconds")
+
+    def _refusal(self, problem: str, expected: str = "expected a whole clip") -> ImageError:
+        return ImageError(f"{self.name}: {problem}; {expected}")
 
     @contextmanager
     def _errors(self, problem: str, expected: str = "expected a whole clip") -> Iterator[None]:
@@ -313,15 +274,15 @@ class OpenClip:
             raise
         except Exception as error:
             if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-                raise ImageError(f"{self.name}: takes more memory than there is; {expected}") from None
+                raise self._refusal("takes more memory than there is", expected) from None
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise ImageError(f"{self.name}: {problem} ({reason}); {expected}") from None
+            raise self._refusal(f"{problem} ({reason})", expected) from None
 
 
 def open_video(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = DEFAULT_LIMITS) -> OpenClip:
     """Open a clip and decode it in this process.
 
-    For a stranger's file use :func:`vitviz.images.isolated_clips.open_video`, which bounds memory and time.
+    For a stranger's file use :func:`vitviz.video.isolated_clips.open_video`, which bounds memory and time.
 
     Args:
         path: of an MP4, QuickTime, Matroska, WebM or AVI file.
@@ -342,13 +303,13 @@ def open_video(path: str | os.PathLike[str], name: str | None = None, limits: Cl
 def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
     try:
         # Reading a pipe would block, and a device has no end.
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        facts = os.stat(path)
+        if not stat.S_ISREG(facts.st_mode):
             kind = "a folder" if path.is_dir() else "a pipe, a socket or a device"
             raise ImageError(f"{name}: {kind}; {EXPECTED}")
-        nbytes = os.stat(path).st_size
-        if nbytes > max_bytes:
-            raise ImageError(f"{name}: {nbytes:,} bytes; at most {max_bytes:,} are taken")
-        if not nbytes:
+        if facts.st_size > max_bytes:
+            raise ImageError(f"{name}: {facts.st_size:,} bytes; at most {max_bytes:,} are taken")
+        if not facts.st_size:
             raise ImageError(f"{name}: an empty file; {EXPECTED}")
         return io.FileIO(path)
     except FileNotFoundError:
@@ -363,10 +324,9 @@ def _is_cover(stream: Any) -> bool:
     return "attached_pic" in str(getattr(disposition, "name", disposition) or "").lower()
 
 
-def _declared_seconds(stream: Any) -> float | None:
+def _declared_seconds(stream: Any) -> float:
     """The duration that a Matroska or AVI file states; in other containers FFmpeg itself notices a missing end."""
-    text = (stream.metadata or {}).get("DURATION", "")
-    fields = text.split(":")
+    fields = (stream.metadata or {}).get("DURATION", "").split(":")
     try:
         if len(fields) == 3:
             hours, minutes, seconds = map(float, fields)
@@ -375,4 +335,4 @@ def _declared_seconds(stream: Any) -> float | None:
             return float(stream.frames / stream.average_rate)
     except (ValueError, OverflowError, ZeroDivisionError):
         pass
-    return None
+    return 0.0

@@ -1,24 +1,24 @@
-"""Clips of strangers, decoded in a child; the results equal those of :mod:`vitviz.images.clips`."""
+"""Clips of strangers, decoded in a child; the results equal those of :mod:`vitviz.video.clips`."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.images.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame
-from vitviz.images.clips import frame_after
-from vitviz.images.clips import open_video as open_here
-from vitviz.images.ffmpeg import pyav
 from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
-from vitviz.images.muxing import join
+from vitviz.video.clips import frame_after
+from vitviz.video.clips import open_video as open_here
+from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
+from vitviz.video.writing import add_sound
 from vitviz.worker import Child, Worker
 
 # Frames that are asked for at a time: of at most so many bytes, or one; and so many that are skipped.
@@ -65,14 +65,14 @@ def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, index: int) 
         yield from answers(ask, frame_after(clip, skipped, index).image)
 
 
-def write_joined(ask: Ask, parts: list[Path], sound: Path | None, output: Path, name: str) -> Parts:
-    """Write a file as :func:`vitviz.images.muxing.join` does."""
-    join(parts, sound, output, name)
+def write_sound(ask: Ask, *arguments: Any) -> Parts:
+    """Write a file as :func:`vitviz.video.writing.add_sound` does."""
+    add_sound(*arguments)
     yield {}, b""
 
 
 class IsolatedClip:
-    """A clip that a child decodes; see :class:`vitviz.images.clips.Clip`.
+    """A clip that a child decodes; see :class:`vitviz.video.clips.Clip`.
 
     Args:
         worker: that started the child.
@@ -93,7 +93,7 @@ class IsolatedClip:
         """Skip up to ``count`` frames; returns how many were skipped.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+            ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
         total = 0
         while total < count:
@@ -111,7 +111,7 @@ class IsolatedClip:
         """The next ``count`` frames; fewer, then none, at the end.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+            ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
         frames: list[Frame] = []
         batch_frames = max(1, BATCH_BYTES // (3 * self.facts.width * self.facts.height))
@@ -122,18 +122,18 @@ class IsolatedClip:
                 break
         return frames
 
-    def join(self, parts: Sequence[Path], output: Path) -> None:
-        """As :meth:`vitviz.images.clips.OpenClip.join`, in another child.
+    def add_sound(self, video: Path, start: int, output: Path) -> None:
+        """As :meth:`vitviz.video.clips.OpenClip.add_sound`, in another child.
 
         Raises:
             ImageError: the sound is damaged, or the child exceeds a limit.
             ConfigError: the file cannot be written.
         """
-        paths = [part.absolute() for part in parts]
-        max_bytes = sum(path.stat().st_size for path in [self._path, *paths]) + CONTAINER_BYTES
+        max_bytes = self._path.stat().st_size + video.stat().st_size + CONTAINER_BYTES
         limits = replace(CLIP_LIMITS, cpu_seconds=JOIN_SECONDS, wall_seconds=4 * JOIN_SECONDS, file_bytes=max_bytes)
-        arguments = (paths, self._path if self.facts.sound else None, output.absolute(), self.name)
-        with self._worker.child(f"{__name__}:write_joined", arguments, limits, ImageError, self.name) as child:
+        sound = self._path if self.facts.sound else None
+        arguments = (video.absolute(), start, sound, output.absolute(), self.name)
+        with self._worker.child(f"{__name__}:write_sound", arguments, limits, ImageError, self.name) as child:
             child.part()
 
     def _read_batch(self, count: int) -> list[Frame]:
@@ -175,10 +175,10 @@ def open_video(worker: Worker, path: Path, name: str, limits: ClipLimits = DEFAU
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
+        path, name, limits: as for :func:`vitviz.video.clips.open_video`.
 
     Raises:
-        ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit.
+        ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         ConfigError: the extra is not installed.
     """
     path, child_limits = path.absolute(), CLIP_LIMITS
@@ -197,11 +197,11 @@ def unopened_frame(
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.images.clips.open_video`.
+        path, name, limits: as for :func:`vitviz.video.clips.open_video`.
         index: of the frame, counted from 0.
 
     Raises:
-        ImageError: as :func:`vitviz.images.clips.open_video`, or the child exceeds a limit. A missing frame is reported
+        ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit. A missing frame is reported
             when it is decoded.
         ConfigError: the extra is not installed.
     """

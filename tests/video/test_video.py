@@ -16,15 +16,14 @@ from tests.support.clips import UNEVEN, read_frames, rotate_clip, sound_packets,
 from tests.support.videos import COUNT, read_numbers, video_request
 from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
-from vitviz.datasets.video import drawing, render_video
-from vitviz.datasets.video.drawing import FramePainter
-from vitviz.datasets.video.maps import ClipMaps
 from vitviz.datasets.work import encoder_of
-from vitviz.images.clips import read_frame
+from vitviz.video import render
+from vitviz.video.clips import read_frame
+from vitviz.video.render import ClipMaps, FramePainter, render_video
 from vitviz.visualization.captioned import caption_lines
 from vitviz.visualization.scales import fit
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_short_segments")]
+pytestmark = pytest.mark.slow
 
 
 def token_map(description: str, value: float = 1.0) -> TokenMap:
@@ -49,7 +48,7 @@ def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
     clip = write_clip(tmp_path / "clip.mp4", COUNT, times=UNEVEN)
     request = video_request(model, method, parameters=parameters, **changes)
     summary = render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz", batch_size=4)
-    assert (summary.frames, summary.skipped, summary.sound) == (COUNT, 0, "")
+    assert (summary.frames, summary.sound) == (COUNT, "")
     values, seconds = read_numbers(tmp_path / "maps.npz")
     np.testing.assert_allclose(seconds, np.array(UNEVEN[:COUNT]) / 1000, atol=1e-4)
     for index, found in enumerate(values):
@@ -100,7 +99,7 @@ def test_the_caption_says_the_scale_and_the_smoothing(
     smooth = video_request(model, smoothing_seconds=0.08, style=Style(scale="linear"))
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(
-        drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
+        render.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
     )
     caption = render_video(smooth, clip, tmp_path / "smooth.mp4").caption
     assert caption == (
@@ -157,7 +156,7 @@ def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
     assert said.startswith(f"{analyses[0].map('relevance').description} (frame 0). ")
     assert f"Each is about its own most probable class: {classes} of {len(COLOURS)} frames. One scale" in said
     # As many as there is room for, and how many more.
-    monkeypatch.setattr(drawing, "MAX_CLASSES", 1)
+    monkeypatch.setattr(render, "MAX_CLASSES", 1)
     (label, count), rest = counts.most_common(1)[0], len(COLOURS) - counts.most_common(1)[0][1]
     said = render_video(video_request(model, "relevance"), coloured, tmp_path / "out.mp4").caption
     assert f"class: {label} in {count}, {len(counts) - 1} others in {rest} of {len(COLOURS)} frames." in said
@@ -173,7 +172,7 @@ def test_maps_about_different_classes_are_never_averaged(
 ) -> None:
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(
-        drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
+        render.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
     )
     smooth = video_request(model, "relevance", smoothing_seconds=1.0, style=Style(scale="linear"))
     said = render_video(smooth, coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz").caption
@@ -207,7 +206,7 @@ def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
         assert read_frames(tmp_path / "out.mp4")[0][1].shape[1::-1] == size
     render_video(video_request(model, longest_side=64), clip, tmp_path / "out.mp4")
     narrow = read_frames(tmp_path / "out.mp4")[0][1]
-    assert narrow.shape[1] == drawing.MIN_PICTURE_SIDE and narrow.shape[0] % 2 == 0
+    assert narrow.shape[1] == render.MIN_PICTURE_SIDE and narrow.shape[0] % 2 == 0
     # White beside the picture, and letters below it.
     assert narrow[:40, :120].min() > 235 and narrow[60:].min() < 120
     assert max(map(len, caption_lines("word " * 60, 320))) <= 44

@@ -1,17 +1,33 @@
-"""What a clip is, whichever process decodes it: its facts, frames and limits."""
+"""What a clip is, whichever process decodes it: its facts, frames and limits; and PyAV, which reads and writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
 from vitviz.errors.arguments import integer, number
+from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.ffmpeg import TICKS_PER_SECOND
+
+# Ticks are those of MPEG.
+TICKS_PER_SECOND = 90_000
+# Only these read a stranger's file; FFmpeg has others that open further files or URLs, or generate pictures.
+DEMUXERS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi")
+OPEN_OPTIONS = {"format_whitelist": ",".join(DEMUXERS), "enable_drefs": "0"}
+
+
+def pyav() -> Any:
+    """The package PyAV.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    with extra("video", "a clip"):
+        import av
+    return av
 
 
 @dataclass(frozen=True)
@@ -101,5 +117,5 @@ class Clip(Protocol):
     def read(self, count: int) -> list[Frame]:
         """The next ``count`` frames; fewer, then none, at the end."""
 
-    def join(self, parts: Sequence[Path], output: Path) -> None:
-        """Join parts of a video into one file with this clip's sound, as :func:`vitviz.images.muxing.join` does."""
+    def add_sound(self, video: Path, start: int, output: Path) -> None:
+        """Write a video with this clip's sound, as :func:`vitviz.video.writing.add_sound` does."""

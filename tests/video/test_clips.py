@@ -22,9 +22,9 @@ from PIL import Image
 
 from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
 from vitviz import ConfigError, ImageError
-from vitviz.images import isolated_clips
-from vitviz.images.clip_facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
-from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
+from vitviz.video import isolated_clips
+from vitviz.video.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
+from vitviz.video.facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.worker import Worker, shared_worker
 
 pytestmark = [pytest.mark.process, pytest.mark.hostile]
@@ -266,7 +266,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from vitviz.errors.kinds import ImageError
-from vitviz.images.clips import open_video
+from vitviz.video.clips import open_video
 first = None
 for name in sys.argv[1:]:
     before = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,0 +1,194 @@
+"""Write frames as a video, and the sound of a clip beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import merge
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import choices
+from vitviz.video.facts import OPEN_OPTIONS, TICKS_PER_SECOND, pyav
+
+CODEC, CODEC_OPTIONS = "libx264", {"crf": "18", "preset": "veryfast", "bf": "0"}
+# FFmpeg's numbers of ITU-R BT.709 and of the limited range. They are tagged, since players differ in their defaults.
+BT709_COLOURS, LIMITED_RANGE = 1, 1
+# Frames a second for the encoder's rate control; every frame keeps its own time.
+MIN_RATE, MAX_RATE = 1.0, 240.0
+# Sound that a container cannot hold is encoded with this codec.
+SOUND_CODEC = "aac"
+NAMED_LAYOUTS = {1: "mono", 2: "stereo"}
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file format that videos are written in.
+
+    Args:
+        suffix: of its files.
+        name: in FFmpeg.
+        sound_codecs: that it can hold; empty for any.
+    """
+
+    suffix: str
+    name: str
+    sound_codecs: tuple[str, ...] = ()
+
+    def can_hold(self, codec: str) -> bool:
+        """Whether sound of this codec is copied into it without encoding."""
+        return not self.sound_codecs or codec in self.sound_codecs
+
+
+CONTAINERS = {
+    container.suffix: container
+    for container in (
+        Container(".mp4", "mp4", ("aac", "mp3", "ac3", "eac3", "alac", "opus", "flac")),
+        Container(".mkv", "matroska"),
+    )
+}
+
+
+def container_of(output: Path) -> Container:
+    """The container that the suffix of a path names.
+
+    Raises:
+        ConfigError: there is no container of this suffix.
+    """
+    container = CONTAINERS.get(output.suffix.lower())
+    if container is None:
+        raise ConfigError(f"{output}: expected a name that ends with {choices(CONTAINERS)}")
+    return container
+
+
+def encode(output: Path, frames: Iterable[tuple[int, Image.Image]], rate: float) -> int:
+    """Encode frames as an MP4 file whose first frame is at 0; returns the ticks of the first.
+
+    Args:
+        output: the file to write.
+        frames: times in ticks, and images: RGB, all of one size with even sides.
+        rate: mean number of frames a second.
+
+    Raises:
+        ConfigError: this build of PyAV cannot encode.
+    """
+    av, start, stream = pyav(), 0, None
+    with av.open(str(output), "w", format="mp4") as container:
+        for ticks, image in frames:
+            if stream is None:
+                start, stream = ticks, _video_stream(container, image.size, rate)
+            frame = av.VideoFrame.from_image(image).reformat(
+                format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
+            )
+            frame.pts, frame.time_base = ticks - start, Fraction(1, TICKS_PER_SECOND)
+            container.mux(stream.encode(frame))
+        if stream is not None:
+            container.mux(stream.encode(None))
+    return start
+
+
+def _video_stream(container: Any, size: tuple[int, int], rate: float) -> Any:
+    try:
+        rounded = Fraction(min(max(rate, MIN_RATE), MAX_RATE)).limit_denominator(1001)
+        stream = container.add_stream(CODEC, rate=rounded)
+    except (ValueError, pyav().FFmpegError):
+        raise ConfigError(f"this build of PyAV cannot encode {CODEC}; expected one from PyPI") from None
+    stream.width, stream.height = size
+    stream.pix_fmt, stream.options = "yuv420p", dict(CODEC_OPTIONS)
+    codec = stream.codec_context
+    codec.time_base = Fraction(1, TICKS_PER_SECOND)
+    codec.colorspace = codec.color_primaries = codec.color_trc = BT709_COLOURS
+    codec.color_range = LIMITED_RANGE
+    return stream
+
+
+def add_sound(video: Path, start: int, sound: Path | None, output: Path, name: str) -> None:
+    """Write a video into a file with the sound of a clip, without encoding its pictures again.
+
+    Sound is copied if the container can hold its codec, and encoded as AAC otherwise.
+
+    Args:
+        video: what :func:`encode` wrote.
+        start: the ticks of its first frame.
+        sound: the clip whose first sound track is added; None for none.
+        output: the file to write; its suffix selects the container.
+        name: of the clip in messages.
+
+    Raises:
+        ImageError: the sound is damaged.
+        ConfigError: the file cannot be written.
+    """
+    av, container = pyav(), container_of(output)
+    try:
+        with (
+            av.open(str(output), "w", format=container.name) as target,
+            av.open(str(video)) as pictures,
+            nullcontext() if sound is None else _opened(sound) as source,
+        ):
+            video_out = target.add_stream_from_template(pictures.streams.video[0])
+            audio_out = None if source is None else _sound_stream(target, source.streams.audio[0], container)
+            # Writing the header sets the time bases.
+            target.start_encoding()
+            streams = [_video_packets(pictures, video_out, start)]
+            if source is not None:
+                streams.append(_sound_packets(source, audio_out, container, name))
+            for _, _, packet in merge(*streams, key=lambda item: item[:2]):
+                target.mux(packet)
+    except (ImageError, ConfigError):
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(f"{output.name}: cannot be written ({reason})") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file, pyav().open(file, "r", options=OPEN_OPTIONS) as source:
+        yield source
+
+
+def _sound_stream(target: Any, audio: Any, container: Container) -> Any:
+    if container.can_hold(audio.codec_context.codec.canonical_name):
+        return target.add_stream_from_template(audio)
+    stream, layout = target.add_stream(SOUND_CODEC, rate=audio.codec_context.rate), audio.codec_context.layout
+    # Matroska may state the number of channels without their layout.
+    stream.layout = NAMED_LAYOUTS.get(layout.nb_channels, layout)
+    return stream
+
+
+def _video_packets(source: Any, stream: Any, start: int) -> Iterator[tuple[Fraction, int, Any]]:
+    """Seconds, 0 and packet, for :func:`heapq.merge` with the packets of the sound."""
+    for packet in source.demux(source.streams.video[0]):
+        if packet.dts is not None:
+            ticks = start + round(packet.pts * packet.time_base * TICKS_PER_SECOND)
+            packet.pts = packet.dts = ticks
+            packet.time_base = Fraction(1, TICKS_PER_SECOND)
+            packet.stream = stream
+            yield Fraction(ticks, TICKS_PER_SECOND), 0, packet
+
+
+def _sound_packets(source: Any, stream: Any, container: Container, name: str) -> Iterator[tuple[Fraction, int, Any]]:
+    """Seconds, 1 and packet."""
+    start_time, audio = Fraction(source.start_time or 0, pyav().time_base), source.streams.audio[0]
+    try:
+        if container.can_hold(audio.codec_context.codec.canonical_name):
+            for packet in source.demux(audio):
+                if packet.dts is not None and packet.pts is not None:
+                    shift = round(start_time / packet.time_base)
+                    packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
+                    packet.stream = stream
+                    yield packet.dts * packet.time_base, 1, packet
+            return
+        for frame in chain(source.decode(audio), [None]):
+            if frame is not None and frame.pts is not None:
+                frame.pts -= round(start_time / frame.time_base)
+            for packet in stream.encode(frame):
+                yield packet.dts * packet.time_base, 1, packet
+    except pyav().FFmpegError as error:
+        raise ImageError(f"{name}: its sound is damaged ({error.strerror}); expected a whole clip") from None
