@@ -45,9 +45,9 @@ from vitviz.ui.records import (
     map_record,
     opened_record,
 )
-from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import UnderWay
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
+from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
@@ -308,7 +308,7 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
 
 
-def publish(blocks: gr.Blocks, service: AnalysisService, under_way: UnderWay) -> None:
+def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> None:
     """Add the documented endpoints to an app; call it in the app's context.
 
     Args:
@@ -335,13 +335,13 @@ def publish(blocks: gr.Blocks, service: AnalysisService, under_way: UnderWay) ->
     blocks.queue(api_open=False)
 
 
-def _counted(endpoint: Callable[..., Awaitable[Any]], under_way: UnderWay) -> Callable[..., Awaitable[Any]]:
+def _counted(endpoint: Callable[..., Awaitable[Any]], under_way: Quota) -> Callable[..., Awaitable[Any]]:
     """An endpoint that counts among what its visitor has under way."""
 
     @wraps(endpoint)
     async def answer(*arguments: Any) -> Any:
         try:
-            with under_way.request():
+            with under_way.held(current_visitor()):
                 return await endpoint(*arguments)
         except RequestError as error:
             raise gr.Error(str(error), print_exception=False) from None

@@ -22,9 +22,9 @@ from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import SEEN, Handlers
-from vitviz.ui.runs import PageRuns, failure, outcome
-from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import Line, UnderWay
+from vitviz.ui.runs import UNDER_WAY, PageRuns, failure, outcome
+from vitviz.ui.server.line import Line, current_visitor
+from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
 
 # Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
@@ -70,7 +70,8 @@ class PageRoutes:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, and the id of the analysis with which it opens.
         self._html: tuple[str, bytes] | None = None
-        self.runs, self._threads, self._under_way = PageRuns(handlers), Line(THREADS, SHARE), UnderWay(MAX_REQUESTS)
+        self.runs, self._threads = PageRuns(handlers), Line(THREADS, SHARE)
+        self._under_way = Quota(MAX_REQUESTS, UNDER_WAY.format(MAX_REQUESTS))
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
@@ -90,7 +91,7 @@ class PageRoutes:
     # ---- the page ----
 
     async def _page(self, request: Request) -> Response:
-        with self._under_way.request():
+        with self._under_way.held(current_visitor()):
             start = await self._handlers.start()
             uid = start["views"][0]["uid"]
             if self._html is None or self._html[0] != uid:
@@ -150,7 +151,7 @@ class PageRoutes:
 
     async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
         """A response, or why there is none."""
-        with self._under_way.request():
+        with self._under_way.held(current_visitor()):
             answer = await outcome("a request of the page", respond())
         return answer if isinstance(answer, Response) else JSONResponse(answer, 410 if "expired" in answer else 400)
 

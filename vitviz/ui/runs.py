@@ -15,9 +15,9 @@ from vitviz.errors.messages import quote
 from vitviz.progress import DownloadProgress
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
-from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import UnderWay
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
+from vitviz.ui.server.quota import Quota, RequestError
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
@@ -27,6 +27,7 @@ GRACE_SECONDS = 5.0
 LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
 # Runs of one visitor that are under way.
 MAX_RUNS_PER_VISITOR = 100
+UNDER_WAY = "{} of your requests are under way: wait for them"
 WAITING, STOPPED = ProgressReport("Waiting"), {"stopped": True}
 
 
@@ -81,7 +82,7 @@ class PageRuns:
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self._runs: dict[tuple[str, int], Run] = {}
-        self.under_way = UnderWay(MAX_RUNS_PER_VISITOR)
+        self.under_way = Quota(MAX_RUNS_PER_VISITOR, UNDER_WAY.format(MAX_RUNS_PER_VISITOR))
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -147,7 +148,7 @@ class PageRuns:
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
-        with self.under_way.request():
+        with self.under_way.held(current_visitor()):
             return await outcome(kind, self.handlers.kinds[kind](request, report))
 
     def _leave_later(self, run: Run) -> None:

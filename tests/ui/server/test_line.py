@@ -21,8 +21,8 @@ from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.line import TURN_SECONDS, Line, Once, UnderWay, current_visitor
+from vitviz.ui.server.line import TURN_SECONDS, Line, Once, current_visitor
+from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
@@ -267,12 +267,15 @@ def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
     run(wait())
 
 
-def test_a_visitor_has_so_many_requests() -> None:
-    under_way = UnderWay(2)
-    with under_way.request(), under_way.request(), pytest.raises(RequestError, match="2 of your requests"):
-        under_way.request().__enter__()
-    with under_way.request():
-        pass
+def test_a_visitor_has_so_much_at_once_and_so_have_all() -> None:
+    quota = Quota(2, "wait for your 2", most_together=3)
+    with quota.held("anna"), quota.held("anna"):
+        with pytest.raises(RequestError, match="wait for your 2"), quota.held("anna"):
+            pass
+        with quota.held("ben"), pytest.raises(RequestError, match="too much to do"), quota.held("carla"):
+            pass
+        quota.take("proxy", is_many=True)
+    assert quota.total == 1
 
 
 # ---- once for all who ask ----

@@ -33,9 +33,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[6, pytest.param(MAX_UNREAD, marks=pytest.mark.long)])
-def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def unread(served: RunningApp, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many unread replies a visitor may have; one test below has as many as the app itself allows."""
-    monkeypatch.setattr(unread_replies, "MAX_UNREAD", request.param)
+    monkeypatch.setattr(served.app.middleware_stack._unread_replies.quota, "most", request.param)
     return int(request.param)
 
 
@@ -118,8 +118,9 @@ def test_a_visitor_has_so_many_pages_that_read_nothing(
     served: RunningApp, unread: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unread_replies, "REPLY_SECONDS", 600.0)
-    found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(unread + 1)]
-    assert found == [200] * unread + [429] and joined(served, "silent0", "127.0.0.4") == 429
+    address = f"127.0.4.{unread}"
+    found = [joined(served, f"silent{number}", address) for number in range(unread + 1)]
+    assert found == [200] * unread + [429] and joined(served, "silent0", address) == 429
 
 
 def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: RunningApp, unread: int) -> None:

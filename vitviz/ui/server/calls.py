@@ -17,7 +17,7 @@ from vitviz.attribution.json_values import fields
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, listing, quote
 from vitviz.ui.pictures import upload_of
-from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.quota import RequestError
 from vitviz.ui.server.routes import JOIN, PREFIX, SESSION
 
 # Programs POST a call to an endpoint, by Gradio's clients or by plain HTTP.

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +13,7 @@ from gradio.http_server import Server
 
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER
+from vitviz.ui.server.quota import Quota, RequestError
 
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
@@ -27,10 +27,10 @@ MAX_DESCRIPTORS = 2**16
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 # A refusal is logged once in this time.
 LOG_SECONDS = 60.0
-REASON = b'{"detail": "too many connections are open: close some first"}'
+REASON = "too many connections are open: close some first"
 REFUSAL = (
     b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(REASON), REASON)
+    b'Content-Length: %d\r\n\r\n{"detail": "%s"}' % (len(REASON) + 14, REASON.encode())
 )
 
 
@@ -43,31 +43,30 @@ class Connections:
     """
 
     def __init__(self, rules: HostRules, most: int) -> None:
-        self._rules, self._most = rules, most
+        self._rules = rules
         # Where there are few, no visitor gets most of them.
-        self._share = min(MAX_PER_VISITOR, most // 3)
-        self._open: Counter[str] = Counter()
+        self._quota = Quota(min(MAX_PER_VISITOR, most // 3), REASON, most)
         self._logged_at = -LOG_SECONDS
 
     def open(self, address: str) -> str | None:
         """Count a connection; returns its visitor, for :meth:`close`, or None if there are too many."""
-        visitor = "" if address in self._rules.proxies else visitor_key(address)
-        if self._open.total() < self._most and (not visitor or self._open[visitor] < self._share):
-            self._open[visitor] += 1
-            return visitor
-        self.log_refusal()
-        return None
+        visitor = visitor_key(address)
+        try:
+            self._quota.take(visitor, is_many=address in self._rules.proxies)
+        except RequestError:
+            self.log_refusal()
+            return None
+        return visitor
 
     def log_refusal(self) -> None:
         """Log that connections are refused, unless the log has just said it."""
         if time.monotonic() >= self._logged_at + LOG_SECONDS:
             self._logged_at = time.monotonic()
-            LOGGER.warning("connections are refused: %d are open", self._open.total())
+            LOGGER.warning("connections are refused: %d are open", self._quota.total)
 
     def close(self, visitor: str) -> None:
         """Count a connection of a visitor no longer."""
-        self._open[visitor] -= 1
-        self._open += Counter()
+        self._quota.give_back(visitor)
 
 
 class CountedConnection:

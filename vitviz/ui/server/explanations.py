@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from vitviz.errors.kinds import VitvizError
-from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.log import INTERNAL_ERROR
+from vitviz.ui.server.quota import RequestError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

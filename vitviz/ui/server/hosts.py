@@ -14,7 +14,8 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from vitviz.errors.messages import quote
-from vitviz.ui.server.bodies import RequestError, Scope
+from vitviz.ui.server.bodies import Scope
+from vitviz.ui.server.quota import RequestError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

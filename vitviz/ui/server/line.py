@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,6 @@ from gradio.context import LocalContext
 
 from vitviz.attention.memory import enough_memory
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
-from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.hosts import visitor_key
 
 Result = TypeVar("Result")
@@ -160,35 +159,6 @@ class Line:
                 begun[ticket.visitor] += ticket.began is None
                 ticket.begin()
                 free -= 1
-
-
-class UnderWay:
-    """Counts the requests of each visitor. For one event loop.
-
-    Args:
-        most: of one visitor.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._count: Counter[str] = Counter()
-
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """The time of a request.
-
-        Raises:
-            RequestError: the visitor has too many.
-        """
-        visitor = current_visitor()
-        if self._count[visitor] >= self._most:
-            raise RequestError(429, f"{self._most} of your requests are under way: wait for them")
-        self._count[visitor] += 1
-        try:
-            yield
-        finally:
-            self._count[visitor] -= 1
-            self._count += Counter()
 
 
 def _with_memory(work: Callable[[], Result]) -> Result:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,29 +14,24 @@ from gradio.context import LocalContext
 from starlette.requests import Request
 
 from vitviz.ui.server.bodies import (
-    MAX_STRUCTURE_BYTES,
     App,
-    DepthScanner,
-    HeldBodies,
     LimitedBody,
     Message,
     Receive,
-    RequestError,
     Scope,
     Send,
     declared_bytes,
-    linger,
     parse_json,
-    read_json,
+    read_body,
     replayed,
-    run_off_loop,
 )
-from vitviz.ui.server.calls import CALL, Call, check_fields, checked_call, session_of
+from vitviz.ui.server.calls import CALL, check_fields, checked_call, session_of
 from vitviz.ui.server.explanations import explained
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
+from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, UPLOAD, Body, Route, find_route
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
@@ -44,6 +39,11 @@ from vitviz.ui.server.unread_replies import UnreadReplies
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16
+# Bodies in memory, of one visitor and of all.
+MAX_HELD_BYTES_PER_VISITOR, MAX_HELD_BYTES = 2**25, 2**26
+TOO_MANY_BYTES = (
+    f"your requests that are answered now have more than {MAX_HELD_BYTES_PER_VISITOR:,} bytes: wait for them"
+)
 # Where a program reads the answer to a call by plain HTTP.
 EVENT = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 
@@ -63,7 +63,8 @@ class RequestFilter:
         self._app, self._blocks, self._rules, self._folder = app, blocks, rules, folder
         self._max_upload_bytes = max_upload_bytes
         self._headers = ResponseHeaders(rules.frames)
-        self._unread_replies, self._bodies = UnreadReplies(app), HeldBodies()
+        self._unread_replies = UnreadReplies(app)
+        self._bodies = Quota(MAX_HELD_BYTES_PER_VISITOR, TOO_MANY_BYTES, MAX_HELD_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -98,8 +99,7 @@ class RequestFilter:
             if status == 500:
                 LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
             if not answer.is_started:
-                await answer.refuse(status, reason, receive, is_call=route is not None and path == JOIN)
-            await answer.end()
+                await answer.refuse(status, reason, is_call=route is not None and path == JOIN)
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
         """The body of a request, refused if its declared length is too large."""
@@ -107,7 +107,7 @@ class RequestFilter:
             body = LimitedBody(receive, self._max_upload_bytes + FORM_BYTES)
         else:
             body = LimitedBody(receive, route.max_bytes, f"; files go to {UPLOAD}")
-        body.check(declared_bytes(scope))
+        body.expect(declared_bytes(scope))
         return body
 
     async def _pass(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
@@ -133,25 +133,25 @@ class RequestFilter:
         visitor = visitor_key(scope["client"][0] if scope["client"] else "")
         if route.body is Body.JSON and not _is_json(scope):
             raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
-        scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
         with ExitStack() as stack:
-            content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
-            if CALL.fullmatch(scope["path"]):
-                call: Call = await run_off_loop(len(content), partial(self._call, scope["path"], content))
-                stack.enter_context(self._unread_replies.asking(visitor))
-                content = call.content
-                answer.when_accepted = lambda event: self._unread_replies.expect(call.session or event, visitor, scope)
-            elif route.body is Body.TOOL:
-                content = await run_off_loop(len(content), partial(with_uploads, content, self._folder))
+
+            def take(nbytes: int) -> None:
+                self._bodies.take(visitor, nbytes)
+                stack.callback(self._bodies.give_back, visitor, nbytes)
+
+            content = await read_body(body, take)
+            if route.body is Body.TOOL:
+                # A picture is decoded and written.
+                content = await asyncio.to_thread(with_uploads, content, self._folder)
+            elif CALL.fullmatch(scope["path"]):
+                content, session = checked_call(self._blocks, scope["path"], parse_json(content))
+                expect = stack.enter_context(self._unread_replies.asking(visitor, scope))
+                answer.when_accepted = lambda event: expect(session or event)
             else:
-                value = await run_off_loop(len(content), partial(parse_json, content))
-                check_fields(scope["path"], value)
+                check_fields(scope["path"], parse_json(content))
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
             await self._app({**scope, "headers": headers}, replayed(content, receive), answer.send)
-
-    def _call(self, path: str, content: bytes) -> Call:
-        return checked_call(self._blocks, path, parse_json(content))
 
 
 class _Answer:
@@ -165,7 +165,7 @@ class _Answer:
 
     def __init__(self, send: Send, path: str, headers: ResponseHeaders) -> None:
         self._send, self._path, self._headers = send, path, headers
-        self.is_started = self._is_complete = False
+        self.is_started = False
         # Its error is the answer, whatever the app makes of it.
         self.body: LimitedBody | None = None
         # Called with the event of a call that Gradio has accepted.
@@ -179,15 +179,13 @@ class _Answer:
             if message["status"] != 200:
                 self.when_accepted = None
             message = self._headers.secured(message, self._path)
-        elif message["type"] == "http.response.body":
-            self._is_complete = not message.get("more_body", False)
-            if self.when_accepted is not None:
-                self.when_accepted(json.loads(message["body"])["event_id"])
-                self.when_accepted = None
+        elif self.when_accepted is not None:
+            self.when_accepted(json.loads(message["body"])["event_id"])
+            self.when_accepted = None
         await self._send(message)
 
-    async def refuse(self, status: int, reason: str, receive: Receive, *, is_call: bool) -> None:
-        """Send the reason, and close the connection, on which a body may still be arriving."""
+    async def refuse(self, status: int, reason: str, *, is_call: bool) -> None:
+        """Send the reason; the server discards what still arrives of the body."""
         detail: Any = reason
         if is_call and status in (400, 404):
             # Gradio's clients show only messages of this form.
@@ -195,17 +193,9 @@ class _Answer:
             detail = [{"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}]
         content = json.dumps({"detail": detail}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        headers.append((b"connection", b"close"))
         self.body = self.when_accepted = None
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": content, "more_body": True})
-        if status in (403, 413, 415):
-            await linger(receive)
-
-    async def end(self) -> None:
-        """End a response that has begun, complete or not."""
-        if not self._is_complete:
-            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.send({"type": "http.response.body", "body": content, "more_body": False})
 
 
 def _path(scope: Scope) -> str:

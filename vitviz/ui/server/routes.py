@@ -48,12 +48,6 @@ class Route:
     body: Body = Body.NONE
     max_bytes: int | None = 0
 
-    def __post_init__(self) -> None:
-        if not self.methods or not self.reason or not self.pattern.startswith("/"):
-            raise ValueError(f"{self}: expected methods, a pattern that starts with / and a reason")
-        if (self.max_bytes == 0) != (self.body is Body.NONE) or (self.max_bytes is None) != (self.body is Body.UPLOAD):
-            raise ValueError(f"{self}: expected max_bytes to fit the kind of body")
-
     def matches(self, method: str, path: str) -> bool:
         return method in self.methods and re.fullmatch(self.pattern, path) is not None
 

@@ -1,0 +1,70 @@
+"""Bounds on what each visitor has at once."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class RequestError(Exception):
+    """A refused request.
+
+    Args:
+        status: the HTTP status.
+        reason: one sentence.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Quota:
+    """Counts what each visitor has at once of a kind: requests, bytes, connections. For one event loop.
+
+    Args:
+        most: of one visitor.
+        reason: what a visitor who has it all is told.
+        most_together: of all visitors.
+    """
+
+    def __init__(self, most: int, reason: str, most_together: float = math.inf) -> None:
+        self.most, self.reason, self.most_together = most, reason, most_together
+        self._held: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """What all visitors have."""
+        return self._held.total()
+
+    def take(self, visitor: str, count: int = 1, *, is_many: bool = False) -> None:
+        """Count what a visitor gets, or a proxy that stands for many visitors.
+
+        Raises:
+            RequestError: it is too much.
+        """
+        if not is_many and self._held[visitor] + count > self.most:
+            raise RequestError(429, self.reason)
+        if self.total + count > self.most_together:
+            raise RequestError(503, "this server has too much to do now: try again in a moment")
+        self._held[visitor] += count
+
+    def give_back(self, visitor: str, count: int = 1) -> None:
+        """Count no longer what a visitor had."""
+        self._held[visitor] -= count
+        self._held += Counter()
+
+    @contextmanager
+    def held(self, visitor: str) -> Iterator[None]:
+        """The time in which a visitor has one.
+
+        Raises:
+            RequestError: the visitor has too many.
+        """
+        self.take(visitor)
+        try:
+            yield
+        finally:
+            self.give_back(visitor)
