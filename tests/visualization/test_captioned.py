@@ -15,6 +15,7 @@ import vitviz
 from vitviz import Analysis, Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import Sheet
 from vitviz.visualization.heatmaps import FIGURE_SIDE
+from vitviz.visualization.panels import figure as figure_of
 
 pytestmark = pytest.mark.slow
 
@@ -91,3 +92,32 @@ def test_a_sheet_is_the_list_of_its_maps_and_one_picture(coarse_example: Analysi
     )
     with pytest.raises(vitviz.QueryError, match="expected rows of one length"):
         Sheet().picture()
+
+
+def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:
+    maps = [heatmap(torch.rand(4, 6)), heatmap(torch.rand(4, 6), 60, 90), heatmap(torch.rand(4, 6))]
+    whole = figure_of(maps, marks=[None, (1, 2), None], names=["layer 0", "layer 4", "rollout"], columns=2)
+    assert [texts(part)[:2] for part in whole.subfigs[:3]] == [["a", "layer 0"], ["b", "layer 4"], ["c", "rollout"]]
+    assert [len(part.axes) for part in whole.subfigs] == [2, 2, 2, 0]
+    renderer = whole.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [each.get_window_extent(renderer) for part in whole.subfigs for each in (*part.axes, *part.texts)]
+    for number, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.x1 <= whole.bbox.x1 and box.y0 >= -1 and box.y1 <= whole.bbox.y1 + 1
+        assert not any(box.shrunk(0.98, 0.9).overlaps(other) for other in boxes[number + 1 :])
+    plain = figure_of(maps[:2], "viridis", legend=False, caption=False)
+    assert [texts(part) for part in plain.subfigs] == [["a"], ["b"]]
+    assert [len(part.axes) for part in plain.subfigs] == [1, 1]
+    assert plain.get_figheight() < whole.get_figheight()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([],), r"heatmaps: .* expected a list of 1 to 26 heatmaps"),
+        (([np.ones((2, 3))],), r"expected a list of 1 to 26 heatmaps"),
+        (([heatmap(torch.rand(2, 3))] * 2, None), "names: 1 for 2 heatmaps: expected one for each, or none"),
+    ],
+)
+def test_no_figure_is_made_of_what_are_no_heatmaps(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        figure_of(*arguments, names=["a"] * (len(arguments) == 2))  # type: ignore[arg-type]

@@ -4,7 +4,8 @@
 """
 
 from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.visualization.panels import figure
 from vitviz.visualization.scales import SCALES, FittedScale, fit
 from vitviz.visualization.sheets import Sheet
 
-__all__ = ["SCALES", "FittedScale", "Heatmap", "Sheet", "Style", "fit"]
+__all__ = ["SCALES", "FittedScale", "Heatmap", "Sheet", "Style", "figure", "fit"]

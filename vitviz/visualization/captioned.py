@@ -1,4 +1,4 @@
-"""Figures of a picture with its colour bar and a caption below it."""
+"""Figures of pictures, each with its colour bar and a caption below it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,15 +25,9 @@ BAR_INCHES, LINE_INCHES, GAP_INCHES = 0.14, 0.2, 0.08
 CAPTION_CHARS, FONT_SIZE = 88, 9
 
 
-def captioned(
-    size: tuple[int, int],
-    draw: Callable[[Axes], None],
-    colours: np.ndarray,
-    ends: tuple[float, float],
-    beyond: tuple[int, int],
-    caption: str,
-) -> Figure:
-    """A figure of a picture with its colour bar and caption.
+@dataclass(frozen=True)
+class Panel:
+    """A picture of a figure, with its colour bar and caption below it.
 
     Args:
         size: width and height of the picture in pixels.
@@ -40,25 +35,73 @@ def captioned(
         colours: colours of the bar from its lower to its upper end, ``"value channel"`` in [0, 255].
         ends: values at the ends of the bar.
         beyond: number of values below and above the ends; an end that values exceed has an arrow.
-        caption: one paragraph.
+        caption: one paragraph; none if empty.
+        heading: what stands above the picture.
+    """
+
+    size: tuple[int, int]
+    draw: Callable[[Axes], None]
+    colours: np.ndarray
+    ends: tuple[float, float]
+    beyond: tuple[int, int]
+    caption: str
+    heading: str = ""
+
+
+def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True) -> Figure:
+    """A figure of panels in rows; several have the letters a, b, c above them.
+
+    Args:
+        panels: one or more, each as wide as a figure of one.
+        columns: panels of a row.
+        legend: whether they have colour bars.
     """
     # Imported here, so that computing maps does not wait for matplotlib.
     from vitviz.visualization.drawing import own_settings
 
-    lines = textwrap.wrap(caption, CAPTION_CHARS)
-    width, height = WIDTH_INCHES, WIDTH_INCHES * size[1] / size[0]
-    if height > MAX_PICTURE_INCHES:
-        width, height = width * MAX_PICTURE_INCHES / height, MAX_PICTURE_INCHES
-    strip_height = _strip_inches(len(lines))
-    total = height + strip_height
-    box = ((WIDTH_INCHES - width) / 2 / WIDTH_INCHES, strip_height / total, width / WIDTH_INCHES, height / total)
-    with own_settings(caption):
-        figure = _empty_figure(WIDTH_INCHES, total, DPI)
-        axes = figure.add_axes(box)
-        draw(axes)
-        axes.set_aspect("auto")
-        _draw_strip(figure, strip_height, colours, ends, beyond, lines)
+    columns = min(columns, len(panels))
+    heights = [sum(_panel_inches(panel, legend, len(panels) > 1)) for panel in panels]
+    rows = [max(heights[start : start + columns]) for start in range(0, len(panels), columns)]
+    with own_settings("".join(panel.caption + panel.heading for panel in panels)):
+        figure = _empty_figure(WIDTH_INCHES * columns, sum(rows), DPI)
+        is_one = len(panels) == 1
+        parts = [figure] if is_one else figure.subfigures(len(rows), columns, height_ratios=rows, squeeze=False).flat
+        for number, (part, panel) in enumerate(zip(parts, panels, strict=False)):
+            letter = chr(ord("a") + number) if len(panels) > 1 else ""
+            _draw_panel(part, rows[number // columns], panel, letter, legend)
     return figure
+
+
+def _panel_inches(panel: Panel, legend: bool, has_letter: bool) -> tuple[float, float, float]:
+    """The heights of a panel's heading, of its picture, and of what stands below it."""
+    height = min(MAX_PICTURE_INCHES, WIDTH_INCHES * panel.size[1] / panel.size[0])
+    heading = LINE_INCHES + GAP_INCHES if has_letter or panel.heading else 0.0
+    return heading, height, _strip_inches(len(textwrap.wrap(panel.caption, CAPTION_CHARS)), legend)
+
+
+def _draw_panel(part: Any, total: float, panel: Panel, letter: str, legend: bool) -> None:
+    """Draw a panel into the upper inches of its part of a figure, ``total`` inches high."""
+    heading, height, _ = _panel_inches(panel, legend, bool(letter))
+    width = height * panel.size[0] / panel.size[1]
+    # Panels side by side do not touch.
+    inset = 1 - 2 * GAP_INCHES / WIDTH_INCHES if letter else 1.0
+    floor = total - heading - height
+    left = (WIDTH_INCHES - width * inset) / 2
+    box = (
+        left / WIDTH_INCHES,
+        (floor + height * (1 - inset)) / total,
+        width * inset / WIDTH_INCHES,
+        height * inset / total,
+    )
+    for x, text, weight in ((GAP_INCHES, letter, "bold"), (GAP_INCHES * (3 if letter else 1), panel.heading, "normal")):
+        if text:
+            y = (total - heading + GAP_INCHES / 2) / total
+            part.text(x / WIDTH_INCHES, y, text, va="bottom", fontsize=FONT_SIZE + 1, fontweight=weight)
+    axes = part.add_axes(box)
+    panel.draw(axes)
+    axes.set_aspect("auto")
+    lines = textwrap.wrap(panel.caption, CAPTION_CHARS)
+    _draw_strip(part, (WIDTH_INCHES, total), floor, panel.colours if legend else None, panel.ends, panel.beyond, lines)
 
 
 def caption_lines(caption: str, width: int) -> list[str]:
@@ -86,7 +129,7 @@ def caption_strip(
     inches, strip_height = _inches(width), _strip_inches(len(lines))
     with own_settings("".join(lines)):
         figure = _empty_figure(inches, strip_height, width / inches)
-        _draw_strip(figure, strip_height, colours, ends, beyond, lines)
+        _draw_strip(figure, (inches, strip_height), strip_height, colours, ends, beyond, lines)
         canvas = figure.canvas
         assert isinstance(canvas, FigureCanvasAgg)
         canvas.draw()
@@ -101,8 +144,8 @@ def _inches(width: int) -> float:
     return min(WIDTH_INCHES, width / DPI)
 
 
-def _strip_inches(lines: int) -> float:
-    return 3 * GAP_INCHES + BAR_INCHES + LINE_INCHES * (1 + lines)
+def _strip_inches(lines: int, legend: bool = True) -> float:
+    return (GAP_INCHES + BAR_INCHES + LINE_INCHES) * legend + 2 * GAP_INCHES + LINE_INCHES * lines
 
 
 def _empty_figure(width: float, height: float, dpi: float) -> Figure:
@@ -115,28 +158,24 @@ def _empty_figure(width: float, height: float, dpi: float) -> Figure:
 
 
 def _draw_strip(
-    figure: Figure,
+    figure: Any,
+    size: tuple[float, float],
     height: float,
-    colours: np.ndarray,
+    colours: np.ndarray | None,
     ends: tuple[float, float],
     beyond: tuple[int, int],
     lines: Sequence[str],
 ) -> None:
-    """Draw colour bar, its ends and caption into the lowest inches of a figure."""
-    width, total = figure.get_size_inches()
-    bar = figure.add_axes(
-        (
-            GAP_INCHES / width,
-            (height - GAP_INCHES - BAR_INCHES) / total,
-            (width - 2 * GAP_INCHES) / width,
-            BAR_INCHES / total,
-        )
-    )
-    draw_bar(bar, colours)
-    baseline = height - GAP_INCHES - BAR_INCHES - LINE_INCHES
-    places = ((GAP_INCHES, "left"), (width - GAP_INCHES, "right"))
-    for (x, side), text in zip(places, end_texts(ends, beyond), strict=True):
-        figure.text(x / width, (baseline + 0.04) / total, text, ha=side, va="bottom", fontsize=FONT_SIZE)
+    """Draw colour bar (of colours, or none), its ends and caption below a height in inches of a figure of this size."""
+    width, total = size
+    baseline = height
+    if colours is not None:
+        box = (GAP_INCHES, height - GAP_INCHES - BAR_INCHES, width - 2 * GAP_INCHES, BAR_INCHES)
+        draw_bar(figure.add_axes([length / size[side % 2] for side, length in enumerate(box)]), colours)
+        baseline -= GAP_INCHES + BAR_INCHES + LINE_INCHES
+        places = ((GAP_INCHES, "left"), (width - GAP_INCHES, "right"))
+        for (x, side), text in zip(places, end_texts(ends, beyond), strict=True):
+            figure.text(x / width, (baseline + 0.04) / total, text, ha=side, va="bottom", fontsize=FONT_SIZE)
     for number, line in enumerate(lines):
         y = baseline - GAP_INCHES - LINE_INCHES * number
         figure.text(GAP_INCHES / width, y / total, line, va="top", fontsize=FONT_SIZE, color="#374151")

@@ -22,7 +22,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.arithmetic import Arithmetic
-from vitviz.visualization.captioned import captioned, png, save_vectors, show_png
+from vitviz.visualization.captioned import Panel, captioned, png, save_vectors, show_png
 from vitviz.visualization.colormaps import (
     DEFAULT_COLORMAP,
     DIVERGING_COLORMAP,
@@ -363,16 +363,25 @@ class Heatmap(Arithmetic, AttributeAdvice):
         Raises:
             MethodError, QueryError: as :meth:`overlay`; or ``ax`` are no axes of matplotlib.
         """
+        if ax is None:
+            return captioned([self.panel(style, mark)])
         # Imported here, so that computing maps does not wait for matplotlib.
-        from vitviz.visualization.vectors import draw_into, draw_map
+        from vitviz.visualization.vectors import draw_into
 
-        style, scale = Style.of(style), self.scale(style)
-        small = self if max(self.image.size) <= FIGURE_SIDE else self.resized(FIGURE_SIDE)
-        if ax is not None:
-            return draw_into(ax, small, style, mark)
+        return draw_into(ax, self._small, Style.of(style), mark)
+
+    def panel(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, heading: str = "") -> Panel:
+        """The map as a panel of a figure, with what stands above it."""
+        from vitviz.visualization.vectors import draw_map
+
+        style, scale, small = Style.of(style), self.scale(style), self._small
         draw = partial(draw_map, heatmap=small, style=style, mark=mark)
-        beyond, caption = scale.beyond(self.values), self.caption(style)
-        return captioned(small.image.size, draw, style.colours(scale.signed), scale.ends, beyond, caption)
+        colours, beyond = style.colours(scale.signed), scale.beyond(self.values)
+        return Panel(small.image.size, draw, colours, scale.ends, beyond, self.caption(style), heading)
+
+    @property
+    def _small(self) -> Heatmap:
+        return self if max(self.image.size) <= FIGURE_SIDE else self.resized(FIGURE_SIDE)
 
     @named_arguments(MethodError, _unknown_argument)
     def show(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> None:
