@@ -12,7 +12,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
-from vitviz.errors.messages import quote
+from vitviz.errors.messages import legible, quote
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
@@ -327,9 +327,11 @@ def sentence(error: VitvizError) -> str:
 
 def _own_model(value: object) -> OwnModel:
     """A visitor's own checkpoint, or one on the hub."""
-    own = fields("own", value, ("files", "hub", "overrides"))
-    hub, overrides_text, files = (own.get(name) or "" for name in ("hub", "overrides", "files"))
-    for name, text, limit in (("hub", hub, MAX_NAME_CHARS), ("overrides", overrides_text, MAX_OVERRIDE_CHARS)):
+    own = fields("own", value, ("files", "folder", "hub", "overrides"))
+    folder, hub, overrides_text, files = (own.get(name) or "" for name in ("folder", "hub", "overrides", "files"))
+    texts = {"folder": folder, "hub": hub, "overrides": overrides_text}
+    for name, text in texts.items():
+        limit = MAX_OVERRIDE_CHARS if name == "overrides" else MAX_NAME_CHARS
         if not isinstance(text, str) or len(text) > limit:
             raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
     if not isinstance(files, list | str) or len(files) > MAX_FILES:
@@ -344,7 +346,7 @@ def _own_model(value: object) -> OwnModel:
     weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
     name = max(weights, key=lambda upload: upload.path.stat().st_size).name
     choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
-    return OwnModel(choice, name)
+    return OwnModel(choice, legible(folder) or name)
 
 
 def _liked_picture(view: View) -> str | None:

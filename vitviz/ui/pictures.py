@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.errors.messages import plain, quote
+from vitviz.errors.messages import legible, quote
 from vitviz.images.colours import ColorProfile
 from vitviz.ui.holdings import Holdings
 from vitviz.weights import resources
@@ -17,7 +17,8 @@ from vitviz.weights import resources
 EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
-MAX_NAME_CHARS = 120
+# The longest name of a file on common file systems.
+MAX_NAME_CHARS = 255
 EXPECTED_FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
 # The address of an upload, as Gradio's upload tool returns it, ends in this and the path.
 FILE_ROUTE, SCHEMES = "/gradio_api/file=", ("http://", "https://")
@@ -77,7 +78,7 @@ def upload_of(value: object, field: str = "image") -> Upload:
         is_kept = False
     if not is_kept:
         raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {EXPECTED_FILE}")
-    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-MAX_NAME_CHARS:]))
+    return Upload(Path(path), legible(Path(value.get("orig_name") or path).name[-MAX_NAME_CHARS:]))
 
 
 class Pictures:

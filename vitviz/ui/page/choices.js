@@ -74,11 +74,13 @@ const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
 /**
  * Open what was dropped, pasted or chosen anywhere on the page: a picture, a clip, or the files of a checkpoint.
  * @param {File[]} files
+ * @param {string=} folder the name of the folder that they lie in
  */
-export function takeFiles(files) {
+export function takeFiles(files, folder) {
+  if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
   if (files.some(({ name }) => WEIGHTS.test(name))) {
     if (SETTINGS.legal !== "all") return notify(`${files[0].name}: this app opens no checkpoints of visitors; drop a picture.`);
-    return openOwn({ files, hub: "", overrides: "" });
+    return openOwn({ files, folder, hub: "", overrides: "" });
   }
   takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
   if (files.length > 1) notify(`${files.length} files were dropped: the page shows one picture. For many, use “vitviz batch”.`);
@@ -140,17 +142,17 @@ export function chooseModel(model) {
 }
 
 /** @param {any} options */
-export async function openOwn({ files, hub, overrides }) {
+export async function openOwn({ files, folder = "", hub, overrides }) {
   notify("");
   if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
   try {
     const uploadedFiles = [];
     for (const file of files) uploadedFiles.push(await backend.upload(file));
     const id = `own-new:${++uploadCount}`;
-    uploads.set(id, { files: uploadedFiles, hub, overrides });
+    uploads.set(id, { files: uploadedFiles, folder, hub, overrides });
     chooseModel(id);
   } catch (/** @type {any} */ error) {
-    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, hub, overrides }))]);
+    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, folder, hub, overrides }))]);
   }
 }
 

@@ -50,7 +50,9 @@ export class Source {
   }
 
   takeDrops() {
-    const take = (/** @type {DataTransfer | null} */ transfer) => {
+    const take = async (/** @type {DataTransfer | null} */ transfer) => {
+      const folder = [...transfer?.items ?? []].map((item) => item.webkitGetAsEntry?.()).find((entry) => entry?.isDirectory);
+      if (folder) return takeFiles(await filesOf(/** @type {FileSystemDirectoryEntry} */ (folder)), folder.name);
       if (transfer?.files.length) return takeFiles([...transfer.files]);
       if (/^https?:/.test(transfer?.getData("text/uri-list") || transfer?.getData("text/plain") || ""))
         notify("That is an address, which this page does not fetch: save the picture, and drop its file.");
@@ -102,8 +104,11 @@ export class Source {
     }));
     find("own").hidden = legal !== "all";
     find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
+    // The latest choice counts.
+    for (const [one, other] of [["own-files", "own-folder"], ["own-folder", "own-files"]])
+      find(one).onchange = () => { find(other).value = ""; };
     find("own-open").onclick = () => openOwn({
-      files: [...find("own-files").files], hub: find("own-hub").value, overrides: find("own-overrides").value,
+      ...chosenFolder(), hub: find("own-hub").value, overrides: find("own-overrides").value,
     });
   }
 
@@ -247,6 +252,26 @@ export class Source {
     }
     for (const button of holder.children) button.setAttribute("aria-pressed", Number(button.dataset.index) === target);
   }
+}
+
+/** The files of a checkpoint that were chosen, and the name of the folder that they lie in, if it was chosen. */
+function chosenFolder() {
+  const files = [...find("own-folder").files].filter(({ webkitRelativePath: path }) => path.split("/").length === 2);
+  return files.length ? { files, folder: files[0].webkitRelativePath.split("/")[0] } : { files: [...find("own-files").files] };
+}
+
+/**
+ * The files that lie in a folder, without those of folders inside.
+ * @param {FileSystemDirectoryEntry} folder
+ * @returns {Promise<File[]>}
+ */
+async function filesOf(folder) {
+  const reader = folder.createReader(), entries = [];
+  // It reads some at a time, and at last none.
+  for (let part = null; part === null || part.length; entries.push(...part))
+    part = await new Promise((done, fail) => reader.readEntries(done, fail));
+  const files = entries.filter((entry) => entry.isFile && !entry.name.startsWith("."));
+  return Promise.all(files.map((entry) => new Promise((done, fail) => /** @type {FileSystemFileEntry} */ (entry).file(done, fail))));
 }
 
 /** @param {any} word */
