@@ -258,11 +258,11 @@ REQUIREMENTS = extra("dependencies")
 def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
     outside = [path for path in RUN_TIME if not path.is_relative_to(ROOT / "vitviz" / "ui") and path.name != "app.py"]
     assert third_party(outside) == REQUIREMENTS
-    assert third_party(RUN_TIME) == REQUIREMENTS | {"gradio", "starlette"}
+    assert third_party(RUN_TIME) == REQUIREMENTS | {"gradio", "pydantic", "starlette"}
 
 
 def test_make_app_installs_the_extra_of_the_app_alone() -> None:
-    assert extra("app") == {"gradio", "starlette", "torch", "vitviz"}
+    assert extra("app") == {"gradio", "pydantic", "starlette", "torch", "vitviz"}
     makefile = (ROOT / "Makefile").read_text()
     ((install, stamp),) = re.findall(r"^\$\(VENV\)/\.app: .*\n\t(.*)\n\t(.*)\n", makefile, re.MULTILINE)
     assert (install, stamp) == ("$(INSTALL) --editable '.[app]'", "@touch $@")

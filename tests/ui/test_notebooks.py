@@ -6,9 +6,12 @@ import base64
 import contextlib
 import importlib
 import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import nbformat
@@ -20,14 +23,16 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 from playwright.sync_api import Browser, Frame, Page, expect
+from traitlets import HasTraits
 from traitlets.config import Config
 
 import vitviz
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import made
 from vitviz import Analysis, Model
-from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.ui.explorer.inline import InlineExplorer, explore
+from vitviz.ui.explorer.selection import LISTENER
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -142,6 +147,46 @@ def test_an_analysis_has_its_model_and_picture(analysis: Analysis, small: Model,
         made_page.save(tmp_path / "absent" / "small.html")
     with pytest.raises(ImageError, match="expected the path of a page"):
         made_page.save(3)  # type: ignore[arg-type]
+
+
+HEAR = """async ([source, frame]) => {
+    const { default: widget } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+    widget.initialize({ model: { get: () => frame, set: (_, view) => hear(view), save_changes() {} } });
+}"""
+
+
+def test_what_is_chosen_in_a_notebook_comes_back_to_python(browser: Browser, analysis: Analysis) -> None:
+    widget, other = SimpleNamespace(frame="vitviz-mine", view={}), SimpleNamespace(frame="vitviz-other", view={})
+    explorer = replace(explore(analysis), listener=widget)
+    assert explorer.selection is None
+    with notebook_page(browser, [explorer._repr_html_(), replace(explorer, listener=other)._repr_html_()]) as page:
+        page.expose_function("hear", lambda view: widget.view.update(view))
+        page.evaluate(HEAR, [LISTENER, widget.frame])
+        first, second = page.frames[1:]
+        shown(second)
+        second.select_option(".vx-method", "attention")
+        shown(first)
+        first.select_option(".vx-method", "attention")
+        first.evaluate(f"{EXPLORER}.store.patchParameters(0, {{ layer: 1, head: 'max', query: [2, 3] }})")
+        values, found = shown(first), explorer.selection
+    assert found is not None and (found.method, found.layer, found.head, found.token) == ("attention", 1, "max", (2, 3))
+    layout, expected = analysis.trace.layout, analysis.attention(layer=1, head="max", query=(2, 3))
+    assert np.array_equal(found.heatmap.values, expected.values)
+    assert values[layout.prefix_count :] == pytest.approx(expected.values.flatten().numpy(), rel=2e-3, abs=1e-6)
+    assert other.view == {}
+
+
+def test_a_selection_needs_a_package_which_makes_its_widget(
+    analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitviz.ui.explorer.selection.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs anywidget: pip install 'vitviz\[notebook\]'"):
+        _ = explore(analysis).selection
+    monkeypatch.setattr("vitviz.ui.explorer.selection.find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "anywidget", SimpleNamespace(AnyWidget=HasTraits))  # type: ignore[arg-type]
+    explorer = explore(analysis)
+    assert set(explorer.listener.traits(sync=True)) == {"frame", "view"} and explorer.listener._esm == LISTENER
+    assert f'name="{explorer.listener.frame}"' in explorer._repr_html_() and explorer.selection is None
 
 
 class Shown(NamedTuple):

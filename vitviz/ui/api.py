@@ -19,7 +19,6 @@ from gradio.components.api_component import Api as Field
 from gradio.data_classes import FileData
 from gradio.utils import get_function_description
 from pydantic import TypeAdapter
-from pydantic_core import to_jsonable_python
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
@@ -74,7 +73,7 @@ def _answering(endpoint: Callable[Parameter, Awaitable[Any]]) -> Callable[Parame
     @wraps(endpoint)
     async def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
         try:
-            return to_jsonable_python(await endpoint(*arguments, **options))
+            return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
         except VitvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:

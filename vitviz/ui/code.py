@@ -11,9 +11,9 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
+from vitviz.ui.models import Origin
 from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
-from vitviz.ui.service import Origin
 from vitviz.ui.state import NATIVE, PageState, View
 from vitviz.visualization.scales import PERCENTILES
 

@@ -8,18 +8,20 @@ import tempfile
 import weakref
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
+from vitviz.images.preprocessing import Fit
 from vitviz.ui.holdings import Holdings
+from vitviz.ui.pictures import Upload
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.isolated_models import open_checkpoint, open_published
-from vitviz.weights.model import Origin
+from vitviz.weights.model import Origin as FileOrigin
 from vitviz.weights.text_tower import reads_text
 from vitviz.worker import Worker, shared_worker
 
@@ -69,7 +71,10 @@ SERIES = "snapshots"
 
 
 def open_choice(
-    choice: ModelChoice, origin: Origin | None = None, worker: Worker | None = None, max_bytes: int = 3 * 2**30
+    choice: ModelChoice,
+    origin: FileOrigin | None = None,
+    worker: Worker | None = None,
+    max_bytes: int = 3 * 2**30,
 ) -> Model:
     """Open a visitor's choice in a worker process.
 
@@ -125,6 +130,30 @@ def _link(file: str, target: Path) -> None:
         os.link(file, target)
     except OSError:
         shutil.copyfile(file, target)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Model, picture and input of an analysis.
+
+    Args:
+        choice: the model.
+        upload: the picture.
+        size: its width and height in pixels.
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`.
+        resolution: as a view of a state has it.
+        pixels: the shorter side of the model's input, as :func:`vitviz.analyze` takes it.
+        hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
+            for this reason; otherwise 0.
+    """
+
+    choice: ModelChoice
+    upload: Upload
+    size: tuple[int, int]
+    fit: Fit
+    resolution: int | str | None
+    pixels: int | None
+    hidden_share: float = 0.0
 
 
 class OwnModel(NamedTuple):

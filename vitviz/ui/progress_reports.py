@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vitviz.progress import DownloadProgress
+from vitviz.progress import DownloadProgress, Progress
 
 
 class ProgressReport(NamedTuple):
@@ -27,6 +27,11 @@ class RunEnded(Exception):
 
 class ExpiredError(Exception):
     """The analysis has left the cache."""
+
+
+def under_title(title: str, report: Report) -> Callable[[Progress], None]:
+    """Reports how much of a computation is done, under a title."""
+    return lambda progress: report(ProgressReport(title, progress.done, progress.total))
 
 
 def no_report(step: Step) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,10 +29,10 @@ from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, Origin, OwnModels, open_choice
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
-from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report
+from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
 from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
@@ -64,30 +64,6 @@ NO_WORDS = (
     "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
 )
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Model, picture and input of an analysis.
-
-    Args:
-        choice: the model.
-        upload: the picture.
-        size: its width and height in pixels.
-        fit: a name in :data:`vitviz.images.preprocessing.FITS`.
-        resolution: as a view of a state has it.
-        pixels: the shorter side of the model's input, as :func:`vitviz.analyze` takes it.
-        hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
-            for this reason; otherwise 0.
-    """
-
-    choice: ModelChoice
-    upload: Upload
-    size: tuple[int, int]
-    fit: Fit
-    resolution: int | str | None
-    pixels: int | None
-    hidden_share: float = 0.0
 
 
 class AnalysisService:
@@ -355,11 +331,8 @@ class AnalysisService:
             arguments["target"] = await self.target_of(uid, arguments["target"], report)
 
         def compute(analysis: Analysis, report: Report) -> tuple[Analysis, Heatmap]:
-            def report_step(progress: Progress) -> None:
-                report(ProgressReport(method.title, progress.done, progress.total))
-
             report(ProgressReport(method.title))
-            heatmap = analysis.map(method.name, report=report_step, **arguments)
+            heatmap = analysis.map(method.name, report=under_title(method.title, report), **arguments)
             self.maps.put(analysis, key, heatmap)
             return analysis, heatmap
 
@@ -417,9 +390,7 @@ class AnalysisService:
 
 
 def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analysis:
-    def report_layer(progress: Progress) -> None:
-        report(ProgressReport("Analysing, layer by layer", progress.done, progress.total))
-
+    report_layer = under_title("Analysing, layer by layer", report)
     report_layer(Progress(0, encoder.model.network.config.depth))
     [analysis] = encoder.encode([prepared], report_layer)
     return analysis

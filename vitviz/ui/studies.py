@@ -19,12 +19,11 @@ from vitviz.evaluation.probes.findings import Findings
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
-from vitviz.progress import Progress
 from vitviz.ui.facts import class_names, visible
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.normalize import bounds_of, refusal
 from vitviz.ui.packs import findings_pack, map_file
-from vitviz.ui.progress_reports import ProgressReport, Report
+from vitviz.ui.progress_reports import ProgressReport, Report, under_title
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
 
@@ -49,9 +48,7 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
     parameters = {name: _without_target(service, uid, METHODS[name], values) for name, values in settings.items()}
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
-        def report_pass(progress: Progress) -> None:
-            report(ProgressReport("Maps, and pictures without some of their patches", progress.done, progress.total))
-
+        report_pass = under_title("Maps, and pictures without some of their patches", report)
         return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass), parameters)
 
     return await service.run(service.studies, uid, compute, report)
@@ -87,10 +84,7 @@ async def rank(service: AnalysisService, request: Mapping[str, Any], report: Rep
     target = await _target(service, uid, request.get("target"), report)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
-        def report_head(progress: Progress) -> None:
-            report(ProgressReport("Heads switched off one at a time", progress.done, progress.total))
-
-        effects = analysis.head_effects(target, report=report_head)
+        effects = analysis.head_effects(target, report=under_title("Heads switched off one at a time", report))
         facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
         return {**facts, "drops": effects.drop.tolist()}
 

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -14,13 +15,16 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
 from vitviz.attention.precision import Precision
 from vitviz.errors.arguments import instance, integer, named_arguments
-from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.system.atomic import atomic_write
 from vitviz.weights import Model
+
+if TYPE_CHECKING:
+    from vitviz.ui.explorer.selection import Selection
 
 HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
 # The page needs scripts and downloads; the sandbox keeps it from the notebook and other cells.
@@ -36,16 +40,37 @@ class InlineExplorer:
         height: of the frame in pixels.
         title: of the frame.
         still: JPEG of all layers and heads, for where a notebook's frames are not shown: an untrusted notebook, a PDF.
+        analysis: that it shows.
+        listener: the widget of :func:`vitviz.ui.explorer.selection.listener`.
     """
 
     page: str = field(repr=False)
     height: int
     title: str
     still: bytes = field(repr=False)
+    analysis: Analysis = field(repr=False)
+    listener: Any = field(repr=False)
+
+    @property
+    def selection(self) -> Selection | None:
+        """What is chosen on the page now, with its map; None before the page is shown. It needs the extra `notebook`.
+
+        The map is computed anew, by :meth:`vitviz.Analysis.map`.
+
+        Raises:
+            ConfigError: the extra is not installed.
+        """
+        if self.listener is None:
+            raise ConfigError("explorer.selection needs anywidget: pip install 'vitviz[notebook]'")
+        from vitviz.ui.explorer.selection import select
+
+        return select(self.analysis, dict(self.listener.view)) if self.listener.view else None
 
     def _repr_html_(self) -> str:
+        name = "" if self.listener is None else self.listener.frame
         return (
-            f'<iframe title="{html.escape(self.title)}" sandbox="{SANDBOX}" srcdoc="{html.escape(self.page)}" '
+            f'<iframe name="{name}" title="{html.escape(self.title)}" sandbox="{SANDBOX}" '
+            f'srcdoc="{html.escape(self.page)}" '
             f'style="width:100%;height:{self.height}px;border:0"></iframe>'
         )
 
@@ -84,7 +109,7 @@ def explore(
     """The whole explorer in a notebook: every layer and head, and any patch's attention under the pointer.
 
     The frame has all queries and keys, about 2.7 bytes for each feature: 10 MB for a ViT-B/16 at 197 tokens, which
-    are saved with the notebook.
+    are saved with the notebook. With the extra ``notebook``, :attr:`InlineExplorer.selection` is what is chosen there.
 
     Args:
         image: as :func:`vitviz.analyze` takes it, or an analysis.
@@ -120,9 +145,11 @@ def explore(
         )
     name = analysis.source.name if isinstance(analysis.source, Path) else "picture.jpg"
     from vitviz.ui.explorer.saved_page import whole_page
+    from vitviz.ui.explorer.selection import listener
 
     page = whole_page(analysis, name, name=name, fit=fit or "", resolution=resolution)
-    return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}", _still(analysis))
+    title = f"{name} seen by {analysis.model.name}"
+    return InlineExplorer(page, height, title, _still(analysis), analysis, listener())
 
 
 def _still(analysis: Analysis) -> bytes:

@@ -68,6 +68,8 @@ function update() {
   probes.request();
   describeSoon();
   requestDraw();
+  // The frame of a notebook has a name, by which Python hears what is chosen (`explorer.selection`).
+  if (window.name.startsWith("vitviz-")) parent.postMessage({ [window.name]: store.state.views[page.active] }, "*");
 }
 
 function showControls() {
