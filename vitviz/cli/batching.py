@@ -8,21 +8,10 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import AUTO, Command, box_corners, map_request
-from vitviz.cli.options import (
-    MAP_GRAMMAR,
-    add_batch_size,
-    add_checkpoint,
-    add_fit,
-    add_max_bytes,
-    add_reading,
-    add_resolution,
-)
+from vitviz.cli.grammar import AUTO
 from vitviz.cli.output import bar
 from vitviz.datasets import (
-    ENGINES,
     NUMBERS,
-    READERS,
     BatchRequest,
     Cluster,
     Item,
@@ -34,68 +23,20 @@ from vitviz.datasets import (
     read_items,
     run_batch,
 )
-from vitviz.datasets.engines import LOCAL, RAY
+from vitviz.datasets.engines import RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
-from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import PathMaker
 from vitviz.errors.messages import quote, several
-from vitviz.evaluation.probes import PROBES
 from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import left_out
 from vitviz.images.preprocessing import Fit
-from vitviz.images.sources import COLUMN, ValueRange
+from vitviz.images.sources import ValueRange
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
 
 SOME_FAILED = 1
-
-
-def add_batch(command: Command) -> None:
-    """Add the options of ``vitviz batch``."""
-    command.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
-    command.add_argument(
-        "output", type=Path, help="folder for the results; the same command resumes an interrupted run"
-    )
-    maps = "a map of every picture, such as rollout or relevance:target=dog,start_layer=2; may be repeated"
-    command.add_argument(
-        "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps
-    )
-    probe_names = [name for name, record in PROBES.items() if record.requires != "model"]
-    probes = "a probe of every picture; may be repeated"
-    command.add_argument("--probe", dest="probes", action="append", choices=probe_names, default=[], help=probes)
-    command.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
-    command.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
-    masks = "folder with a mask of each picture, of the same name with any ending; adds the share of each map inside it"
-    command.add_argument("--masks", type=Path, default=None, metavar="FOLDER", help=masks)
-    box = "in place of masks, one box in all pictures, in pixels of each"
-    command.add_argument("--box", type=box_corners, default=None, metavar="LEFT,TOP,RIGHT,BOTTOM", help=box)
-    column = "the column of a Parquet file or data set with the pictures (default: %(default)s)"
-    command.add_argument("--column", default=COLUMN, help=column)
-    command.add_argument(
-        "--explorers", action="store_true", help="also write the explorer of every picture, one HTML file each"
-    )
-    gallery = "also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it sorts by"
-    command.add_argument("--gallery", action="store_true", help=gallery)
-    retry = "analyse again the pictures that could not be analysed before"
-    command.add_argument("--retry-failed", action="store_true", help=retry)
-    add_batch_size(command)
-    threads = "threads that open pictures while the model runs (default: %(default)s)"
-    command.add_argument("--workers", type=int, default=WORKERS, help=threads)
-    add_max_bytes(command, "batch")
-    add_fit(command)
-    add_resolution(command)
-    add_reading(command)
-    add_checkpoint(command)
-    engines = "; ".join(f"{engine.name}: {engine.title}" for engine in ENGINES.values())
-    command.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
-    address = "address of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)"
-    command.add_argument("--ray-address", default=None, metavar="ADDRESS", help=address)
-    actors = "processes of Ray that hold the model (default: as many as there is room for)"
-    command.add_argument("--actors", type=int, default=None, help=actors)
-    cores = "cores of each of these processes (default: %(default)s)"
-    command.add_argument("--actor-cpus", type=int, default=Cluster.cpus, metavar="CORES", help=cores)
 
 
 def run(
@@ -163,14 +104,6 @@ def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:
             file.write(page.encode())
 
     return Writer(EXPLORERS, write, lambda maps: ["html"], whole_pictures=False)
-
-
-def add_atlas(command: Command) -> None:
-    """Add the options of ``vitviz atlas``."""
-    command.add_argument("results", type=Path, help="folder that vitviz batch wrote")
-    command.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
-    wrong = "only pictures whose most probable class is not the class that their folder names"
-    command.add_argument("--misclassified", action="store_true", help=wrong)
 
 
 def run_atlas(results: Path, output: Path, misclassified: bool) -> None:

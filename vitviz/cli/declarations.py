@@ -1,175 +1,391 @@
-"""The commands, declared with the tables that the library itself uses.
+"""The commands, each one record, with the tables that the library itself uses.
 
 ``python -m vitviz.cli.declarations`` stores them where :mod:`vitviz.cli.grammar` reads them without importing torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
 from pathlib import Path
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import Method
-from vitviz.cli.batching import add_atlas, add_batch
-from vitviz.cli.evaluating import add_evaluate
-from vitviz.cli.filming import add_video
-from vitviz.cli.grammar import Command, write
-from vitviz.cli.measuring import add_attention_images, add_check, add_heads, add_methods
+from vitviz.cli.grammar import Command, box_corners, map_request, size, write
 from vitviz.cli.options import (
-    add_analysis,
-    add_checkpoint,
-    add_image,
-    add_json,
-    add_method,
-    add_pictures,
-    add_training,
-    add_verification,
+    ANALYSIS,
+    CHECKPOINT,
+    COLOR_PROFILE,
+    IMAGE,
+    MAP_GRAMMAR,
+    METHOD_CHOICE,
+    ONE_CHECKPOINT,
+    PICTURES,
+    READING,
+    RESOLUTION,
+    STYLE,
+    command,
+    fit,
+    folder,
+    json_of,
+    max_bytes,
+    of_method,
+    of_parameter,
+    option,
+    preset_text,
+    together,
+    training_options,
 )
-from vitviz.cli.probing import add_probe
-
-RESUMES = "computes what is missing"
+from vitviz.cli.probing import PARAMETERS as PROBE_PARAMETERS
+from vitviz.datasets import ENGINES, READERS, Cluster
+from vitviz.datasets.engines import LOCAL
+from vitviz.datasets.work import WORKERS
+from vitviz.evaluation.probes import PROBES
+from vitviz.images.sources import COLUMN
+from vitviz.training.config import PRESETS
+from vitviz.video.clips import CLIP_SUFFIXES
+from vitviz.video.writing import CONTAINERS
+from vitviz.visualization.heatmaps import FIGURE_SIDE
 
 
 def commands() -> list[Command]:
     """All commands, in the order of the list."""
-    table: tuple[tuple[Command, Callable[[Command], None]], ...] = (
-        (Command("predict", "print the most probable classes of images", "predicting:run"), _add_predict),
-        (Command("explore", "save an image's whole explorer as one HTML file", "exploring:run"), _add_explore),
-        (
-            Command("probe", "look into a model: its tokens, attention and weights, for an image", "probing:run"),
-            add_probe,
+    return [
+        *map(of_method, METHODS.values()),
+        command(
+            "predict",
+            "print the most probable classes of images",
+            "predicting:run",
+            PICTURES,
+            option("--count", type=int, default=5, help="how many classes of each image (default: %(default)s)"),
+            json_of("the classes"),
+            *ANALYSIS,
         ),
-        (
-            Command(
-                "batch",
-                "analyse a folder, a list or an archive of images, and keep the results",
-                "batching:run",
-                resumes=RESUMES,
+        command(
+            "explore",
+            "save an image's whole explorer as one HTML file",
+            "exploring:run",
+            IMAGE,
+            option(
+                "-o",
+                "--output",
+                type=Path,
+                default=None,
+                help="HTML to write (default: IMAGE.html in the working folder)",
             ),
-            add_batch,
-        ),
-        (
-            Command("video", "write a video of a clip with the map of every frame", "filming:run"),
-            add_video,
-        ),
-        (Command("atlas", "summarise the results of a batch on one page", "batching:run_atlas"), add_atlas),
-        (Command("models", "list the checkpoints that have a name", "checkpoints:run_models"), _add_models),
-        (
-            Command("inspect", "say what a checkpoint is, and how that is known", "checkpoints:run_inspect"),
-            lambda command: add_checkpoint(command, "checkpoint"),
-        ),
-        (
-            Command("verify", "compare a checkpoint with the package that it comes from", "checkpoints:run_verify"),
-            add_verification,
-        ),
-        (Command("app", "start the app in the browser", "starting:run"), _add_app),
-        (Command("evaluate", "measure a checkpoint's accuracy on an image folder", "evaluating:run"), add_evaluate),
-        (
-            Command(
-                "evaluate-methods",
-                "measure how faithful every method's maps are, on a folder",
-                "measuring:run_evaluate_methods",
+            option(
+                "--link",
+                default="",
+                help="what it opens with: an address of the app, or its part behind '?', without model and picture",
             ),
-            add_methods,
+            *ANALYSIS,
         ),
-        (
-            Command(
-                "describe-heads",
-                "measure how far and how widely every head looks, on a folder",
-                "measuring:run_describe_heads",
+        command(
+            "probe",
+            "look into a model: its tokens, attention and weights, for an image",
+            "probing:run",
+            IMAGE,
+            option(
+                "--probe",
+                dest="names",
+                action="append",
+                choices=PROBES,
+                default=None,
+                help="one of the probes, by name; may be repeated (default: all that the model can have)",
             ),
-            add_heads,
-        ),
-        (
-            Command(
-                "evaluate-attention",
-                "measure how much attention lies on the object, on a folder of photographs",
-                "measuring:run_evaluate_attention",
+            *map(of_parameter, PROBE_PARAMETERS.values()),
+            option(
+                "-o",
+                "--output",
+                type=Path,
+                default=None,
+                help="NPZ file to write, with every measurement; - for the standard output",
             ),
-            add_attention_images,
-        ),
-        (
-            Command(
-                "check-methods", "see whether the maps change when weights are shuffled", "measuring:run_check_methods"
+            json_of("every measurement"),
+            option(
+                "--pictures",
+                type=Path,
+                default=None,
+                metavar="FOLDER",
+                help="folder to write pictures into, one for each measurement that has one",
             ),
-            add_check,
+            *ANALYSIS,
+            epilog="probes:\n"
+            + "\n".join(f"  {record.name:<20} {record.interpretation}" for record in PROBES.values()),
         ),
-        (
-            Command(
-                "train",
-                "train a Vision Transformer on an image folder",
-                "training:run",
-                resumes="continues after the last whole epoch",
+        command(
+            "batch",
+            "analyse a folder, a list or an archive of images, and keep the results",
+            "batching:run",
+            option("source", help=f"{'; '.join(reader.name for reader in READERS)}"),
+            option("output", type=Path, help="folder for the results; the same command resumes an interrupted run"),
+            option(
+                "--map",
+                dest="maps",
+                action="append",
+                type=map_request,
+                default=[],
+                metavar=MAP_GRAMMAR,
+                help="a map of every picture, such as rollout or relevance:target=dog,start_layer=2; may be repeated",
             ),
-            _add_train,
+            option(
+                "--probe",
+                dest="probes",
+                action="append",
+                choices=[name for name, record in PROBES.items() if record.requires != "model"],
+                default=[],
+                help="a probe of every picture; may be repeated",
+            ),
+            option("--pictures", action="store_true", help="also write an overlay of every map, as PNG"),
+            option("--numbers", action="store_true", help="also write every picture's maps as an NPZ file"),
+            option(
+                "--masks",
+                type=Path,
+                default=None,
+                metavar="FOLDER",
+                help="folder with a mask of each picture, of the same name with any ending; adds the share of each "
+                "map inside it",
+            ),
+            option(
+                "--box",
+                type=box_corners,
+                default=None,
+                metavar="LEFT,TOP,RIGHT,BOTTOM",
+                help="in place of masks, one box in all pictures, in pixels of each",
+            ),
+            option(
+                "--column",
+                default=COLUMN,
+                help="the column of a Parquet file or data set with the pictures (default: %(default)s)",
+            ),
+            option(
+                "--explorers",
+                action="store_true",
+                help="also write the explorer of every picture, one HTML file each",
+            ),
+            option(
+                "--gallery",
+                action="store_true",
+                help="also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it "
+                "sorts by",
+            ),
+            option(
+                "--retry-failed",
+                action="store_true",
+                help="analyse again the pictures that could not be analysed before",
+            ),
+            together(),
+            option(
+                "--workers",
+                type=int,
+                default=WORKERS,
+                help="threads that open pictures while the model runs (default: %(default)s)",
+            ),
+            max_bytes("batch"),
+            fit(),
+            RESOLUTION,
+            *READING,
+            *CHECKPOINT,
+            option(
+                "--engine",
+                choices=ENGINES,
+                default=LOCAL.name,
+                help=f"{'; '.join(f'{each.name}: {each.title}' for each in ENGINES.values())} (default: %(default)s)",
+            ),
+            option(
+                "--ray-address",
+                default=None,
+                metavar="ADDRESS",
+                help="address of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)",
+            ),
+            option(
+                "--actors",
+                type=int,
+                default=None,
+                help="processes of Ray that hold the model (default: as many as there is room for)",
+            ),
+            option(
+                "--actor-cpus",
+                type=int,
+                default=Cluster.cpus,
+                metavar="CORES",
+                help="cores of each of these processes (default: %(default)s)",
+            ),
+            resumes="computes what is missing",
         ),
-        (
-            Command("completion", "print what completes commands and options in a shell", "completion:run"),
-            _add_completion,
+        command(
+            "video",
+            "write a video of a clip with the map of every frame",
+            "filming:run",
+            option("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}"),
+            option("output", type=Path, help=f"video to write: {' or '.join(CONTAINERS)}"),
+            option(
+                "--map",
+                type=map_request,
+                default="rollout",
+                metavar=MAP_GRAMMAR,
+                help="the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)",
+            ),
+            option(
+                "--smoothing-seconds",
+                type=float,
+                default=0.0,
+                metavar="SECONDS",
+                help="average maps over time by a Gaussian of this standard deviation (default: 0, not at all)",
+            ),
+            option(
+                "--longest-side",
+                type=int,
+                default=FIGURE_SIDE,
+                metavar="PIXELS",
+                help="longer side of the picture in the video, at most, in pixels (default: %(default)s)",
+            ),
+            option(
+                "--caption",
+                action=argparse.BooleanOptionalAction,
+                default=True,
+                help="draw the colour bar and the caption below the picture",
+            ),
+            option(
+                "--numbers",
+                type=Path,
+                default=None,
+                metavar="FILE",
+                help="NPZ file for the maps of all frames, before any averaging, and their times",
+            ),
+            *STYLE,
+            together("frames"),
+            max_bytes("batch"),
+            fit("frame"),
+            RESOLUTION,
+            *CHECKPOINT,
         ),
-    )
-    declared = [_of_method(method) for method in METHODS.values()]
-    for command, add in table:
-        add(command)
-        declared.append(command)
-    for command in declared:
-        command.add_argument("-q", "--quiet", action="store_true", help="print results and errors alone, and no bars")
-    return declared
-
-
-def _of_method(method: Method) -> Command:
-    command = Command(
-        method.name.replace("_", "-"),
-        f"save maps of images: {method.title}",
-        "maps:run",
-        {"method": method.name},
-        epilog=method.interpretation,
-    )
-    add_method(command, method)
-    return command
-
-
-def _add_predict(command: Command) -> None:
-    add_pictures(command)
-    command.add_argument("--count", type=int, default=5, help="how many classes of each image (default: %(default)s)")
-    add_json(command, "the classes")
-    add_analysis(command)
-
-
-def _add_explore(command: Command) -> None:
-    add_image(command)
-    command.add_argument(
-        "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
-    )
-    link_help = "what it opens with: an address of the app, or its part behind '?', without model and picture"
-    command.add_argument("--link", default="", help=link_help)
-    add_analysis(command)
-
-
-def _add_models(command: Command) -> None:
-    add_json(command, "the list")
-
-
-def _add_app(command: Command) -> None:
-    add_checkpoint(command)
-    command.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)")
-    port_help = "port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)"
-    command.add_argument("--port", type=int, default=None, help=port_help)
-
-
-def _add_train(command: Command) -> None:
-    command.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
-    command.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
-    snapshots_help = "number of snapshots to save, from the first step to the last (default: %(default)s)"
-    command.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
-    terms_help = "licence terms of the weights, written to the checkpoint's card"
-    command.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
-    add_training(command)
-
-
-def _add_completion(command: Command) -> None:
-    use = 'the shell, such as in: eval "$(vitviz completion bash)" in ~/.bashrc'
-    command.add_argument("shell", choices=("bash", "zsh"), help=use)
+        command(
+            "atlas",
+            "summarise the results of a batch on one page",
+            "batching:run_atlas",
+            option("results", type=Path, help="folder that vitviz batch wrote"),
+            option("output", type=Path, help="folder for the page, the figures and the numbers"),
+            option(
+                "--misclassified",
+                action="store_true",
+                help="only pictures whose most probable class is not the class that their folder names",
+            ),
+        ),
+        command("models", "list the checkpoints that have a name", "checkpoints:run_models", json_of("the list")),
+        command(
+            "inspect", "say what a checkpoint is, and how that is known", "checkpoints:run_inspect", *ONE_CHECKPOINT
+        ),
+        command(
+            "verify",
+            "compare a checkpoint with the package that it comes from",
+            "checkpoints:run_verify",
+            *ONE_CHECKPOINT,
+            option("--image", type=Path, default=None, help="a photograph (default: a bundled one)"),
+            option(
+                "--size",
+                dest="sizes",
+                type=size,
+                action="append",
+                default=[],
+                metavar="HxW",
+                help="height and width in pixels, or one number, to compare besides the trained size; may be repeated",
+            ),
+        ),
+        command(
+            "app",
+            "start the app in the browser",
+            "starting:run",
+            *CHECKPOINT,
+            option("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)"),
+            option(
+                "--port",
+                type=int,
+                default=None,
+                help="port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)",
+            ),
+        ),
+        command(
+            "evaluate",
+            "measure a checkpoint's accuracy on an image folder",
+            "evaluating:run",
+            option("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some"),
+            *CHECKPOINT,
+            option(
+                "--class",
+                dest="labels",
+                action="append",
+                default=None,
+                metavar="CLASS",
+                help="classes to measure together as well; may be repeated",
+            ),
+            option(
+                "--ood",
+                type=Path,
+                default=None,
+                metavar="FOLDER",
+                help="folder of out-of-distribution images, to measure how well scores tell them from the test images",
+            ),
+            COLOR_PROFILE,
+        ),
+        command(
+            "evaluate-methods",
+            "measure how faithful every method's maps are, on a folder",
+            "measuring:run_evaluate_methods",
+            *folder(200, "area"),
+            METHOD_CHOICE,
+        ),
+        command(
+            "describe-heads",
+            "measure how far and how widely every head looks, on a folder",
+            "measuring:run_describe_heads",
+            *folder(200, "measure"),
+            option("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF"),
+        ),
+        command(
+            "evaluate-attention",
+            "measure how much attention lies on the object, on a folder of photographs",
+            "measuring:run_evaluate_attention",
+            *folder(1000, "head"),
+        ),
+        command(
+            "check-methods",
+            "see whether the maps change when weights are shuffled",
+            "measuring:run_check_methods",
+            *folder(50, "correlation"),
+            METHOD_CHOICE,
+        ),
+        command(
+            "train",
+            "train a Vision Transformer on an image folder",
+            "training:run",
+            option("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
+            option("output", type=Path, help="folder for checkpoint, logs and what a resume needs"),
+            option(
+                "--snapshots",
+                type=int,
+                default=12,
+                help="number of snapshots to save, from the first step to the last (default: %(default)s)",
+            ),
+            option(
+                "--terms",
+                default="",
+                metavar="TEXT",
+                help="licence terms of the weights, written to the checkpoint's card",
+            ),
+            *training_options(),
+            epilog="presets:\n" + "\n".join(f"  {name:<10}{preset_text(config)}" for name, config in PRESETS.items()),
+            resumes="continues after the last whole epoch",
+        ),
+        command(
+            "completion",
+            "print what completes commands and options in a shell",
+            "completion:run",
+            option(
+                "shell",
+                choices=("bash", "zsh"),
+                help='the shell, such as in: eval "$(vitviz completion bash)" in ~/.bashrc',
+            ),
+        ),
+    ]
 
 
 if __name__ == "__main__":

@@ -6,25 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import Command
-from vitviz.cli.options import add_checkpoint, add_color_profile
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
 from vitviz.images.colours import ColorProfile
 from vitviz.models.require import require_vit
 from vitviz.models.targets import class_of
-
-
-def add_evaluate(command: Command) -> None:
-    """Add the options of ``vitviz evaluate``."""
-    command.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some")
-    add_checkpoint(command)
-    together = "classes to measure together as well; may be repeated"
-    command.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
-    ood = "folder of out-of-distribution images, to measure how well scores tell them from the test images"
-    command.add_argument("--ood", type=Path, default=None, metavar="FOLDER", help=ood)
-    add_color_profile(command)
 
 
 def run(

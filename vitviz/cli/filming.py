@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -10,50 +9,17 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import AUTO, Command, map_request
-from vitviz.cli.options import (
-    MAP_GRAMMAR,
-    add_batch_size,
-    add_checkpoint,
-    add_fit,
-    add_max_bytes,
-    add_resolution,
-    add_style,
-)
+from vitviz.cli.grammar import AUTO
 from vitviz.cli.output import bar
 from vitviz.datasets import MapRequest
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
-from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.facts import Clip
 from vitviz.video.render import VideoRequest, VideoSummary, render_video
-from vitviz.video.writing import CONTAINERS, container_of
+from vitviz.video.writing import container_of
 from vitviz.visualization.colormaps import ColormapName
-from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
+from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import ScaleName
-
-
-def add_video(command: Command) -> None:
-    """Add the options of ``vitviz video``."""
-    command.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
-    output = f"video to write: {' or '.join(CONTAINERS)}"
-    command.add_argument("output", type=Path, help=output)
-    maps = "the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)"
-    command.add_argument("--map", type=map_request, default="rollout", metavar=MAP_GRAMMAR, help=maps)
-    smoothing = "average maps over time by a Gaussian of this standard deviation (default: 0, not at all)"
-    command.add_argument("--smoothing-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
-    side = "longer side of the picture in the video, at most, in pixels (default: %(default)s)"
-    command.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
-    caption = "draw the colour bar and the caption below the picture"
-    command.add_argument("--caption", action=argparse.BooleanOptionalAction, default=True, help=caption)
-    numbers = "NPZ file for the maps of all frames, before any averaging, and their times"
-    command.add_argument("--numbers", type=Path, default=None, metavar="FILE", help=numbers)
-    add_style(command)
-    add_batch_size(command, "frames")
-    add_max_bytes(command, "batch")
-    add_fit(command, "frame")
-    add_resolution(command)
-    add_checkpoint(command)
 
 
 def run(

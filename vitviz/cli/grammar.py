@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vitviz.errors.arguments import no_parameter, word
 from vitviz.errors.kinds import MethodError
@@ -23,6 +23,9 @@ NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 AUTO = "auto"
 # A height and width in pixels, or one number; the widest sides are far beyond any real ones.
 SIZE = re.compile(r"([1-9]\d{,5})(?:[x×]([1-9]\d{,5}))?")
+
+Option: TypeAlias = tuple[list[str], dict[str, Any]]
+"""The flags and settings of an option, as :meth:`argparse.ArgumentParser.add_argument` takes them."""
 
 
 @dataclass
@@ -47,14 +50,7 @@ class Command:
     epilog: str = ""
     parameters: list[str] = field(default_factory=list)
     resumes: str = ""
-    arguments: list[tuple[list[str], dict[str, Any]]] = field(default_factory=list)
-
-    def add_argument(self, *flags: str, **settings: Any) -> None:
-        """Add an option, or an argument without a flag, as :meth:`argparse.ArgumentParser.add_argument` does.
-
-        ``group`` is the heading under which its help stands.
-        """
-        self.arguments.append((list(flags), settings))
+    arguments: list[Option] = field(default_factory=list)
 
     @property
     def options(self) -> dict[str, str]:

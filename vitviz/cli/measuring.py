@@ -7,42 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import Command
-from vitviz.cli.options import add_images
 from vitviz.cli.output import bar, write_whole
 from vitviz.errors.kinds import ConfigError
 from vitviz.weights import Model
-
-
-def add_methods(command: Command) -> None:
-    """Add the options of ``vitviz evaluate-methods``."""
-    add_images(command, 200, "area")
-    _add_method_choice(command)
-
-
-def add_heads(command: Command) -> None:
-    """Add the options of ``vitviz describe-heads``."""
-    add_images(command, 200, "measure")
-    command.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
-
-
-def add_attention_images(command: Command) -> None:
-    """Add the options of ``vitviz evaluate-attention``."""
-    add_images(command, 1000, "head")
-
-
-def add_check(command: Command) -> None:
-    """Add the options of ``vitviz check-methods``."""
-    add_images(command, 50, "correlation")
-    _add_method_choice(command)
-
-
-def _add_method_choice(command: Command) -> None:
-    method_help = "measure this method alone; may be given several times (default: all that can serve the model)"
-    command.add_argument("--method", dest="methods", action="append", choices=METHODS, help=method_help)
 
 
 def run_evaluate_methods(

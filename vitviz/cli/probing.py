@@ -12,8 +12,6 @@ import numpy as np
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import Command
-from vitviz.cli.options import add_analysis, add_image, add_json, add_parameter
 from vitviz.cli.output import LINE_CHARS, check_output, note, print_json, show, write_whole
 from vitviz.cli.pictures import analysis_of, find_picture, take_settings
 from vitviz.errors.kinds import ConfigError
@@ -22,29 +20,6 @@ from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
 PARAMETERS = {each.name: each for record in PROBES.values() for each in record.parameters}
 """The parameters of all probes, by name; probes share those of one name."""
-
-
-def add_probe(command: Command) -> None:
-    """Add the options of ``vitviz probe``."""
-    add_image(command)
-    command.add_argument(
-        "--probe",
-        dest="names",
-        action="append",
-        choices=PROBES,
-        default=None,
-        help="one of the probes, by name; may be repeated (default: all that the model can have)",
-    )
-    for parameter in PARAMETERS.values():
-        add_parameter(command, parameter)
-    numbers = "NPZ file to write, with every measurement; - for the standard output"
-    command.add_argument("-o", "--output", type=Path, default=None, help=numbers)
-    add_json(command, "every measurement")
-    folder = "folder to write pictures into, one for each measurement that has one"
-    command.add_argument("--pictures", type=Path, default=None, metavar="FOLDER", help=folder)
-    add_analysis(command)
-    lines = [f"  {record.name:<20} {record.interpretation}" for record in PROBES.values()]
-    command.epilog = "probes:\n" + "\n".join(lines)
 
 
 def run(

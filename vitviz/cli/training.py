@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.cli.options import training_config
 from vitviz.errors.extras import extra
+from vitviz.training.config import PRESETS, TrainingConfig
 
 
-def run(images: Path, output: Path, snapshots: int, terms: str, **settings: Any) -> None:
+def run(images: Path, output: Path, snapshots: int, terms: str, preset: str | None, **settings: Any) -> None:
     """Train a network."""
     with extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    _, accuracy = train(images, output, training_config(**settings), snapshots, terms)
+    config = replace(PRESETS[preset] if preset is not None else TrainingConfig(), **settings)
+    _, accuracy = train(images, output, config, snapshots, terms)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
