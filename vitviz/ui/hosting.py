@@ -49,6 +49,8 @@ GPU = "cuda"
 LOAN_SECONDS = 20
 # Three pictures that are being opened, one of them large.
 CHILDREN_BYTES = 2**30
+# The stack of a thread, enough for a thousand Python functions that call each other.
+STACK_BYTES = 2**21
 # Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
 MIN_GPU_FLOPS = 150e9
 
@@ -65,6 +67,8 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     require_forks()
     hide_memory()
     limit_threads(threads)
+    # The limit of memory counts the whole stack of a thread, of which the system reserves 8 MiB.
+    threading.stack_size(STACK_BYTES)
     if memory_bytes is not None:
         limit_memory(memory_bytes)
     # In a shared folder, one process may delete files that another is serving.

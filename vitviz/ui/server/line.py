@@ -28,6 +28,8 @@ TURN_SECONDS = 0.25
 WEIGHT, MAX_AHEAD_SECONDS = 10.0, 60.0
 # Work of each line that has begun and waits for another turn. It holds what it has computed so far.
 WAITING_ANEW = 4
+# Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
+_THREADS = ThreadPoolExecutor(1000, "vitviz-line")
 
 
 def current_visitor() -> str:
@@ -79,7 +81,6 @@ class Line:
 
     def __init__(self, places: int = 1, share: int = 1, begun: int | None = None) -> None:
         self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
-        self._pool = ThreadPoolExecutor(self._begun)
         # In the order of their turns.
         self._tickets: list[_Ticket] = []
         self._clocks: dict[str, float] = {}
@@ -113,7 +114,7 @@ class Line:
         try:
             await self._wait(ticket, report)
             context = contextvars.copy_context()
-            job = self._pool.submit(context.run, _with_memory, partial(work, report_and_take_turns))
+            job = _THREADS.submit(context.run, _with_memory, partial(work, report_and_take_turns))
         except BaseException:
             self._leave(ticket)
             raise
