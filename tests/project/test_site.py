@@ -78,8 +78,8 @@ def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block
     _, options = parse(block.arguments)
     assert (ROOT / options["image"]).is_file()
     # Picture and fit may differ; layers, heads and classes are the same.
-    page_state = opening(example, options["link"], None, None)
-    assert len(page_state.state.views) == (2 if "layout=two" in options["link"] else 1), page
+    state, _ = opening(example, options["link"], None, None)
+    assert len(state.views) == (2 if "layout=two" in options["link"] else 1), page
 
 
 def test_a_command_without_a_name_is_refused() -> None:

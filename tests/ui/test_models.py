@@ -14,7 +14,7 @@ import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.facts import model_facts
-from vitviz.ui.models import ModelChoice, OwnModel, OwnModels, menu, open_choice
+from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice
 from vitviz.weights import BUNDLED, ZOO, Model
 
 pytestmark = pytest.mark.parity
@@ -57,14 +57,6 @@ def test_an_upload_that_is_gone_is_named(tmp_path: Path) -> None:
         open_choice(ModelChoice("", (str(tmp_path / "gone.pth"),)))
 
 
-def test_the_case_of_a_suffix_makes_no_difference(tmp_path: Path) -> None:
-    weights, config = tmp_path / "MODEL.PTH", tmp_path / "config.json"
-    weights.write_bytes(b"0")
-    config.write_bytes(b"0000")
-    choice = ModelChoice("", (str(config), str(weights)))
-    assert choice.weight_files == (str(weights),) and choice.largest_file == "MODEL.PTH"
-
-
 def test_what_the_menu_offers(bundled: Model) -> None:
     assert open_choice(ModelChoice(BUNDLED[0])).name == BUNDLED[0]
     offered = menu(bundled)
@@ -85,7 +77,7 @@ def test_a_file_stands_under_the_family_that_it_is_of(tmp_path: Path, bundled: M
 
 
 def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess() -> None:
-    own, kept = [OwnModel(ModelChoice("", (name,)), name) for name in ("a.pth", "b.pth", "c.pth")], OwnModels()
+    own, kept = [ModelChoice("", (name,), name=name) for name in ("a.pth", "b.pth", "c.pth")], OwnModels()
     keys = list(map(kept.id, own))
     assert len(set(keys)) == 3 and all(re.fullmatch(r"own:[\w-]{22}", key) for key in keys)
     # The same files are the same model.

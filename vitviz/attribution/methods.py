@@ -43,7 +43,7 @@ from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
 
 Requirement = Literal["trace", "gradients", "inputs"]
-Computer = Literal["page", "quick", "run"]
+Computer = Literal["page", "rollouts", "quick", "run"]
 MethodName = Literal[
     "attention",
     "pooling_attention",
@@ -264,7 +264,7 @@ METHODS = MethodTable(
             "Where information may have come from through all layers; not class-specific, and blind to the values.",
             begins_with_identity=True,
             compute_batch=rollouts,
-            computed_by="page",
+            computed_by="rollouts",
             page_parameters=("query",),
         ),
         Method(

@@ -130,13 +130,14 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
     card = {check.fact: check.value for check in describe(config)}
     card |= {"parameters": f"{model.parameters:,}"} if model.parameters else {}
     card |= model.card
+    assumptions = visible("; ".join(model.assumptions))
     return {
         "id": model_id,
         "name": visible(model.name),
         "title": visible(title),
         "fit": model.preprocessing.fit,
         "resolutions": _resolutions(model),
-        "trained_resolution": _trained_resolution(model),
+        "trained_resolution": min(model.preprocessing.height, model.preprocessing.width),
         "detail": model.preprocessing.detail,
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
@@ -145,7 +146,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
             name: f"{probe.title}: {reason}." for name, probe in PROBES.items() if (reason := probe.refusal(config))
         },
         "card": [[visible(name), visible(str(value))] for name, value in card.items()],
-        "assumptions": _assumptions(model),
+        "assumptions": f"Assumed, since its file does not say it: {assumptions}." if assumptions else "",
         "color_profile": model.preprocessing.color_profile,
         "steps": None if model.snapshots is None else list(model.snapshots.steps),
         "patch": [config.patch_height, config.patch_width],
@@ -154,22 +155,9 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
     }
 
 
-def _assumptions(model: Model) -> str:
-    """A sentence about the facts that are missing in a checkpoint and taken from published ones; or empty."""
-    return (
-        f"Assumed, since its file does not say it: {visible('; '.join(model.assumptions))}."
-        if model.assumptions
-        else ""
-    )
-
-
-def _trained_resolution(model: Model) -> int:
-    return min(model.preprocessing.height, model.preprocessing.width)
-
-
 def _resolutions(model: Model) -> list[dict[str, Any]]:
     """The menu of resolutions; other multiples of the patch are legal, too."""
-    trained, step = _trained_resolution(model), resolution_step(model)
+    trained, step = min(model.preprocessing.height, model.preprocessing.width), resolution_step(model)
     sizes = dict.fromkeys(round(trained * factor / step) * step for factor in RESOLUTION_FACTORS)
     larger = [{"title": f"{size} pixels", "value": size} for size in sizes if size > trained]
     first = {"title": f"as trained, {trained} pixels", "value": None}

@@ -20,7 +20,7 @@ from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
+from vitviz.ui.models import ModelChoice, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
@@ -169,7 +169,7 @@ class Handlers:
         if request.get("own") is not None:
             own = _own_model(request["own"])
             report(OPENING)
-            await self.service.model(own.choice, report)
+            await self.service.model(own, report)
             # What cannot be opened has no name.
             view = replace(view, model=self.service.own_models.id(own, current_visitor()), step=None)
         uid, analysis, view = await self._open_view(view, report, notes, {}, upload)
@@ -302,8 +302,6 @@ class Handlers:
         if choice.run != origin.choice.run:
             return None
         model_name = self.service.source(origin.choice, analysis.model)
-        if view.model.startswith("own:") and origin.choice.files and analysis.model.snapshots is None:
-            model_name = self.service.own_models.get(view.model).name
         picture = _liked_picture(view)
         try:
             liked = None if picture is None else self.service.pictures.upload(picture)
@@ -325,7 +323,7 @@ def sentence(error: VitvizError) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _own_model(value: object) -> OwnModel:
+def _own_model(value: object) -> ModelChoice:
     """A visitor's own checkpoint, or one on the hub."""
     own = fields("own", value, ("files", "folder", "hub", "overrides"))
     folder, hub, overrides_text, files = (own.get(name) or "" for name in ("folder", "hub", "overrides", "files"))
@@ -341,12 +339,11 @@ def _own_model(value: object) -> OwnModel:
     if bool(files) == bool(hub):
         raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
     if hub:
-        return OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub)
+        return ModelChoice(f"hf:{hub}", (), overrides, name=hub)
     uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
     weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
     name = max(weights, key=lambda upload: upload.path.stat().st_size).name
-    choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
-    return OwnModel(choice, legible(folder) or name)
+    return ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides, name=legible(folder) or name)
 
 
 def _liked_picture(view: View) -> str | None:

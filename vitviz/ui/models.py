@@ -18,7 +18,6 @@ from vitviz.images.preprocessing import Fit
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
-from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.isolated_models import open_checkpoint, open_published
 from vitviz.weights.model import Origin as FileOrigin
@@ -34,32 +33,19 @@ class ModelChoice(NamedTuple):
         files: paths of the uploaded files.
         overrides: settings that the files leave open.
         step: of a snapshot; None for the last one, and for a model without snapshots.
+        name: of the files or on the hub, as the visitor knows it.
     """
 
     source: str
     files: tuple[str, ...] = ()
     overrides: tuple[tuple[str, Any], ...] = ()
     step: int | None = None
+    name: str = ""
 
     @property
     def run(self) -> ModelChoice:
         """The choice without a step, which all snapshots share."""
         return self._replace(step=None)
-
-    @property
-    def weight_files(self) -> tuple[str, ...]:
-        """The uploaded files whose suffix is one of weights."""
-        return tuple(file for file in self.files if is_weight_file(file))
-
-    @property
-    def largest_file(self) -> str:
-        """The name of the largest weight file; of the largest file if there are no weights."""
-
-        def size(file: str) -> int:
-            path = Path(file)
-            return path.stat().st_size if path.is_file() else 0
-
-        return Path(max(self.weight_files or self.files, key=size)).name
 
 
 DEFAULT_MODEL = ModelChoice("start")
@@ -156,40 +142,28 @@ class Origin:
     hidden_share: float = 0.0
 
 
-class OwnModel(NamedTuple):
-    """A visitor's own checkpoint.
-
-    Args:
-        choice: with which it is opened.
-        name: of its file.
-    """
-
-    choice: ModelChoice
-    name: str
-
-
 class OwnModels:
     """The latest checkpoints of visitors, by unguessable ids."""
 
     def __init__(self) -> None:
-        self._models: Holdings[OwnModel] = Holdings(MAX_OWN)
+        self._models: Holdings[ModelChoice] = Holdings(MAX_OWN)
 
-    def id(self, own: OwnModel, visitor: str = "") -> str:
+    def id(self, own: ModelChoice, visitor: str = "") -> str:
         """The name of a checkpoint in states: ``own:TOKEN``, or ``hf:OWNER/NAME`` for one that needs no settings.
 
         Args:
             own: a checkpoint that was opened.
             visitor: whose it is.
         """
-        if own.choice.source and not own.choice.overrides:
-            return own.choice.source
+        if own.source and not own.overrides:
+            return own.source
         return f"own:{self._models.key(own, visitor)}"
 
-    def find(self, key: str) -> OwnModel | None:
+    def find(self, key: str) -> ModelChoice | None:
         """The checkpoint of an id, if there is one."""
         return self._models.get(key.removeprefix("own:"))
 
-    def get(self, key: str) -> OwnModel:
+    def get(self, key: str) -> ModelChoice:
         """The checkpoint of an id.
 
         Raises:

@@ -63,9 +63,9 @@ def computed_by(method: Method, parameters: Mapping[str, Any], trace: AttentionT
         parameters: of the map; those with their defaults may be missing.
         trace: of the picture.
     """
-    has_file = method.name != ROLLOUT or has_rollouts(trace)
+    is_computed = method.computed_by == "page" or (method.computed_by == "rollouts" and has_rollouts(trace))
     is_of_page = parameters.keys() <= set(method.page_parameters) and parameters.get("query") != PATCHES
-    if method.computed_by == "page" and has_file and is_of_page:
+    if is_computed and is_of_page:
         return "page"
     return "run" if method.computed_by == "run" or not has_rollouts(trace) else "quick"
 

@@ -159,7 +159,7 @@ class AnalysisService:
             CheckpointError: a visitor's own checkpoint is no longer kept.
         """
         if name.startswith("own:"):
-            return self.own_models.get(name).choice._replace(step=step)
+            return self.own_models.get(name)._replace(step=step)
         return DEFAULT_MODEL._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
 
     async def analyze(
@@ -281,8 +281,7 @@ class AnalysisService:
         """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
         if choice.run == DEFAULT_MODEL:
             return self.start.name
-        is_series = model.snapshots is not None and len(choice.weight_files) > 1
-        return SERIES if is_series else choice.source or choice.largest_file
+        return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
     def line(self, analysis: Analysis, method: Method) -> Line:
         """The line of a method's maps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -21,13 +22,13 @@ from vitviz.ui.explorer.saved_page import whole_page
 
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
-    opened = opening(coarse_example, "", None, None)
-    assert (opened.state.views[0].method, opened.maps) == ("rollout", [])
+    state, maps = opening(coarse_example, "", None, None)
+    assert (state.views[0].method, maps) == ("rollout", [])
 
 
 @pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])
 def test_what_the_page_computes_is_not_saved(coarse_example: Analysis, link: str) -> None:
-    assert opening(coarse_example, link, None, None).maps == []
+    assert opening(coarse_example, link, None, None)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -43,11 +44,11 @@ def test_what_the_page_computes_is_not_saved(coarse_example: Analysis, link: str
 def test_a_map_that_needs_the_model_is_saved(
     coarse_example: Analysis, link: str, method: str, arguments: dict[str, object]
 ) -> None:
-    opened = opening(coarse_example, link, None, None)
-    assert {saved.method for saved in opened.maps} == {method}
+    _, maps = opening(coarse_example, link, None, None)
+    assert {saved["method"] for saved in maps} == {method}
     labels = coarse_example.model.labels
     parameters = {name: labels.index(value) if value in labels else value for name, value in arguments.items()}
-    contents = {json.dumps(saved.parameters): saved.content for saved in opened.maps}
+    contents = {json.dumps(saved["parameters"]): base64.b64decode(saved["content"]) for saved in maps}
     assert list(contents) == ([json.dumps(parameters), "{}"] if parameters else ["{}"])
     token_map = coarse_example.map(method, **arguments).token_map
     values = load_pack(contents[json.dumps(parameters)])["values"][len(coarse_example.trace.layout.prefix) :]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
@@ -12,40 +12,17 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
+from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import ShownView, normalize, parameters_of
 from vitviz.ui.packs import computed_by, has_rollouts, map_file
 from vitviz.ui.state import PageState, View, plain_json
 
 
-class SavedMap(NamedTuple):
-    """A map that the page cannot compute.
-
-    Args:
-        method, parameters: of the map, as the page's state has them.
-        content: its file.
-    """
-
-    method: MethodName
-    parameters: dict[str, Any]
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A state, and the maps in it that the page cannot compute.
-
-    Args:
-        state: legal for the analysis.
-        maps: each once.
-    """
-
-    state: PageState
-    maps: list[SavedMap]
-
-
-def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | None) -> Opening:
-    """The state and the maps of a link for an analysis.
+def opening(
+    analysis: Analysis, link: str, fit: Fit | None, resolution: int | None
+) -> tuple[PageState, list[dict[str, Any]]]:
+    """The legal state of a link, and the maps in it that the page cannot compute, each once, as the page reads them.
 
     Args:
         analysis: of one image.
@@ -70,15 +47,16 @@ def opening(analysis: Analysis, link: str, fit: Fit | None, resolution: int | No
     notes = [*parsed.notes, *changes]
     if notes:
         raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join(notes)}")
-    maps: list[SavedMap] = []
+    maps: list[dict[str, Any]] = []
     records = [(METHODS[view.method], view.parameters) for view in state.views]
     methods = {method.name for method, given in records if computed_by(method, given, analysis.trace) != "page"}
     for view in state.views:
         if view.method in methods:
             for parameters in map(plain_json, _all_parameters(view)):
-                if not any(saved[:2] == (view.method, parameters) for saved in maps):
-                    maps.append(SavedMap(view.method, parameters, _map(analysis, view.method, parameters)))
-    return Opening(state, maps)
+                key = {"method": view.method, "parameters": parameters}
+                if all({**saved, **key} != saved for saved in maps):
+                    maps.append({**key, "content": as_base64(_map(analysis, view.method, parameters))})
+    return state, maps
 
 
 def _all_parameters(view: View) -> list[dict[str, Any]]:

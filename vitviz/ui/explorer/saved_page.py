@@ -60,15 +60,15 @@ def page_parts(
     # A page is UTF-8, and names of files need not be.
     title, source, name = utf8(title), utf8(source), utf8(name)
     own_fit = analysis.model.preprocessing.fit
-    opened = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
+    state, maps = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
     picture = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     start = {
         "settings": {**settings(), "legal": "start"},
-        "state": opened.state.to_json(),
-        "views": [analysis_facts("page", analysis, picture, view=opened.state.views[0], name=name)],
+        "state": state.to_json(),
+        "views": [analysis_facts("page", analysis, picture, view=state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
         "files": {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)},
-        "maps": [{**saved._asdict(), "content": as_base64(saved.content)} for saved in opened.maps],
+        "maps": maps,
     }
     layout = analysis.trace.layout
     about = (

@@ -11,8 +11,8 @@ import { backend, METHODS } from "./settings.js";
  */
 export function computedBy(method, names, facts) {
   const { computed_by: record, page_parameters: own } = METHODS[method];
-  const isOfPage = record === "page" && names.every((name) => own.includes(name));
-  if (isOfPage && (method !== "rollout" || facts.rolls)) return "page";
+  const isComputed = record === "page" || (record === "rollouts" && facts.rolls);
+  if (isComputed && names.every((name) => own.includes(name))) return "page";
   return record === "run" || !facts.rolls ? "run" : "quick";
 }
 
@@ -44,7 +44,7 @@ export const mapFile = (method, parameters) => ({ name: mapName(method, paramete
  */
 export function mapSource({ method, parameters }, query, token, facts) {
   if (token !== null && computedBy(method, Object.keys(parameters), facts) === "page") {
-    return method === "rollout" ? { kind: "rollout", file: { name: "rollout" } } : { kind: "live", file: null };
+    return METHODS[method].computed_by === "rollouts" ? { kind: "rollout", file: { name: "rollout" } } : { kind: "live", file: null };
   }
   const { query: own, ...others } = parameters;
   return { kind: "map", file: mapFile(method, query === undefined || query === null ? others : { ...others, query }) };

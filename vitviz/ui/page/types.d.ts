@@ -126,7 +126,7 @@ interface Method {
   parameters: Parameter[];
   interpretation: string;
   citation: string;
-  computed_by: "page" | "quick" | "run";
+  computed_by: "page" | "rollouts" | "quick" | "run";
   page_parameters: string[];
   about_a_class: boolean;
   begins_with_identity: boolean;
