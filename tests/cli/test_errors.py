@@ -73,7 +73,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
     "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
     "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of --heads 5"),
-    "no augmentation": (["train", "{folder}", "{folder}/run", "--mix", "3"], "--mix 3.0: expected a number from 0 to 1"),
+    "no augmentation": (
+        ["train", "{folder}", "{folder}/run", "--mix", "3"],
+        "--mix 3.0: expected a number from 0 to 1",
+    ),
 }
 
 

@@ -11,7 +11,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import (
     EXPLORER,
+    ask,
     keep_picture,
+    notice,
     open_panel,
     opened_page,
     settle,
@@ -57,6 +59,31 @@ def test_few_words_and_controls_are_in_sight(browser: Browser, address: str) -> 
         assert 40 < words <= 120 and 10 < controls <= 25, (words, controls)
     finally:
         page.close()
+
+
+def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, address: str) -> None:
+    boxes = """() => ["canvas", "frames", "sheet", "tabs", "predictions", "compare-open"].map((name) => {
+        const { left, top, width, height } = document.querySelector(`.vx-${name}`).getBoundingClientRect();
+        return [name, left, top, width, height].join(" ");
+    })"""
+    # An address is not fetched, which the page says.
+    paste = """() => {
+        const clipboardData = new DataTransfer();
+        clipboardData.setData("text/plain", "https://example.org/cat.jpg");
+        document.dispatchEvent(new ClipboardEvent("paste", { clipboardData }));
+    }"""
+    with opened_page(browser, address, "method=attention&p.layer=4&p.query=3,4") as page:
+        for width, height in ((1440, 900), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_function("document.querySelector('.vx-canvas').getBoundingClientRect().right <= innerWidth")
+            settle(page)
+            before = page.evaluate(boxes)
+            for question in ("target", "layers", "hide", "token"):
+                ask(page, question)
+                assert page.evaluate(boxes) == before, (width, question)
+                page.evaluate(paste)
+                expect(notice(page)).to_be_visible()
+                assert page.evaluate(boxes) == before, (width, question)
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

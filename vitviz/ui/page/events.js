@@ -169,5 +169,7 @@ export function listen() {
     setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 23, 42)");
     requestDraw();
   };
-  panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.find("canvas")));
+  // The canvas has a width of its own, which follows those of its pane and of the window's height.
+  panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.element));
+  addEventListener("resize", requestDraw);
 }

@@ -20,7 +20,7 @@ export const QUESTIONS = {
   layers: {
     title: "All layers together",
     method: "rollout",
-    lead: "Which squares could have influenced the result, over all layers. The same whatever the class; it ignores what was passed on.",
+    lead: "Squares that could have influenced the result over all layers, whatever the class.",
   },
   hide: { title: "What if I hide it?", lead: "Paint over squares to hide them from the model, and see its answer change." },
 };
