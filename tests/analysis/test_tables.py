@@ -21,11 +21,11 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_predictions_are_rows_of_probability_and_label() -> None:
-    predictions = Predictions([Prediction("<b>cat</b>", 0.9231), Prediction("dog", 0.0412)])
+    predictions = Predictions([Prediction("<b>cat</b>", 0.9231, 3), Prediction("dog", 0.0412, 7)])
     assert repr(predictions) == " 92.3%  <b>cat</b>\n  4.1%  dog"
     assert cells(predictions._repr_html_()) == [["92.3%", "<b>cat</b>"], ["\u20074.1%", "dog"]]
     assert "<b>" not in predictions._repr_html_()
-    assert predictions == [Prediction("<b>cat</b>", 0.9231), Prediction("dog", 0.0412)]
+    assert predictions == [Prediction("<b>cat</b>", 0.9231, 3), Prediction("dog", 0.0412, 7)]
 
 
 def test_no_row_is_an_empty_table() -> None:

@@ -109,7 +109,7 @@ def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, mo
     np.testing.assert_array_equal(made["heatmap"].values, expected.attention(0, query=(3, 4)).values)
     assert (
         f'fit="crop", resolution={COARSE}' in python
-        and 'Style("magma", opacity=0.25' in python
+        and 'Style(colormap="magma", opacity=0.25' in python
         and "mark=(3, 4)" in python
     )
 

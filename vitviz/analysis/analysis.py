@@ -148,7 +148,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         probabilities = class_probabilities(self.logits, self.model.network.config.probability)
         best = probabilities.topk(min(count, len(self.model.labels)))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        return Predictions(Prediction(self.model.labels[index], probability) for probability, index in pairs)
+        return Predictions(Prediction(self.model.labels[index], probability, index) for probability, index in pairs)
 
     @property
     def energy_score(self) -> float:

@@ -10,7 +10,7 @@ from vitviz.errors.tables import html_table, text_table
 
 @dataclass(frozen=True)
 class Prediction(AttributeAdvice):
-    """A class and its probability, in [0, 1].
+    """A class, its probability, in [0, 1], and its number.
 
     >>> [best] = analysis.predictions(1)
     >>> best.label, round(best.probability, 2)
@@ -19,6 +19,7 @@ class Prediction(AttributeAdvice):
 
     label: str
     probability: float
+    index: int
 
 
 class Predictions(list[Prediction]):

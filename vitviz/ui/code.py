@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
@@ -15,7 +15,7 @@ from vitviz.ui.models import Origin
 from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
 from vitviz.ui.state import NATIVE, PageState, View
-from vitviz.visualization.scales import PERCENTILES
+from vitviz.visualization.heatmaps import Style
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,13 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
     arguments = ", ".join([python_of(method.name), *(f"{name}={argument}" for name, argument in options.items())])
     query = view.parameters.get("query")
     mark = f", mark={query}" if isinstance(query, tuple) else ""
-    look = f"opacity={state.opacity}, smooth={state.smooth}, grid={state.grid}, fade={state.fade}{_scale(state)}"
+    style = {each.name: getattr(state.style, each.name) for each in fields(Style)}
+    look = ", ".join(f"{each}={python_of(value)}" for each, value in style.items() if value != getattr(Style, each))
     name = method.name if index == 0 else f"{method.name}-{index + 1}"
     return [
         *_target_lines(target, source),
         f"heatmap = analysis.map({arguments})",
-        f'heatmap.overlay(Style({python_of(state.colormap)}, {look}){mark}).save("{name}.png")',
+        f'heatmap.overlay(Style({look}){mark}).save("{name}.png")',
     ]
 
 
@@ -127,12 +128,6 @@ def _probe(view: View) -> list[str]:
     options = (f"{name}={python_of(value)}" for name, value in view.probe_parameters.items())
     arguments = ", ".join(["analysis", python_of(view.probe), *options])
     return [f"findings = probe({arguments})", "print(findings.summary)"]
-
-
-def _scale(state: PageState) -> str:
-    """The scale arguments of a style that differ from the defaults."""
-    name = "" if state.scale is None else f", scale={python_of(state.scale)}"
-    return name + ("" if state.percentiles == PERCENTILES else f", percentiles={state.percentiles}")
 
 
 def _target_of(view: View) -> Mapping[str, Any]:

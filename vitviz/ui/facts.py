@@ -24,7 +24,6 @@ from vitviz.attribution import METHODS, Method
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
-from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import MAX_TEXT_CHARS
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
@@ -244,22 +243,12 @@ def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
     return {"patches": [list(layout.cell(token)) for token in tokens], "about": caption}
 
 
-def best_classes(analysis: Analysis) -> list[tuple[int, float]]:
-    """Index and probability of the most probable classes, best first; empty for a model that gives none."""
+def predictions(analysis: Analysis) -> list[dict[str, Any]]:
+    """The most probable classes, best first; empty for a model that gives none."""
     if not analysis.model.gives_probabilities:
         return []
-    probabilities = class_probabilities(analysis.logits, analysis.model.network.config.probability)
-    best = probabilities.topk(min(MAX_PREDICTIONS, len(analysis.model.labels)))
-    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-
-
-def predictions(analysis: Analysis) -> list[dict[str, Any]]:
-    """The most probable classes; empty for a model without a classifier."""
-    labels = class_names(analysis.model.labels)
-    return [
-        {"index": index, "label": labels[index], "probability": probability}
-        for index, probability in best_classes(analysis)
-    ]
+    names, best = class_names(analysis.model.labels), analysis.predictions(MAX_PREDICTIONS)
+    return [{"index": each.index, "label": names[each.index], "probability": each.probability} for each in best]
 
 
 @cache

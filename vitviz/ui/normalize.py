@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
@@ -56,7 +57,10 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
         method = replacement
     target = view.parameters.get("target") if reason is None else None
     parameters = _parameters(method.parameters, view.parameters, shown_view, target, notes)
-    pins = [pin for pin in view.pins if _is_token(pin, layout)]
+    pins: list[Query] = []
+    for pin in view.pins:
+        with suppress(VitvizError):
+            pins.append(canonical_token("pin", pin, layout))
     depth, heads = model.network.config.depth, model.network.config.heads
     heads_off = [pair for pair in view.heads_off if pair[0] < depth and pair[1] < heads]
     patches_off = [pair for pair in view.patches_off if pair[0] < layout.grid_height and pair[1] < layout.grid_width]
@@ -69,7 +73,6 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
     ):
         if len(before) != len(after):
             notes.append(f"Of the {kind}, {len(before) - len(after)} are left out: this model and picture lack them.")
-    pins = [canonical_token("pin", pin, layout) for pin in pins]
     # A probe asks about the patch in the middle by default.
     middle = (layout.grid_height // 2, layout.grid_width // 2)
     probe = PROBES[view.probe]
@@ -196,11 +199,3 @@ def resolution_step(model: Model) -> int:
     """The pixels of which every resolution is a multiple."""
     config = model.network.config
     return lcm(config.patch_height, config.patch_width)
-
-
-def _is_token(value: Query, layout: TokenLayout) -> bool:
-    try:
-        canonical_token("pin", value, layout)
-    except VitvizError:
-        return False
-    return True

@@ -106,7 +106,7 @@ class PageRoutes:
         found = static_files().get(request.path_params["name"])
         if found is None or request.path_params["version"] != static_version():
             raise RequestError(404, NO_FILE)
-        return _compressed(request, found.content, found.media_type, IMMUTABLE)
+        return _compressed(request, *found, IMMUTABLE)
 
     # ---- answered at once ----
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
-from vitviz.ui.facts import best_classes
+from vitviz.ui.facts import MAX_PREDICTIONS
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
@@ -208,7 +208,8 @@ def opened_record(model: Model) -> OpenedRecord:
 
 def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:
     """An analysis of a picture of this width and height."""
-    layout, labels = analysis.trace.layout, analysis.model.labels
+    layout = analysis.trace.layout
+    best = analysis.predictions(MAX_PREDICTIONS) if analysis.model.gives_probabilities else []
     # The cached picture is as large as the page shows it.
     left, top, right, bottom = analysis.prepared.geometry.resized(*size).box
     return AnalysisRecord(
@@ -220,10 +221,7 @@ def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> Anal
         prefix=list(layout.prefix),
         layers=analysis.trace.layers,
         heads=analysis.trace.heads,
-        predictions=[
-            PredictionRecord(label=labels[index], index=index, probability=probability)
-            for index, probability in best_classes(analysis)
-        ],
+        predictions=[PredictionRecord(**vars(each)) for each in best],
         assumptions=list(analysis.prepared.assumptions),
     )
 

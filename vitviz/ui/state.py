@@ -306,8 +306,7 @@ class PageState(State):
     @property
     def style(self) -> Style:
         """The drawing style of the maps."""
-        look = {name: getattr(self, name) for name in ("colormap", "opacity", "smooth", "grid", "fade", "scale")}
-        return Style(**look, percentiles=self.percentiles)
+        return Style(**{each.name: getattr(self, each.name) for each in fields(Style) if hasattr(self, each.name)})
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> tuple[PageState, int]:

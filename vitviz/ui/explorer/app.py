@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from vitviz.ui.explorer.assets import document, script, style
 
@@ -16,23 +16,11 @@ ICON = (
 )
 
 
-class StaticFile(NamedTuple):
-    """A file, compressed with gzip.
-
-    Args:
-        content: the compressed bytes.
-        media_type: of the file.
-    """
-
-    content: bytes
-    media_type: str
-
-
 @cache
-def static_files() -> dict[str, StaticFile]:
-    """The files by name."""
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """The files by name: their bytes, compressed with gzip, and their media type."""
     texts = {"page.js": (script(), "text/javascript"), "page.css": (style(), "text/css")}
-    return {name: StaticFile(gzip.compress(text.encode()), kind) for name, (text, kind) in texts.items()}
+    return {name: (gzip.compress(text.encode()), kind) for name, (text, kind) in texts.items()}
 
 
 @cache
