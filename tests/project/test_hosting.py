@@ -163,15 +163,16 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
 
 
 def end_twice(parent: Path) -> None:
-    set_up(parent)
     lock = threading.Lock()
 
-    def close() -> None:
+    def discard(folder: Path) -> None:
         with lock:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    atexit.register(close)
-    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hosting, "discard", discard)
+        set_up(parent)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:

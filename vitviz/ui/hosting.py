@@ -78,14 +78,14 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     atexit.register(discard, folder)
     # Python handles signals in the main thread only.
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: _end())
+        signal.signal(signal.SIGTERM, lambda *_: _end(folder))
 
 
-def _end() -> None:
-    """Exit at once, without waiting for computations."""
+def _end(folder: Path) -> None:
+    """Exit at once, without waiting for computations, answers or the fork server, which ends with this process."""
     # A second signal would run this again, and wait for locks that the first run holds.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    atexit._run_exitfuncs()
+    discard(folder)
     os._exit(0)
 
 

@@ -259,7 +259,8 @@ def discard(folder: Path) -> None:
                 path.rename(folder / f"{DELETED}{secrets.token_hex(8)}")
         paths = list(folder.iterdir())
         if paths:
-            command = subprocess.Popen([*DELETE, *paths], stderr=subprocess.DEVNULL, start_new_session=True)
+            null = subprocess.DEVNULL
+            command = subprocess.Popen([*DELETE, *paths], stdout=null, stderr=null, start_new_session=True)
             with suppress(subprocess.TimeoutExpired):
                 command.wait(DELETE_SECONDS)
 

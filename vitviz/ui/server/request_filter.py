@@ -100,6 +100,8 @@ class RequestFilter:
                 LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
             if not answer.is_started:
                 await answer.refuse(status, reason, is_call=route is not None and path == JOIN)
+            elif not answer.has_length:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
         """The body of a request, refused if its declared length is too large."""
@@ -165,7 +167,7 @@ class _Answer:
 
     def __init__(self, send: Send, path: str, headers: ResponseHeaders) -> None:
         self._send, self._path, self._headers = send, path, headers
-        self.is_started = False
+        self.is_started = self.has_length = False
         # Its error is the answer, whatever the app makes of it.
         self.body: LimitedBody | None = None
         # Called with the event of a call that Gradio has accepted.
@@ -176,6 +178,7 @@ class _Answer:
             return
         if message["type"] == "http.response.start":
             self.is_started = True
+            self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", []))
             if message["status"] != 200:
                 self.when_accepted = None
             message = self._headers.secured(message, self._path)
