@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from tests.parity.case import Case
 from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.formats.archives import LazyTensor, TensorInfo
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
+from vitviz.weights.formats.tensors import LazyTensor, TensorInfo
 from vitviz.weights.read import Reading, read_checkpoint
 
 

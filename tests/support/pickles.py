@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from vitviz.weights.formats import archives
+# The legacy format of torch.save begins with pickles of these two numbers.
+MAGIC, LEGACY_VERSION = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Payload:
@@ -75,6 +76,8 @@ def write_archive(path: Path, value: object, /, method: int = zipfile.ZIP_STORED
     content = value if isinstance(value, bytes) else pickle_bytes(value)
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("archive/data.pkl", content)
+        # Without it, torch reads nothing.
+        archive.writestr("archive/version", "3\n")
         archive.writestr("archive/data/0", struct.pack("<4f", 1, 2, 3, 4))
         for name, member in members.items():
             archive.writestr(f"archive/{name}", member)
@@ -82,7 +85,7 @@ def write_archive(path: Path, value: object, /, method: int = zipfile.ZIP_STORED
 
 def write_series(path: Path, value: object, /, storage: bytes = struct.pack("<q4f", 4, 1, 2, 3, 4)) -> None:
     """Write a series of pickles in the legacy format of torch.save."""
-    series = [archives.MAGIC, archives.LEGACY_VERSION, {"little_endian": True}, value, ["0"]]
+    series = [MAGIC, LEGACY_VERSION, {"little_endian": True}, value, ["0"]]
     path.write_bytes(b"".join(item if isinstance(item, bytes) else pickle_bytes(item) for item in series) + storage)
 
 
@@ -90,8 +93,8 @@ CONTAINERS: dict[str, Callable[[Path, bytes], object]] = {
     "archive": write_archive,
     "legacy": write_series,
     "bare": lambda path, content: path.write_bytes(content),
-    "first of the series": lambda path, content: path.write_bytes(pickle_bytes(archives.MAGIC) + content),
+    "first of the series": lambda path, content: path.write_bytes(pickle_bytes(MAGIC) + content),
     "last of the series": lambda path, content: path.write_bytes(
-        b"".join(map(pickle_bytes, [archives.MAGIC, archives.LEGACY_VERSION, {}, {"w": tensor_of(4)}])) + content
+        b"".join(map(pickle_bytes, [MAGIC, LEGACY_VERSION, {}, {"w": tensor_of(4)}])) + content
     ),
 }

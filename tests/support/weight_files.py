@@ -72,13 +72,7 @@ def save_legacy(value: object, path: Path, **options: Any) -> None:
 SAVE: dict[str, tuple[str, Callable[[Tensors, Path], object]]] = {
     "safetensors": ("safetensors", save_file),
     "torch": ("torch", torch.save),
-    "torch, protocol 1": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=1)),
-    "torch, protocol 3": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=3)),
-    "torch, protocol 4": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=4)),
-    "torch, protocol 5": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=5)),
     "legacy": ("torch", save_legacy),
-    "legacy, protocol 1": ("torch", lambda value, path: save_legacy(value, path, pickle_protocol=1)),
-    "legacy, protocol 4": ("torch", lambda value, path: save_legacy(value, path, pickle_protocol=4)),
     "npz": ("npz", save_npz),
     "npz, compressed": ("npz", save_npz_compressed),
 }

@@ -18,8 +18,6 @@ from vitviz.weights.overrides import parse_overrides
 from vitviz.weights.read import Reading
 from vitviz.weights.verify import PHOTO, verify
 
-BASE = "base="
-
 
 def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
     """Read a checkpoint, with a progress bar while it is downloaded."""
@@ -32,12 +30,8 @@ def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **o
             shown = bar(**options, unit="B", unit_scale=True)
         shown.update(progress.done - shown.n)
 
-    bases = [text.removeprefix(BASE) for text in overrides if text.startswith(BASE)]
-    overrides_by_name = parse_overrides([text for text in overrides if not text.startswith(BASE)])
-    if bases:
-        overrides_by_name["base"] = bases[-1]
     try:
-        return read(checkpoint, family=family, report=show, **options, **overrides_by_name)
+        return read(checkpoint, family=family, report=show, **options, **parse_overrides(overrides))
     finally:
         if shown is not None:
             shown.close()

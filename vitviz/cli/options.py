@@ -24,7 +24,7 @@ from vitviz.weights.families import FAMILIES
 from vitviz.weights.overrides import CHOICES, OVERRIDES
 
 MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
-# What the user may state of a checkpoint whose file does not; --ignore and --base are beside them.
+# What the user may state of a checkpoint whose file does not; --ignore is beside them.
 FACTS: dict[str, dict[str, Any]] = {
     "heads": {"type": int, "metavar": "COUNT", "help": "attention heads of a layer"},
     "image_size": {"type": size, "metavar": "HxW", "help": "trained size in pixels"},
@@ -79,7 +79,6 @@ FACT_OPTIONS = (
     ),
     *(fact(name, **FACTS[name] | ({"choices": CHOICES[name]} if name in CHOICES else {})) for name in OVERRIDES),
     fact("ignore", metavar="PATTERN", help="keys and settings to leave out, such as head.*; may be repeated"),
-    fact("base", metavar="CHECKPOINT", help="the checkpoint that an adapter is merged into"),
 )
 ONE_CHECKPOINT = (option("checkpoint", type=file, help=CHECKPOINT_HELP), *FACT_OPTIONS)
 CHECKPOINT = (

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
@@ -41,12 +40,9 @@ from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
 from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
 from vitviz.weights.read import Reading, describe
 
-if TYPE_CHECKING:
-    from vitviz.weights.adapters import Adapter
-
 # Overrides for a checkpoint that its package opens.
 ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture", "probability")
-SAFE_KINDS = ("safetensors", "sharded safetensors", "merged safetensors", "merged sharded safetensors")
+SAFE_KINDS = ("safetensors", "sharded safetensors")
 
 
 def open_by_package(
@@ -55,7 +51,6 @@ def open_by_package(
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     device: str | torch.device = "cpu",
-    adapter: Adapter | None = None,
     **overrides: Any,
 ) -> Reading:
     """Open a checkpoint with the package that the files beside it name, and capture the model.
@@ -64,7 +59,6 @@ def open_by_package(
         path: a file with a usual name, or a folder; with ``architecture``, any file.
         name, ignore, max_bytes: as in :func:`vitviz.weights.read_checkpoint`.
         device: where the model runs.
-        adapter: to merge into it.
         overrides: those of :data:`FACTS`, checked.
 
     Raises:
@@ -81,8 +75,6 @@ def open_by_package(
         )
     file = open_weights(path)
     sidecars = _sidecars(file, path)
-    if adapter is not None:
-        file, sidecars = adapter.merge(file, sidecars)
     architecture = overrides.pop("architecture", None)
     if architecture is not None:
         config = {**sidecars.config, "architecture": architecture}
@@ -115,9 +107,9 @@ def open_by_package(
     return Reading(model, tuple(checks), {}, sidecars)
 
 
-def names_package(path: Path, own: bool = False) -> bool:
-    """Whether the files beside a checkpoint name one of :data:`PACKAGES`; ``own`` as for :func:`open_weights`."""
-    return _find_package(_sidecars(open_weights(path, own), path)) is not None
+def names_package(path: Path) -> bool:
+    """Whether the files beside a checkpoint name one of :data:`PACKAGES`."""
+    return _find_package(_sidecars(open_weights(path), path)) is not None
 
 
 def _sidecars(file: WeightFile, path: Path) -> Sidecars:
@@ -161,11 +153,6 @@ def _package_folder(package: Package, file: WeightFile, config: Mapping[str, Any
         folder = Path(parent) / (Path(file.name).stem or "checkpoint")
         folder.mkdir()
         (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
-        if file.kind.startswith("merged"):
-            tensors = {key: file.read(group, key) for group, infos in file.groups.items() for key in infos}
-            save_file(tensors, folder / weights_name, {"format": "pt"})
-            yield folder
-            return
         if file.path.name.endswith(INDEX_SUFFIX):
             file_names = {each.name for each in file.folder.iterdir()}
             for shard in list_shards(file.name, file.path, file_names):

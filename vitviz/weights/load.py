@@ -53,7 +53,6 @@ def load(
     prefix: Prefix | None = None,
     forward: Forward | None = None,
     engine: EngineName | None = None,
-    base: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads, or a module in memory.
 
@@ -73,8 +72,8 @@ def load(
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, optionally followed by ``@revision``), a path, or a module in evaluation
-            mode. The path is that of a file, or of a folder with a file and its configuration, with the snapshots of a
-            training run (it opens the last, :func:`open_snapshot` the others), or with a LoRA adapter of peft.
+            mode. The path is that of a file, of a folder with a file and its configuration, or of one with snapshots
+            of a training run (it opens the last, :func:`open_snapshot` the others).
         family: name of its family, if its keys do not determine it.
         device: where the model runs, such as ``"cuda"``; images are moved to it. The default is the CPU, or for a
             module the device that it is on.
@@ -115,8 +114,6 @@ def load(
             the choice. For a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` captures the model of
             timm, transformers or open_clip that the files beside it name. The default is that model only if vitviz has
             no network for the family.
-        base: for an adapter, its base model: any ``source`` of a checkpoint. By default, the one that the adapter's
-            configuration names. All other arguments apply to the merged checkpoint.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or
@@ -152,7 +149,7 @@ def load(
     }
     if isinstance(source, nn.Module):
         of_checkpoints: dict[str, Any] = {**overrides, "family": family, "precision": precision, "report": report}
-        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None, "base": base}
+        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
         names = ("normalisation", "image_size", "patch_size", "probability")
         shared = {name: of_checkpoints.pop(name) for name in names}
         _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
@@ -175,7 +172,6 @@ def load(
         max_bytes=max_bytes,
         verify=verify,
         engine=engine,
-        base=base,
         **facts,
     )
     return reading.model

@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.arguments import integer, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
-from vitviz.errors.messages import quote
 from vitviz.models.devices import usable_device
 from vitviz.models.require import require_vit
 from vitviz.progress import DownloadProgress
 from vitviz.weights.bundled import BUNDLED, resources
-from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import download
@@ -28,10 +26,6 @@ from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.zoo import ZOO
-
-# Packages are imported when one opens a checkpoint.
-if TYPE_CHECKING:
-    from vitviz.weights.adapters import Adapter
 
 
 # No gradient passes through weights that were made in inference mode.
@@ -47,12 +41,9 @@ def read(
     max_bytes: int | None = None,
     verify: bool = False,
     engine: str | None = None,
-    base: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Reading:
     """The same as :func:`load`, for a checkpoint, with the facts about it."""
-    from vitviz.weights.adapters import find_adapter, open_adapter
-
     # Refuse wrong options before downloading anything.
     target_device = usable_device(device)
     dtype = type_of(precision)
@@ -60,13 +51,7 @@ def read(
         word("engine", engine, ENGINES, ConfigError)
     open_file = partial(_open, engine=engine, device=target_device)
     options = {"ignore": ignore, "max_bytes": max_bytes, **overrides}
-    folder = find_adapter(source)
-    if folder is None:
-        if base is not None:
-            raise ConfigError(f"base = {quote(base)}: of an adapter alone, a folder with adapter_config.json")
-        reading = _read_source(source, family, report, options, open_file)
-    else:
-        reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)
+    reading = _read_source(source, family, report, options, open_file)
     if verify:
         from vitviz.weights.verify import PHOTO
         from vitviz.weights.verify import verify as verify_against_package
@@ -128,27 +113,7 @@ def _read_source(
             return _read_download(folder, repository, family, overrides, repository, open_file)
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
-    return open_file(Path(source), None, family, own=True, **overrides)
-
-
-def _read_adapter(
-    adapter: Adapter,
-    base: str | os.PathLike[str] | None,
-    family: str | None,
-    report: Callable[[DownloadProgress], None] | None,
-    overrides: dict[str, Any],
-    open_file: Callable[..., Reading],
-) -> Reading:
-    """An adapter merged into its base model, with the adapter's name and without the base model's sidecars."""
-    source = adapter.base() if base is None else base
-    if source in BUNDLED:
-        raise CheckpointError(f"{adapter.name}: base {source!r} is vitviz's own; expected a model of another package")
-    reading = _read_source(source, family, report, overrides, partial(open_file, adapter=adapter))
-    check = Check("adapter", f"{len(adapter.file.groups[''])} tensors of LoRA", f"merged into {source}")
-    card = {**reading.model.card, check.fact: check.text}
-    model = replace(reading.model, name=adapter.name, card=card, origin=Origin(adapter.folder))
-    # No package opens a merged adapter, so there is no reference to verify against.
-    return Reading(model, (check, *reading.checks), reading.ignored)
+    return open_file(Path(source), None, family, **overrides)
 
 
 def _read_download(
@@ -173,7 +138,6 @@ def _open(
     family: str | None,
     engine: str | None,
     device: torch.device,
-    own: bool = False,
     **overrides: Any,
 ) -> Reading:
     """Open a checkpoint with vitviz's own network or, if it has none, with the package that its files name."""
@@ -182,12 +146,12 @@ def _open(
             raise CheckpointError(f"family {family!r}: of vitviz's own network alone, and engine = 'module'")
         return _open_by_package(path, name, device, overrides)
     try:
-        return read_checkpoint(path, name, family, own=own, **overrides)
+        return read_checkpoint(path, name, family, **overrides)
     except UnknownFamilyError as error:
         from vitviz.weights.by_package import ALLOWED_OVERRIDES, names_package
 
-        facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
-        is_named = "architecture" in facts or names_package(path, own)
+        facts = overrides.keys() - {"ignore", "max_bytes"}
+        is_named = "architecture" in facts or names_package(path)
         if engine == "own" or family is not None or not facts <= set(ALLOWED_OVERRIDES) or not is_named:
             raise
         refusal = str(error)
@@ -203,7 +167,6 @@ def _open_by_package(path: Path, name: str | None, device: torch.device, overrid
 
     options = dict(overrides)
     ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
-    adapter = options.pop("adapter", None)
     if max_bytes is not None:
         integer("max_bytes", max_bytes, 0, CheckpointError)
-    return open_by_package(path, name, ignore, max_bytes, device, adapter, **check_overrides(options))
+    return open_by_package(path, name, ignore, max_bytes, device, **check_overrides(options))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import CheckpointError, ConfigError
@@ -18,9 +18,9 @@ from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
-from vitviz.weights.formats.archives import EXPECTED
 from vitviz.weights.formats.files import WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
+from vitviz.weights.formats.tensors import EXPECTED
 from vitviz.weights.metadata.classes import read_labels, read_probability
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.preparation import NOT_STATED, read_preprocessing
@@ -30,9 +30,6 @@ from vitviz.weights.native import FORMAT, load_checkpoint
 from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.recognize import STATED_BY_USER, recognize
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
-
-if TYPE_CHECKING:
-    from vitviz.weights.adapters import Adapter
 
 LEFT_OUT = "left out by hand"
 ALONE = "but would be with it alone in a folder of their own"
@@ -61,8 +58,6 @@ def read_checkpoint(
     family: str | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
-    adapter: Adapter | None = None,
-    own: bool = False,
     **overrides: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
@@ -74,8 +69,6 @@ def read_checkpoint(
         ignore: patterns of keys and settings to leave out: ``"head.*"``, ``"config.json:model_args.*"``.
         max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file,
             whichever is more.
-        adapter: to merge into it.
-        own: whether the file is the user's own, as for :func:`vitviz.weights.formats.files.open_weights`.
         overrides: facts that its file does not state: ``heads``, ``activation``, ``pooling``, ``final_norm``,
             ``norm_epsilon``, ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and
             ``architecture``, timm's name of one, which implies all of these.
@@ -89,12 +82,12 @@ def read_checkpoint(
     overrides, ignore = check_overrides(overrides), check_patterns(ignore)
     ignored = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(existing_path(path, EXPECTED))
-    if snapshots is not None and adapter is None:
+    if snapshots is not None:
         return _native_reading(
             Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **ignored}
         )
-    file = open_weights(path, own)
-    if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
+    file = open_weights(path)
+    if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _native_reading(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **ignored})
     sidecars, unread = Sidecars.of_source(file.path, Path(path))
     assumed = [("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run")]
@@ -103,8 +96,6 @@ def read_checkpoint(
         assumed.append(("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
     if unread is not None:
         assumed.append((unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
-    if adapter is not None:
-        file, sidecars = adapter.merge(file, sidecars)
     try:
         return read_weights(file, sidecars, name, family, ignore, max_bytes, assumed, **overrides)
     except CheckpointError as error:

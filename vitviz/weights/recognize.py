@@ -27,7 +27,7 @@ OTHER_MODELS = {
     "unet.": "a diffusion model",
     "lm_head.weight": LANGUAGE_MODEL,
     **dict.fromkeys(("adaptmlp", ".adapter.", "adaptformer", "prompt_embeddings", "prompt_tokens"), TUNED),
-    "lora_A": "a LoRA adapter, which vitviz.load opens by its folder, with its adapter_config.json and its base model",
+    "lora_A": "a LoRA adapter, which peft's merge_and_unload() merges into its base model",
 }
 # Parts of keys in a network with adapters: of peft, of parametrisations, or of loralib beside the weight itself.
 ADAPTER = re.compile(
@@ -128,7 +128,7 @@ def _refuse_adapted(file: WeightFile) -> None:
                 raise CheckpointError(
                     f"{file.name}: a network with adapters that are not merged, {quote(key)}, and their scales are not "
                     "in the file; expected torch.save(model.merge_and_unload().state_dict(), 'merged.pth') of peft's "
-                    "model, or the folder that its save_pretrained writes"
+                    "model"
                 )
 
 

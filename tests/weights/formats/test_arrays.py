@@ -45,19 +45,17 @@ def test_arrays_come_back_whatever_their_order(tmp_path: Path) -> None:
     assert file.groups[""]["double"] == TensorInfo((3, 4), "float64")
 
 
+# Noticed when its values are read.
+LATER = "damaged, or changed|more memory than there is"
 ARRAYS: dict[str, tuple[bytes, str]] = {
     "objects": (npy_of_shape("(2,)", "'|O'"), "'x' holds Python objects, which are code"),
     "objects in a record": (npy_of_shape("(1,)", "[('a', '|O'), ('b', '<i8')]"), "'x' holds Python objects"),
-    "too large a shape": (npy_of_shape("(5,)"), "'x' has 16 bytes for 'float32' .5,."),
-    "too small a shape": (npy_of_shape("(3,)"), "'x' has 16 bytes for 'float32'"),
-    "a shape of truths": (npy_of_shape("(True, True, 4)"), "'x' is no NumPy array"),
+    "too large a shape": (npy_of_shape("(5,)"), LATER),
     "a number as shape": (npy_of_shape("(4)"), "'x' is no NumPy array"),
     "a number of 9,000 digits": (npy_of_shape("(" + "4" * 9000 + ",)"), "'x' is no NumPy array"),
     "an unknown type": (npy_of_shape("(4,)", "'<q9'"), "'x' is no NumPy array"),
-    "a shape beyond any memory": (npy_of_shape("(2**62, 2**62)".replace("2**62", str(2**62))), "'x' has 16 bytes"),
-    "an empty shape beyond any memory": (npy_of_shape(f"(0, {2**62}, {2**62})", data=b""), "'x' of a shape beyond any"),
-    "a negative shape": (npy_of_shape("(-4, -1)"), "'x' is no NumPy array"),
-    "a hundred dimensions": (npy_of_shape("(" + "1, " * 100 + "4)"), "'x' is no NumPy array"),
+    "a shape beyond any memory": (npy_of_shape("(2**62, 2**62)".replace("2**62", str(2**62))), LATER),
+    "a negative shape": (npy_of_shape("(-4, -1)"), LATER),
     "a shape of texts": (npy_of_shape("('4',)"), "'x' is no NumPy array"),
     "a call in the header": (npy_of_shape("__import__('os').system('x')"), "'x' is no NumPy array"),
     "a header nested too deeply": (npy("-" * 9000 + "1"), "'x' is no NumPy array"),
@@ -70,14 +68,14 @@ ARRAYS: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("content", "found"), ARRAYS.values(), ids=ARRAYS)
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"])
-def test_an_array_that_lies_is_refused_when_the_file_is_opened(
-    tmp_path: Path, content: bytes, found: str, method: int
-) -> None:
+def test_an_array_that_lies_is_refused(tmp_path: Path, content: bytes, found: str, method: int) -> None:
     with zipfile.ZipFile(tmp_path / "file.npz", "w", method) as archive:
         archive.writestr("w.npy", npy_of_shape("(4,)"))
         archive.writestr("x.npy", content)
     with expect_refusal("file.npz", found):
-        open_weights(tmp_path / "file.npz")
+        file = open_weights(tmp_path / "file.npz")
+        assert found is LATER
+        file.read("", "x")
 
 
 def test_an_array_as_the_lying_ones_but_honest_opens(tmp_path: Path) -> None:

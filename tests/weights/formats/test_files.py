@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support.pickles import call, storage_of, tensor_of, write_archive
 from tests.support.weight_files import Tensors, W, check_same, expect_refusal, read_all, save_legacy, state, writers
 from vitviz.weights.formats.files import TensorInfo, open_weights
 
@@ -69,16 +67,6 @@ def test_what_is_read_has_memory_of_its_own(tmp_path: Path, kind: str, save: Cal
     assert (tmp_path / "file").read_bytes() == content
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="nothing says what is mapped")
-@writers
-def test_no_file_stays_mapped(tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]) -> None:
-    save(state(), tmp_path / "a file of weights")
-    file = open_weights(tmp_path / "a file of weights")
-    tensors = read_all(file)
-    assert "a file of weights" not in Path("/proc/self/maps").read_text(), "to cut it would end this process"
-    assert tensors
-
-
 @pytest.mark.parametrize("save", [save_file, torch.save, save_legacy])
 @pytest.mark.parametrize(
     "dtype",
@@ -127,10 +115,9 @@ def training_checkpoint() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["archive", "legacy"])
-@pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
-def test_a_training_checkpoint_opens(tmp_path: Path, protocol: int, legacy: bool) -> None:
+def test_a_training_checkpoint_opens(tmp_path: Path, legacy: bool) -> None:
     checkpoint, path = training_checkpoint(), tmp_path / "checkpoint.pth"
-    (save_legacy if legacy else torch.save)(checkpoint, path, pickle_protocol=protocol)
+    (save_legacy if legacy else torch.save)(checkpoint, path)
     file = open_weights(path)
     assert file.groups.keys() == {"model", "teacher.backbone"}
     check_same(read_all(file, "model"), checkpoint["model"])
@@ -148,6 +135,8 @@ def test_tensors_are_those_that_torch_loads(tmp_path: Path) -> None:
         "row": base[5],
         "shared": base,
         "empty": base[:0],
+        "expanded": torch.ones(1).expand(3, 5),
+        "negated": torch.randn(3, dtype=torch.complex64).conj().imag,
         "overlapping": base.as_strided((3, 4), (2, 1), 5),
         "parameter": torch.nn.Parameter(base[1].clone()),
         "half": base.half().view(2, 24)[1],
@@ -216,8 +205,6 @@ SPECIAL: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
     "sparse": (lambda: torch.eye(3).to_sparse(), "sparse"),
     "meta": (lambda: torch.zeros(2, device="meta"), "meta"),
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "complex64"),
-    "expanded": (lambda: torch.ones(1).expand(10**9), "expanded from fewer values"),
-    "negated": (lambda: torch.randn(3, dtype=torch.complex64).conj().imag, "lazily negated"),
     "float8": (lambda: torch.zeros(3).to(torch.float8_e4m3fn), "float8_e4m3fn"),
 }
 
@@ -233,17 +220,6 @@ def test_what_is_no_dense_tensor_is_listed_and_refused_by_name(
     assert torch.equal(file.read("", "w"), torch.ones(2))
     with expect_refusal("file.pth", f"'strange' is {what}; expected a dense tensor"):
         file.read("", "strange")
-
-
-def test_a_quantised_tensor_is_refused_by_name(tmp_path: Path) -> None:
-    quantised = call(
-        torch._utils._rebuild_qtensor, storage_of(8, kind=torch.QInt8Storage), 0, (8,), (1,), (), False, {}
-    )
-    write_archive(tmp_path / "file.pth", {"w": tensor_of(4), "q": quantised})
-    file = open_weights(tmp_path / "file.pth")
-    assert file.groups[""]["q"] == TensorInfo((8,), "qint8")
-    with expect_refusal("file.pth", "'q' is quantised"):
-        file.read("", "q")
 
 
 @writers
@@ -269,30 +245,6 @@ def test_a_tensor_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
     torch.save({"a": W}, tmp_path / "file")
     with expect_refusal("file", "expected one of '" + ("a'" if group == "" else "'")):
         open_weights(tmp_path / "file").read(group, key)
-
-
-@writers
-def test_a_file_that_is_cut_after_it_was_opened_is_refused(
-    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]
-) -> None:
-    save({"a": torch.randn(1000)}, tmp_path / "file")
-    file = open_weights(tmp_path / "file")
-    os.truncate(tmp_path / "file", 1000)
-    with expect_refusal("file", "damaged"):
-        file.read("", "a")
-    os.remove(tmp_path / "file")
-    with expect_refusal("file", "cannot be read .(No such file or directory|FileNotFoundError)"):
-        file.read("", "a")
-
-
-def test_a_file_that_is_another_since_it_was_opened_is_refused(tmp_path: Path) -> None:
-    save_file({"a": torch.randn(1000), "b": W}, tmp_path / "file")
-    file = open_weights(tmp_path / "file")
-    save_file({"a": torch.randn(10, 100)}, tmp_path / "file")
-    with expect_refusal("file", "damaged, or changed since it was opened"):
-        file.read("", "a")
-    with expect_refusal("file", "damaged"):
-        file.read("", "b")
 
 
 def test_the_listing_cannot_be_changed(tmp_path: Path) -> None:

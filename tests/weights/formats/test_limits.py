@@ -12,7 +12,7 @@ import torch
 
 from vitviz import CheckpointError, LimitError, Model, VisionTransformer, load
 from vitviz.weights import save_checkpoint
-from vitviz.weights.formats import archives, limits
+from vitviz.weights.formats import limits
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 
@@ -144,16 +144,16 @@ def test_memory_that_runs_out_is_said_and_given_back(
     shared: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[torch.Tensor]] = []
-    load_part = archives._load_strided
+    read = WeightFile.read
 
     def load_some(*arguments: object) -> torch.Tensor:
         if len(made) == 20:
             raise error
-        tensor = load_part(*arguments)  # type: ignore[arg-type]
+        tensor = read(*arguments)  # type: ignore[arg-type]
         made.append(weakref.ref(tensor))
         return tensor
 
-    monkeypatch.setattr(archives, "_load_strided", load_some)
+    monkeypatch.setattr(WeightFile, "read", load_some)
     with pytest.raises(LimitError, match=r"^shared\.pth: its network takes [\d,]+ bytes of memory, and") as refusal:
         opened(shared)
     gc.collect()

@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support.weight_files import W, expect_refusal, state
-from vitviz.weights.formats import files
+from tests.support.weight_files import W, expect_refusal
 from vitviz.weights.formats.files import TensorInfo, open_weights
 
 # safetensors.
@@ -26,7 +25,6 @@ def entry(start: int, end: int, shape: object = (4,), dtype: str = "F32") -> dic
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
-TWICE = b'{"w":{"dtype":"%s","shape":[4],"data_offsets":[0,16]},"%s":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
 LIBRARY = "not a safetensors file, or a damaged one"
 HEADERS: dict[str, tuple[bytes, str]] = {
     "past the end": (put_together({"w": entry(0, 32, (8,))}), LIBRARY),
@@ -36,19 +34,13 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "backwards": (put_together({"w": entry(16, 0)}), LIBRARY),
     "another shape": (put_together({"w": entry(0, 16, (5,))}), LIBRARY),
     "a shape beyond any memory": (put_together({"w": entry(0, 16, (2**62, 2**62))}), LIBRARY),
-    "an empty shape beyond any memory": (
-        put_together({"w": entry(0, 16), "x": entry(16, 16, (0, 2**62, 2**62))}),
-        "'x' of a shape beyond any memory",
-    ),
     "an unknown dtype": (put_together({"w": entry(0, 16, dtype="\x1b[31m\n")}), LIBRARY),
     "a list": (put_together(b"[1, 2]  "), "it begins with"),
     "an entry that is a list": (put_together({"w": [1, 2]}), LIBRARY),
     "nested too deeply": (put_together(b'{"w":' * 10_000), LIBRARY),
     "a header past the end": (struct.pack("<Q", 2**20) + b'{"w": 1}', LIBRARY),
-    "a header of 90 MB": (struct.pack("<Q", 90_000_000) + b'{"w": 1}', "a header of 90,000,000 bytes; expected at"),
-    "a header of 2⁶⁴ bytes": (b"\xff" * 8 + b'{"w": 1}', "a header of 18,446,744,073,709,551,615 bytes"),
-    "the same key twice": (put_together(TWICE % (b"I32", b"w")), "the same key twice"),
-    "the same key twice, escaped": (put_together(TWICE % (b"I32", rb"\u0077")), "the same key twice"),
+    "a header of 90 MB": (struct.pack("<Q", 90_000_000) + b'{"w": 1}', LIBRARY),
+    "a header of 2⁶⁴ bytes": (b"\xff" * 8 + b'{"w": 1}', LIBRARY),
     "cut in the header": (put_together({"w": entry(0, 16)})[:30], LIBRARY),
     "cut in the data": (put_together({"w": entry(0, 16)})[:-1], LIBRARY),
     "a byte too many": (put_together({"w": entry(0, 16)}) + b"\0", LIBRARY),
@@ -71,23 +63,6 @@ def test_a_header_as_the_lying_ones_but_honest_opens(tmp_path: Path) -> None:
         assert torch.equal(open_weights(tmp_path / "x").read("", "w" * letters), torch.zeros(2, 2))
     lengths = {len(json.dumps({"w" * letters: entry(0, 16, (2, 2))})) for letters in range(40, 70)}
     assert ord("{") in lengths
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "most", "found"),
-    [
-        (files, "MAX_HEADER_BYTES", 20, "a header of [0-9,]+ bytes; expected at most 20"),
-        (files, "MAX_TENSORS", 2, "3 tensors; expected at most 2"),
-    ],
-)
-def test_a_header_beyond_the_bounds_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str, most: int, found: str
-) -> None:
-    save_file(state(), tmp_path / "x.safetensors")
-    open_weights(tmp_path / "x.safetensors")
-    monkeypatch.setattr(module, name, most)
-    with expect_refusal("x.safetensors", found):
-        open_weights(tmp_path / "x.safetensors")
 
 
 def test_a_dtype_that_is_not_read_is_refused_by_name(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import struct
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,41 +16,40 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, plain, quote
-from vitviz.weights.formats.archives import (
+from vitviz.weights.formats.foreign import START_BYTES, foreign_file, foreign_format, foreign_zip
+from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
+from vitviz.weights.formats.paths import existing_path
+from vitviz.weights.formats.tensors import (
     EXPECTED,
     FLOATS,
-    MAGIC,
-    MAX_HEADER_BYTES,
     READABLE,
     FileContent,
     LazyTensor,
     TensorInfo,
-    open_legacy,
-    open_zip,
-    read_bytes,
     refuse,
 )
-from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
-from vitviz.weights.formats.foreign import START_BYTES, foreign_file, foreign_format
-from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
-from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS, ForbiddenNameError
-from vitviz.weights.formats.stand_ins import open_with_stand_ins
+from vitviz.weights.formats.torch_files import open_torch
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
 
-MAX_SHARDS = 1000
+MAX_HEADER_BYTES, MAX_SHARDS = 8 * 2**20, 1000
+# A folder of torch.distributed.checkpoint, and of an adapter of peft.
+DISTRIBUTED, ADAPTER = (".metadata", ".distcp"), "adapter_model."
+# The first number of the legacy format of torch.save, in protocols 0 and 1.
+LEGACY_START = b"L119547037146038801333356L"
+# Also of the arrays in an archive.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError)
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d{1,12})")
 
-# A safetensors file begins with the length of its header, a number of this many bytes.
-LENGTH_BYTES = 8
 SAFETENSORS_DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -143,27 +143,22 @@ class WeightFile:
             kind = lazy.special or plain(lazy.info.dtype)
             refuse(self.name, f"{quote(key)} is {kind}", f"a dense tensor of {', '.join(FLOATS)} or integers")
         with _read_errors(self.name):
-            tensor = lazy.load().to(torch.float32).contiguous()
-            if tuple(tensor.shape) != lazy.info.shape:
-                raise EOFError
+            tensor = lazy.load().to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         if not tensor.isfinite().all():
             refuse(self.name, f"values that are not finite in {quote(key)}", "finite ones")
         return tensor
 
 
-def open_weights(path: str | os.PathLike[str], own: bool = False) -> WeightFile:
+def open_weights(path: str | os.PathLike[str]) -> WeightFile:
     """List the tensors in a checkpoint without reading them. Nothing in the file is ever executed.
 
     Args:
         path: a safetensors file, a file of ``torch.save`` in its present or its legacy format, an npz file or the index
-            of a sharded checkpoint, each recognised by its content; or a folder with one of these, or a folder of
-            torch.distributed.checkpoint.
-        own: whether it is the user's own, in which objects of other classes are skipped, see
-            :mod:`vitviz.weights.formats.stand_ins`; a stranger's file with such objects is refused.
+            of a sharded checkpoint, each recognised by its content; or a folder with one of these.
 
     Raises:
-        CheckpointError: there is no such file, it is none of these, it is damaged, it would run code, it claims more
-            bytes than it has, or it has no floating-point tensors by name.
+        CheckpointError: there is no such file, it is none of these, it is damaged, or it has no floating-point tensors
+            by name.
     """
     file = existing_path(path, EXPECTED)
     name = plain(os.path.basename(os.path.abspath(path)) or "/")
@@ -171,18 +166,11 @@ def open_weights(path: str | os.PathLike[str], own: bool = False) -> WeightFile:
         if file.is_dir():
             file = _find_weights(file, name)
         start = _read_start(file, name)
-        if file.name == METADATA:
-            content = open_distributed(file, name)
-        else:
-            content = _open_index(file) if _is_json(file, start) else _open_file(file, start, own)
+        content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
     groups = {group: {key: lazy.info for key, lazy in tensors.items()} for group, tensors in content.groups.items()}
     if not any(info.dtype in FLOATS for infos in groups.values() for info in infos.values()):
         names = listing([*content.beside, *(key for infos in groups.values() for key in infos)]) or "nothing"
         refuse(name, f"no floating-point tensors by name, only {names}", "a state dict")
-    for key, info in (entry for infos in groups.values() for entry in infos.items()):
-        # An empty tensor may claim any shape.
-        if math.prod(max(length, 1) for length in info.shape) >= 2**63:
-            refuse(name, f"{quote(key)} of a shape beyond any memory", "tensors that a model can have")
     return WeightFile(
         name=name,
         kind=content.kind,
@@ -204,14 +192,10 @@ def tensors_in_memory(name: str, tensors: Mapping[str, torch.Tensor]) -> WeightF
         tensors: by key; their values are copied when they are read.
     """
     infos = {key: TensorInfo(tuple(tensor.shape), str(tensor.dtype)[6:]) for key, tensor in tensors.items()}
-    lazy_tensors = {key: LazyTensor(info, partial(_copy, tensors[key])) for key, info in infos.items()}
+    lazy_tensors = {key: LazyTensor(info, tensors[key].detach().cpu) for key, info in infos.items()}
     nbytes = sum(tensor.nbytes for tensor in tensors.values())
     groups = MappingProxyType({"": MappingProxyType(infos)})
     return WeightFile(name, "memory", groups, (), MappingProxyType({}), Path(name), nbytes, {"": lazy_tensors})
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu().clone()
 
 
 @contextmanager
@@ -223,7 +207,7 @@ def _read_errors(name: str) -> Iterator[None]:
         raise CheckpointError(f"{name}: cannot be read ({error.strerror or type(error).__name__})") from None
     except SafetensorError as error:
         raise CheckpointError(f"{name}: not a safetensors file, or a damaged one ({quote(str(error))})") from None
-    except (EOFError, zlib.error):
+    except ZIP_ERRORS:
         raise CheckpointError(f"{name}: damaged, or changed since it was opened") from None
 
 
@@ -235,8 +219,8 @@ def _find_weights(folder: Path, name: str) -> Path:
     for file_name in WEIGHT_FILE_NAMES:
         if (folder / file_name).is_file():
             return folder / file_name
-    if (folder / METADATA).is_file():
-        return folder / METADATA
+    if (folder / DISTRIBUTED[0]).is_file():
+        _refuse_distributed(name)
     files = sorted(file for file in folder.iterdir() if is_weight_file(file) and file.is_file())
     stems = {file.stem for file in files if file.suffix.lower() == ".safetensors"}
     # A safetensors file is preferred to files of the same stem.
@@ -250,8 +234,6 @@ def _find_weights(folder: Path, name: str) -> Path:
         for _, sub in sorted(numbered, reverse=True):
             if any((sub / file_name).is_file() for file_name in WEIGHT_FILE_NAMES):
                 return _find_weights(sub, name)
-        if any(file.suffix == SHARD for file in folder.iterdir()):
-            refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
         foreign = foreign_file(folder)
         found = "" if foreign is None else f", only {quote(foreign[0])} ({foreign[1]})"
         refuse(name, f"no weights in this folder{found}", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
@@ -276,27 +258,30 @@ def _is_json(file: Path, start: bytes) -> bool:
     return start.lstrip()[:1] == b"{" and not _is_safetensors(file, start)
 
 
-def _open_file(file: Path, start: bytes, own: bool = False) -> FileContent:
+def _refuse_distributed(name: str) -> NoReturn:
+    plain_file = f"torch.distributed.checkpoint.format_utils.dcp_to_torch_save({quote(name)}, 'weights.pth')"
+    refuse(name, "a folder of torch.distributed.checkpoint", f"the plain file that {plain_file} writes")
+
+
+def _open_file(file: Path, start: bytes) -> FileContent:
     name = plain(file.name)
     with _read_errors(name):
-        try:
-            content = _open_by_content(file, start, name)
-        except ForbiddenNameError as error:
-            if not own:
-                raise
-            content = open_with_stand_ins(file, name, error)
-        return replace(content, file_bytes=file.stat().st_size)
+        return replace(_open_by_content(file, start, name), file_bytes=file.stat().st_size)
 
 
 def _open_by_content(file: Path, start: bytes, name: str) -> FileContent:
-    if file.suffix == SHARD:
-        refuse(name, "one file of a distributed checkpoint", f"the path of its folder, with {METADATA}")
+    if file.suffix == DISTRIBUTED[1]:
+        _refuse_distributed(plain(file.parent.name))
+    if file.name.startswith(ADAPTER):
+        folder = quote(file.parent.name)
+        merged = f"peft.PeftModel.from_pretrained(base, {folder}).merge_and_unload().save_pretrained('merged')"
+        refuse(name, "a LoRA adapter, not a whole network", f"the folder that {merged} writes, with its base model")
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return open_zip(file, name)
+        return _open_zip(file, name)
     if _is_safetensors(file, start):
         return _open_safetensors(file, name)
-    if start.startswith((b"\x80", b"L%dL" % MAGIC)):
-        return open_legacy(file, name)
+    if start.startswith((b"\x80", LEGACY_START)):
+        return open_torch(file, name, is_zip=False)
     kind = foreign_format(name, start) if start else "an empty file"
     if kind is None:
         text = start[:16].decode("ascii", "replace")
@@ -322,39 +307,70 @@ def _json(content: bytes, name: str) -> Any:
 
 
 def _open_safetensors(file: Path, name: str) -> FileContent:
-    with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
-        if length > MAX_HEADER_BYTES:
-            refuse(name, f"a header of {length:,} bytes", f"at most {MAX_HEADER_BYTES:,}")
-        header = stream.read(length)
-    with safe_open(file, framework="pt") as tensor_file:
-        keys = list(tensor_file.keys())
-        if len(keys) > MAX_TENSORS:
-            refuse(name, f"{len(keys):,} tensors", f"at most {MAX_TENSORS:,}")
-        slices = {key: tensor_file.get_slice(key) for key in keys}
-        shapes = {key: (tuple(tensor.get_shape()), tensor.get_dtype()) for key, tensor in slices.items()}
-        metadata = tensor_file.metadata() or {}
-    for key, (shape, _) in shapes.items():
-        if len(shape) > MAX_DIMENSIONS:
-            refuse(name, f"{quote(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
-    # _json refuses duplicate keys, of which the library takes the last.
-    entries = _json(header, name)
+    # It stays open with its tensors: opening it reads the whole header.
+    tensor_file: Any = safe_open(file, framework="pt")
+    slices = {key: tensor_file.get_slice(key) for key in list(tensor_file.keys())}
     tensors = {}
-    for key, (shape, dtype) in shapes.items():
-        info = TensorInfo(shape, SAFETENSORS_DTYPES.get(dtype, dtype.lower()))
-        start, end = entries[key]["data_offsets"]
-        load = partial(_load_safetensors, file, LENGTH_BYTES + length + start, end - start, info)
-        tensors[key] = LazyTensor(info, load if info.dtype in READABLE else None)
-    return FileContent("safetensors", {"": tensors}, metadata=metadata)
+    for key, tensor in slices.items():
+        dtype = tensor.get_dtype()
+        info = TensorInfo(tuple(tensor.get_shape()), SAFETENSORS_DTYPES.get(dtype, dtype.lower()))
+        tensors[key] = LazyTensor(info, partial(tensor_file.get_tensor, key) if info.dtype in READABLE else None)
+    return FileContent("safetensors", {"": tensors}, metadata=tensor_file.metadata() or {})
 
 
-def _load_safetensors(file: Path, start: int, size: int, info: TensorInfo) -> torch.Tensor:
-    # The library would read the whole header for every tensor.
-    dtype = DTYPES[info.dtype]
-    if math.prod(info.shape) * dtype.itemsize != size:
-        raise EOFError
-    content = read_bytes(file, start, size)
-    return torch.frombuffer(content, dtype=dtype).reshape(info.shape) if size else torch.empty(info.shape, dtype=dtype)
+def _open_zip(file: Path, name: str) -> FileContent:
+    with zipfile.ZipFile(file) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        orders = [archive.read(member) for member in members if member.rpartition("/")[2] == "byteorder"]
+    if any(member.endswith("constants.pkl") or "/code/" in f"/{member}" for member in members):
+        alone = f"torch.save(torch.jit.load({quote(name)}).state_dict(), 'weights.pth')"
+        refuse(name, "a program (TorchScript), not only weights", f"the safetensors version of this model, or {alone}")
+    if any(member.rpartition("/")[2] == "data.pkl" for member in members):
+        # torch would map compressed members as they are.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+            refuse(name, "its members are compressed", "members as torch.save stores them")
+        if orders and orders != [b"little"]:
+            refuse(name, "numbers of a big-endian machine", "little-endian ones")
+        return open_torch(file, name, is_zip=True)
+    if members and all(member.endswith(".npy") for member in members):
+        return _open_npz(file, name)
+    refuse(name, foreign_zip(members) or f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
+
+
+def _open_npz(file: Path, name: str) -> FileContent:
+    tensors: dict[str, LazyTensor] = {}
+    beside = []
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.namelist():
+            key = member.removesuffix(".npy")
+            try:
+                with archive.open(member) as stream:
+                    version = np.lib.format.read_magic(stream)
+                    shape, _, dtype = NPY_HEADERS[version](stream)
+            # MemoryError: a header that is nested too deeply.
+            except (ValueError, KeyError, MemoryError):
+                refuse(name, f"{quote(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
+            if dtype.hasobject:
+                refuse(name, f"{quote(key)} holds Python objects, which are code", "arrays of numbers")
+            # JAX writes bfloat16 as two bytes.
+            kind = "bfloat16" if dtype == np.dtype("V2") else dtype.name if dtype.kind in "fiubc" else ""
+            if kind:
+                tensors[key] = LazyTensor(TensorInfo(shape, kind), partial(_load_array, file, key))
+            else:
+                beside.append(key)
+    return FileContent("npz", {"": tensors}, tuple(beside))
+
+
+def _load_array(file: Path, key: str) -> torch.Tensor:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            array = arrays[key]
+    # It holds fewer values than its header says, or cannot be unpacked.
+    except ValueError:
+        raise EOFError from None
+    if array.dtype.kind == "V":
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).reshape(array.shape)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
 
 
 def _open_index(file: Path) -> FileContent:
@@ -368,8 +384,8 @@ def _open_index(file: Path) -> FileContent:
     keys: dict[str, set[str]] = {}
     for key, shard in shards.items():
         keys.setdefault(shard, set()).add(key)
-    if len(shards) > MAX_TENSORS or len(keys) > MAX_SHARDS:
-        refuse(name, f"{len(shards):,} tensors in {len(keys):,} files", f"at most {MAX_TENSORS:,} in {MAX_SHARDS}")
+    if len(keys) > MAX_SHARDS:
+        refuse(name, f"{len(keys):,} files", f"at most {MAX_SHARDS:,}")
     tensors: dict[str, LazyTensor] = {}
     beside: dict[str, None] = {}
     metadata: dict[str, str] = {}

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,17 +19,13 @@ from PIL import Image
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
 from vitviz.models.capture.outputs import primary_output
-from vitviz.weights.formats.limits import default_bytes
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
 from vitviz.weights.packages.reference import (
     Answer,
     Package,
     ReferenceModel,
     Size,
     as_mode,
-    import_package,
-    package_errors,
 )
 from vitviz.weights.packages.timm import CLASS_ENTRIES, TimmModel
 from vitviz.weights.suggestions import ignore_argument
@@ -166,36 +161,6 @@ def _by_saved_names(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, t
         # transformers 4 has no such module: its networks of pictures have the same names in memory.
         return tensors
     return dict(revert_weight_conversion(model, dict(tensors)))
-
-
-def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str]:
-    """Names of tensors in files of transformers, by their names in memory.
-
-    Args:
-        sidecars: with the configuration of the model, which is built on the meta device.
-        name: of the checkpoint, for messages.
-        file_bytes: size of its weights.
-
-    Returns:
-        Empty for a model of another package; without tensors that are converted when they are saved.
-
-    Raises:
-        CheckpointError: transformers is not installed, or cannot build the model.
-        LimitError: the model is too large for its file.
-    """
-    if _find_mention(sidecars) is None:
-        return {}
-    import_package(PACKAGE, f"{name}: telling the names of its modules in memory", PACKAGE.extra)
-    check_numbers(sidecars.config, name, PACKAGE.files[0])
-    with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
-        folder = Path(parent)
-        (folder / PACKAGE.files[0]).write_text(json.dumps(_check_config(sidecars.config, name)), encoding="utf-8")
-        with package_errors(PACKAGE.name, f"cannot build {name}"), torch.device("meta"):
-            with BuildingAllowance(name, default_bytes(file_bytes)):
-                model: Any = _build(folder)
-            tensors = dict(model.state_dict())
-            places = {id(tensor): key for key, tensor in _by_saved_names(model, tensors).items()}
-    return {key: places[id(tensor)] for key, tensor in tensors.items() if id(tensor) in places}
 
 
 def _sides(value: Any) -> Size:
