@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import resource
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.fuzz.targets import ENDS, FACTORS, MEGABYTE, TARGETS, Case, Target, draw_case, quick_case
-from tests.worker.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
 # The processor time for all measurements of a case.
@@ -21,6 +22,19 @@ FLOOR_SECONDS = 0.25
 # Input of eight times the size may take at most MAX_GROWTH times as long.
 MAX_GROWTH = 8**1.5
 MOST_ADDRESSES = 16 * 2**30
+
+
+def peak() -> int:
+    """The peak memory of this process in bytes, since :func:`forget_peak` if the system can reset it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak() -> None:
+    if Path("/proc/self/clear_refs").exists():
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(target: Target, name: str, content: Any) -> tuple[float, int, str]:
@@ -77,9 +91,8 @@ def grows(times: list[float]) -> bool:
 
 def run(name: str, seed: int, first: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
-    # The corpus warms up with all files.
-    each = "corpus" if name == "quick" else name
-    warm_up(TARGETS[each], each)
+    if name == "values":
+        measure(TARGETS[name], "", {})
     # Garbage collection would scan everything that was imported.
     gc.collect()
     gc.freeze()
@@ -90,18 +103,6 @@ def run(name: str, seed: int, first: int, count: int) -> None:
         target, place = quick_case(number) if name == "quick" else (name, number)
         wrong = judge(TARGETS[target], draw_case(target, seed, place, ENDS if name == "quick" else FACTORS))
         print(json.dumps({"end": number, "wrong": wrong}), flush=True)
-
-
-def warm_up(target: Target, name: str) -> None:
-    """Run once, so that imports and caches do not count as the cost of a case."""
-    seeds = target.seeds() if target.seeds else []
-    for seed in seeds:
-        measure(target, seed.name, seed.build(seed.units))
-    if name == "values":
-        measure(target, "", {})
-    if name == "corpus":
-        warm_up(TARGETS["pictures"], "pictures")
-        warm_up(TARGETS["checkpoints"], "checkpoints")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import save
 
-from tests.support.hostile_pieces import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
+from tests.support.hostile_pieces import PICTURE, deflated_zeros, jpeg_with, png_with, segment
 from tests.support.image_files import chunk, encoded
 
 PRIME = 2**61 - 1
@@ -31,17 +31,13 @@ class Hurt(NamedTuple):
     Args:
         file: its name; :data:`TEXT` for a text in UTF-8.
         make: makes a file of about the given number of bytes.
-        words: words of the message; None if it opens.
-        size: the smallest of the four that are measured, in bytes.
-        grows: whether files of twice, four and eight times the size are measured as well.
+        size: in bytes.
         options: options to open a checkpoint with.
     """
 
     file: str
     make: Callable[[int], bytes]
-    words: str | None
-    size: int = 25_000
-    grows: bool = True
+    size: int = 200_000
     options: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -49,6 +45,8 @@ def archive(pickled: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         packed.writestr(zipfile.ZipInfo("archive/data.pkl"), pickled)
+        # Without it, torch reads nothing.
+        packed.writestr(zipfile.ZipInfo("archive/version"), b"3\n")
     return stream.getvalue()
 
 
@@ -105,16 +103,6 @@ def many_headers(size: int) -> bytes:
     return stream.getvalue()
 
 
-def truths(size: int) -> bytes:
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, True, 48)}\n"
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as packed:
-        packed.writestr(
-            zipfile.ZipInfo("x.npy"), b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(192)
-        )
-    return stream.getvalue()
-
-
 def layers_of(width: int, count: int, tensor: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, torch.Tensor]:
     """A network with timm's names, whose tensors are made by a function of their shape."""
     shapes: dict[str, tuple[int, ...]] = {f"norm{index}.{name}": (width,) for index in (1, 2) for name in PARAMETERS}
@@ -162,87 +150,48 @@ PARAMETERS = ("weight", "bias")
 OPENS = {"family": "timm", "heads": 2, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
 OPENS |= {"final_norm": "before pooling", "normalisation": "half", "image_size": 16}
 OPENS |= {"position_rule": "bicubic antialiased"}
-# A limit below the memory that they take.
-SHARED = {**OPENS, "max_bytes": 2**20}
-
-DAMAGED = "its pickle is damaged"
-NO_DICT = "is no dict"
 CORPUS: dict[str, Hurt] = {
-    # The pattern for markers tried to start at every byte of the padding.
-    "padding before a marker": Hurt(
-        "x.jpg", lambda size: b"\xff\xd8\xff\xe0\0\2" + b"\xff" * size, "too many small pieces", 50_000
-    ),
+    "padding before a marker": Hurt("x.jpg", lambda size: b"\xff\xd8\xff\xe0\0\2" + b"\xff" * size),
     "padding between scans": Hurt(
-        "x.jpg", lambda size: SCANS[:LAST_SCAN] + b"\xff" * size + SCANS[LAST_SCAN:], None, 1_000_000
-    ),
-    "padding in a scan": Hurt(
-        "x.jpg", lambda size: JPEG[: JPEG.index(b"\xff\xda") + 20] + b"\xff" * size + JPEG[-60:], None, 1_000_000
+        "x.jpg", lambda size: SCANS[:LAST_SCAN] + b"\xff" * size + SCANS[LAST_SCAN:], 4_000_000
     ),
     "components": Hurt(
         "x.jpg",
         lambda size: jpeg_with(*[segment(0xC0, b"\x08\0\x20\0\x20\x03" + b"\1\x11\0" * 21_000)] * (size // 63_000)),
-        "numbers beside its pixels",
-        2_000_000,
-    ),
-    "tables": Hurt(
-        "x.jpg",
-        lambda size: jpeg_with(*[segment(0xDB, (b"\0" + b"\1" * 64) * 1008)] * (size // 65_000)),
-        "numbers beside its pixels",
-        2_000_000,
-    ),
-    "entries of Photoshop": Hurt(
-        "x.jpg",
-        lambda size: jpeg_with(
-            *[segment(0xED, b"Photoshop 3.0\0" + b"8BIM\x03\xee\0\0\0\0\0\0" * 5400)] * (size // 65_000)
-        ),
-        "numbers beside its pixels",
-        2_000_000,
+        4_000_000,
     ),
     "profiles": Hurt(
         "x.png",
         lambda size: png_with(chunk(b"iCCP", b"x\0\0" + deflated_zeros(2**20 - 1)) * (size // 4_000)),
-        "bytes beside its pixels",
-        1_000_000,
+        4_000_000,
     ),
     # The file chooses numbers that are keys of a dict, and collide.
-    "keys that collide": Hurt("x.pth", pickle_of(colliding_keys, b"}(", b"u"), "no floating-point tensors"),
-    "places in the memo that collide": Hurt("x.pth", pickle_of(colliding_places, b"N"), DAMAGED),
-    "a place in the memo far away": Hurt("x.pth", pickle_of(lambda size: b"Nr\xff\xff\xff\x7f"), DAMAGED),
-    "names": Hurt("x.pth", pickle_of(lambda size: b"ctorch\nSize\n" * (size // 12)), NO_DICT),
-    "more steps than any": Hurt(
-        "x.pth", pickle_of(lambda size: b"N" * size), "takes more than", 2_100_000, grows=False
-    ),
-    "lists": Hurt("x.pth", pickle_of(lambda size: b"]" * size), NO_DICT),
-    "marks": Hurt("x.pth", pickle_of(lambda size: b"(" * size), DAMAGED),
-    "tuples in tuples": Hurt("x.pth", pickle_of(lambda size: b"\x85" * size, b"N"), NO_DICT),
-    "calls of calls": Hurt("x.pth", pickle_of(nested_calls), "takes more than", 100_000, grows=False),
+    "keys that collide": Hurt("x.pth", pickle_of(colliding_keys, b"}(", b"u")),
+    "places in the memo that collide": Hurt("x.pth", pickle_of(colliding_places, b"N")),
+    "a place in the memo far away": Hurt("x.pth", pickle_of(lambda size: b"Nr\xff\xff\xff\x7f")),
+    "names": Hurt("x.pth", pickle_of(lambda size: b"ctorch\nSize\n" * (size // 12))),
+    "more steps than any": Hurt("x.pth", pickle_of(lambda size: b"N" * size), 2_100_000),
+    "lists": Hurt("x.pth", pickle_of(lambda size: b"]" * size)),
+    "tuples in tuples": Hurt("x.pth", pickle_of(lambda size: b"\x85" * size, b"N")),
+    "calls of calls": Hurt("x.pth", pickle_of(nested_calls)),
     "copies of pairs": Hurt(
         "x.pth",
         pickle_of(
             lambda size: b"](" + b"NN\x86" * (size // 8) + b"eq\1" + b"h\0h\1\x85R" * (size // 12),
             b"ccollections\nOrderedDict\nq\0",
         ),
-        "takes more than",
     ),
-    "a text of long letters": Hurt(
-        "x.pth",
-        pickle_of(lambda size: b"X" + struct.pack("<I", size + 4) + b"a" * size + "😀".encode()),
-        NO_DICT,
-        2_000_000,
-    ),
-    "layers that share a tensor": Hurt("x.pth", shared_layers, "allow more by max_bytes=", 20_000, False, SHARED),
-    # Each tensor was read with everything between its numbers, or with the whole header.
-    "numbers here and there": Hurt("x.pth", scattered_layers, "between whose values lie", 1_000_000, options=OPENS),
-    "a long header": Hurt("x.safetensors", long_header, None, 500_000, options=OPENS),
+    "layers that share a tensor": Hurt("x.pth", shared_layers, 20_000, OPENS),
+    "numbers here and there": Hurt("x.pth", scattered_layers, 1_000_000, OPENS),
+    "a long header": Hurt("x.safetensors", long_header, 500_000, OPENS),
     # The product of the dimensions has millions of digits.
-    "dimensions": Hurt("x.safetensors", dimensions, "dimensions; expected at most"),
-    "fields of a member": Hurt("x.npz", many_fields, "no NumPy array", 1_000_000),
-    "headers of arrays": Hurt("x.npz", many_headers, "no NumPy array", 500_000),
-    "a shape of truths": Hurt("x.npz", truths, "no NumPy array"),
+    "dimensions": Hurt("x.safetensors", dimensions),
+    "fields of a member": Hurt("x.npz", many_fields, 1_000_000),
+    "headers of arrays": Hurt("x.npz", many_headers, 500_000),
     # Patterns that try to start at every position.
     "an address of addresses": Hurt(
-        TEXT, lambda size: b"https://x/" + b"gradio_api/file=/" * (size // 17) + b"\n", None, 100_000
+        TEXT, lambda size: b"https://x/" + b"gradio_api/file=/" * (size // 17) + b"\n", 100_000
     ),
-    "schemes": Hurt(TEXT, lambda size: b"https://" * (size // 8), None, 100_000),
-    "digits of a misspelt name": Hurt(TEXT, lambda size: b"1" * size, None, 100_000),
+    "schemes": Hurt(TEXT, lambda size: b"https://" * (size // 8), 100_000),
+    "digits of a misspelt name": Hurt(TEXT, lambda size: b"1" * size, 100_000),
 }

@@ -43,15 +43,17 @@ def found() -> dict[str, list[tuple[int, str]]]:
     return wrong
 
 
-def test_files_that_once_caused_harm_are_handled(found: dict[str, list[tuple[int, str]]]) -> None:
-    names = list(CORPUS)
-    assert [(names[number], why) for number, why in found["corpus"]] == []
+# One of each kind, whose child ends by a refusal, by its time and by its memory.
+ONE_OF_EACH = ("profiles", "names", "layers that share a tensor", "dimensions", "headers of arrays", "schemes")
+EVERY = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in CORPUS]
 
 
-@pytest.mark.long
-def test_files_that_once_caused_harm_are_handled_in_every_size() -> None:
-    names = list(CORPUS)
-    assert [(names[number], why) for number, why in findings("corpus", SEED, 0, len(CORPUS))] == []
+@pytest.mark.parametrize("name", EVERY)
+def test_a_file_that_once_caused_harm_is_one_answer_of_a_child(name: str) -> None:
+    start = time.process_time()
+    with suppress(VitvizError):
+        TARGETS["corpus"].run(name, CORPUS[name].make(CORPUS[name].size))
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("target", ["pictures", "checkpoints"])

@@ -14,7 +14,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.images.geometry import Geometry
-from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.kinds import MAX_PIXELS
 from vitviz.images.measuring import (
     Placement,
     Values,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections import defaultdict
 from functools import cache
@@ -11,20 +12,47 @@ from typing import Any
 from PIL import Image, JpegImagePlugin
 
 from vitviz.images.colours import MAX_PROFILE_BYTES
-from vitviz.images.kinds import FORMATS, HEIC, HEIF, START_BYTES, kind_of
+from vitviz.images.kinds import FORMATS, HEIC, HEIF, MAX_PIXELS, START_BYTES, kind_of
 from vitviz.images.levels import strips
-from vitviz.images.limits import MAX_PIXELS, MAX_SCANNED_PIXELS, PIXEL_BYTES, SCAN_HEAD, BudgetedReader, check_memory
 
 # JPEG decodes at these fractions of its size.
-REDUCTIONS = (2, 4, 8)
+REDUCTIONS, MAX_REDUCED_PIXELS = (2, 4, 8), 1_500_000_000
 JPEG_END = b"\xff\xd9"
 # The size of a header with a profile, and that it is part of the file: BITMAPV5HEADER.
 BMP_V5, BMP_PROFILE = struct.pack("<I", 124), b"DEBM"
 # What follows a JPEG file without its end makes no difference if all pixels are there.
 ANYTHING = (bytes(64), b"\xa5\x5a" * 32, b"\xd3\x2c" * 32)
+# The beginning of every scan that libjpeg accepts.
+SCAN = b"\xff\xda"
+SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
 
 
-def open_undecoded(stream: BudgetedReader) -> Image.Image:
+class PictureFile(io.BufferedReader):
+    """A file that may be continued with a few bytes, and knows whether more was asked for than there is.
+
+    Args:
+        raw: the file.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__(raw)
+        self._end, self.is_exhausted = b"", False
+        # Where the header of a JPEG file ends, with the head of its first scan.
+        self.header_end = 0
+
+    def end_with(self, end: bytes) -> None:
+        """Continue the file with a few bytes."""
+        self._end, self.is_exhausted = end, False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(-1 if size is None else size)
+        if not data:
+            data, self._end = self._end, b""
+            self.is_exhausted = size != 0
+        return data
+
+
+def open_undecoded(stream: PictureFile) -> Image.Image:
     """The image in a file, not decoded yet; a JPEG file with more pixels than Pillow's limit only if it can be reduced.
 
     Raises what Pillow raises.
@@ -32,6 +60,7 @@ def open_undecoded(stream: BudgetedReader) -> Image.Image:
     start = stream.peek(START_BYTES)[:START_BYTES]
     try:
         image = Image.open(stream, formats=heif_formats() if kind_of(start) == HEIC else FORMATS)
+        stream.header_end = stream.tell()
         if image.format == "BMP" and start[14:18] == BMP_V5 and start[70:74] == BMP_PROFILE:
             # Pillow does not read it.
             place, size = struct.unpack_from("<2I", start, 126)
@@ -43,7 +72,8 @@ def open_undecoded(stream: BudgetedReader) -> Image.Image:
             raise
         stream.seek(0)
         image = JpegImagePlugin.jpeg_factory(stream)
-        if _reduction(image, stream) is None:
+        stream.header_end = stream.tell()
+        if _reduction(image) is None:
             raise
         return image
 
@@ -59,29 +89,29 @@ def heif_formats() -> tuple[str, ...]:
     return (HEIF,)
 
 
-def _reduction(image: Image.Image, stream: BudgetedReader) -> int | None:
+def _reduction(image: Image.Image) -> int | None:
     """By how much a large JPEG is reduced while it is decoded; None if it is still too large, 1 if it is not."""
     pixels = image.width * image.height
     if pixels <= MAX_PIXELS:
         return 1
-    if image.format not in ("JPEG", "MPO") or pixels * stream.scans > MAX_SCANNED_PIXELS:
+    if image.format not in ("JPEG", "MPO") or pixels > MAX_REDUCED_PIXELS:
         return None
     return next((factor for factor in REDUCTIONS if pixels <= factor**2 * MAX_PIXELS), None)
 
 
-def allow_reduction(image: Image.Image, stream: BudgetedReader) -> None:
+def allow_reduction(image: Image.Image) -> None:
     """Let a JPEG file with too many pixels be reduced while it is decoded."""
-    factor = _reduction(image, stream)
+    factor = _reduction(image)
     if factor not in (None, 1):
         image.draft(None, (image.width // factor, image.height // factor))
 
 
-def _has_all_scans(image: Any, stream: BudgetedReader) -> bool:
+def _has_all_scans(image: Any, stream: PictureFile) -> bool:
     """Whether the scans of a JPEG file have each coefficient of every component, in full precision."""
-    stream.end_with(b"")
-    stream.seek(stream.scan_start)
+    stream.seek(0)
     content, found = stream.read(), defaultdict[int, set[int]](set)
-    for match in SCAN_HEAD.finditer(content):
+    # Not the scans of a thumbnail in the header.
+    for match in SCAN_HEAD.finditer(content, content.rfind(SCAN, 0, stream.header_end)):
         count = content[match.end() - 1]
         head = content[match.end() : match.end() + 2 * count + 3]
         *components, first, last, precision = head.ljust(3, b"\xff")
@@ -91,7 +121,7 @@ def _has_all_scans(image: Any, stream: BudgetedReader) -> bool:
     return len(found) == image.layers and all(coefficients >= set(range(64)) for coefficients in found.values())
 
 
-def decode(image: Image.Image, name: str, stream: BudgetedReader | None) -> None:
+def decode(image: Image.Image, stream: PictureFile | None) -> None:
     """Decode an image, also a JPEG file without its end marker if all of its pixels are there."""
     file: Any = image
     tiles = list(getattr(image, "tile", ()))
@@ -100,7 +130,6 @@ def decode(image: Image.Image, name: str, stream: BudgetedReader | None) -> None
     except OSError:
         if stream is None or image.format != "JPEG" or not _has_all_scans(image, stream):
             raise
-        check_memory(image, name, 2 * PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
         stream.seek(-1, io.SEEK_END)
         # After 255, only a 0 begins no marker.
         begin = b"\0" * (stream.read(1) == b"\xff")

@@ -20,8 +20,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.colours import ColorProfile
 from vitviz.images.decoding import heif_formats
 from vitviz.images.geometry import Geometry
-from vitviz.images.kinds import FORMATS, HAS_AVIF
-from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.kinds import FORMATS, HAS_AVIF, MAX_PIXELS
 from vitviz.images.opening import ImageFacts, UnopenedImage, open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange

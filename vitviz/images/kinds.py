@@ -30,6 +30,7 @@ FILE_SUFFIXES = (
 )  # fmt: skip
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
 START_BYTES = 1024
+MAX_PIXELS = 64_000_000
 RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
 THUMBNAIL = (
     "a TIFF file whose first page is a smaller copy of another: save the page that you mean as a file, "

@@ -21,17 +21,9 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
 from vitviz.images.colours import COLOR_PROFILES, MAX_PROFILE_BYTES, ColorProfile
-from vitviz.images.decoding import allow_reduction, decode, heif_formats, open_undecoded
-from vitviz.images.kinds import EXPECTED, HEIC, START_BYTES, TIFF, kind_of, rare_tiff, tiff_problem
+from vitviz.images.decoding import PictureFile, allow_reduction, decode, heif_formats, open_undecoded
+from vitviz.images.kinds import EXPECTED, HEIC, MAX_PIXELS, START_BYTES, TIFF, kind_of, rare_tiff, tiff_problem
 from vitviz.images.levels import ARRAY_INSTEAD, Encoding, to_rgb
-from vitviz.images.limits import (
-    MAX_PIXELS,
-    PIXEL_BYTES,
-    BudgetedReader,
-    check_header,
-    check_memory,
-    check_pixels,
-)
 from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
 from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
 
@@ -39,6 +31,9 @@ MIN_SIDE, MAX_SIDE = 2, 100_000
 # A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 FACTS_KEY = "vitviz"
+# The bits a colour in the header of a JPEG file, if they are more than 8.
+JPEG_FRAME, JPEG_HEADER_BYTES = re.compile(rb"(?s)\xff[\xc0-\xc3]\x00.([\x0a\x0c\x10])"), 2**20
+NO_MEMORY = "opening it takes more memory than there is; expected a picture that takes less"
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,7 @@ def open_image(
 
     Raises:
         ImageError: there is no such file, it is no image of these formats, it is damaged or truncated, it has too few
-            or too many pixels, its values are outside of the range, or it would take more than seconds or half a
-            gigabyte to open.
+            or too many pixels, or its values are outside of the range.
         ConfigError: the range or the choice of the profile is invalid.
 
     >>> vitviz.open_image("cat.jpg").size
@@ -206,9 +200,9 @@ def _name_of(source: object) -> str:
     return "the image"
 
 
-def _stream(source: object, name: str) -> BudgetedReader:
+def _stream(source: object, name: str) -> PictureFile:
     if isinstance(source, bytes):
-        return BudgetedReader(io.BytesIO(source), name)
+        return PictureFile(io.BytesIO(source))
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
         hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
@@ -222,7 +216,7 @@ def _stream(source: object, name: str) -> BudgetedReader:
         # Reading a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(source).st_mode) and not Path(source).is_dir():
             raise ImageError(f"{name}: a pipe, a socket or a device; {EXPECTED}")
-        return BudgetedReader(io.FileIO(source), name)
+        return PictureFile(io.FileIO(source))
     except FileNotFoundError:
         raise ImageError(f"{name}: no such file; {EXPECTED}") from None
     except IsADirectoryError:
@@ -231,18 +225,16 @@ def _stream(source: object, name: str) -> BudgetedReader:
         raise ImageError(f"{name}: cannot be read ({_reason(error)}); {EXPECTED}") from None
 
 
-def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[int, int]]:
+def _identified(stream: PictureFile, name: str) -> tuple[Image.Image, tuple[int, int]]:
     """The image in a file after its header is checked, and its full size; its pixels are not decoded yet."""
     try:
-        check_header(stream)
         if problem := tiff_problem(stream, name):
             raise ImageError(f"{name}: {problem}; {EXPECTED}")
         stream.seek(0)
         image = open_undecoded(stream)
         full_size = image.size
-        allow_reduction(image, stream)
+        allow_reduction(image)
         _check_size(image.size, name)
-        check_pixels(image, stream, full_size)
         return image, full_size
     except ImageError:
         raise
@@ -253,8 +245,9 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
         if kind == HEIC:
             way = "damaged, or of a rare kind" if heif_formats() else "which needs pip install 'vitviz[heif]'"
             raise ImageError(f"{name}: {kind}, {way}; {EXPECTED}, so convert it or export it as JPEG") from None
-        if stream.bits > 8:
-            kind = f"a JPEG file of {stream.bits} bits a colour, which Pillow does not read: save it with 8"
+        stream.seek(0)
+        if kind.startswith("a JPEG") and (frame := JPEG_FRAME.search(stream.read(JPEG_HEADER_BYTES))):
+            kind = f"a JPEG file of {frame[1][0]} bits a colour, which Pillow does not read: save it with 8"
         if kind == TIFF and (rare := rare_tiff(stream)):
             raise ImageError(f"{name}: {rare}; {ARRAY_INSTEAD}") from None
         raise ImageError(f"{name}: {kind}; {EXPECTED}") from None
@@ -262,6 +255,8 @@ def _identified(stream: BudgetedReader, name: str) -> tuple[Image.Image, tuple[i
         digits = re.search(r"\d+", str(error))
         count = f"{int(digits[0]):,}" if digits else "too many"
         raise ImageError(f"{name}: {count} pixels; at most {MAX_PIXELS:,} are opened") from None
+    except MemoryError:
+        raise ImageError(f"{name}: {NO_MEMORY}") from None
     # Pillow's decoders raise a dozen kinds of error for damaged data.
     except Exception as error:
         if "MAX_TEXT" in str(error):
@@ -299,7 +294,7 @@ def _finished(
     value_range: ValueRange | None = None,
     color_profile: ColorProfile = "apply",
     assumptions: tuple[str, ...] = (),
-    stream: BudgetedReader | None = None,
+    stream: PictureFile | None = None,
 ) -> Image.Image:
     """A new image: decoded, upright and RGB. With a stream, the given image is closed."""
     _check_size(image.size, name)
@@ -308,7 +303,7 @@ def _finished(
             # The first picture of the animation, not the one for programs that show no animations.
             image.seek(1)
         encoding, is_reduced = Encoding.of(image), full_size != image.size
-        upright, is_turned, sentence = _upright(image, name, stream)
+        upright, is_turned, sentence = _upright(image, stream)
         assumptions += (sentence,) * bool(sentence)
         if stream is not None and stream.is_exhausted and ImageFile.LOAD_TRUNCATED_IMAGES:
             assumptions += ("its file is cut short, and Pillow fills the gap: ImageFile.LOAD_TRUNCATED_IMAGES is set",)
@@ -320,6 +315,8 @@ def _finished(
             more.append("it has several frames or pages, and the first, which is of one colour, is read: save another")
     except ImageError:
         raise
+    except MemoryError:
+        raise ImageError(f"{name}: {NO_MEMORY}") from None
     except Exception as error:
         kind, reason = image.format or image.mode, _reason(error)
         raise ImageError(f"{name}: a damaged or cut short {kind} image ({reason}); expected a whole image") from error
@@ -332,22 +329,20 @@ def _finished(
     return rgb
 
 
-def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tuple[Image.Image, bool, str]:
+def _upright(image: Image.Image, stream: PictureFile | None) -> tuple[Image.Image, bool, str]:
     """The image decoded and turned by its orientation, whether its sides are exchanged, and a sentence on it.
 
     A copy, or the same pixels if there is a stream.
     """
     transparency = Encoding.of(image).transparency
     # Before Pillow reads what stands behind the pixels.
-    shown = browser_orientation(image, name)
+    shown = browser_orientation(image)
     read_code_points(image, getattr(image, "fp", None) if stream is None else stream)
-    decode(image, name, stream)
-    orientation = orientation_of(image, name)
-    image = _on_screen(image, name)
+    decode(image, stream)
+    orientation = orientation_of(image)
+    image = _on_screen(image)
     method = EXIF_TRANSPOSE.get(orientation)
     if method is not None:
-        if stream is not None:
-            check_memory(image, name, PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
         upright = image.transpose(method)
     else:
         # The same pixels without the file behind them.
@@ -361,22 +356,20 @@ def _upright(image: Image.Image, name: str, stream: BudgetedReader | None) -> tu
     return upright, method in QUARTER_TURNS, sentence
 
 
-def _on_screen(image: Image.Image, name: str) -> Image.Image:
+def _on_screen(image: Image.Image) -> Image.Image:
     """A GIF's first frame on the screen, which is transparent around it; Pillow fills it with some colour."""
     box: Any = getattr(image, "dispose_extent", None)
     if image.format != "GIF" or image.tell() or not box or box == (0, 0, *image.size):
         return image
-    check_memory(image, name, 2 * 4 * image.width * image.height)
     screen = Image.new("RGBA", image.size)
     screen.paste(image.crop(box).convert("RGBA"), box)
     return screen
 
 
-def _has_frames(image: Image.Image, stream: BudgetedReader | None) -> bool:
+def _has_frames(image: Image.Image, stream: PictureFile | None) -> bool:
     """Whether an image has further frames or pages, and none but the first was chosen."""
     if stream is not None:
         stream.seek(0)
-        check_header(stream)
         image = open_undecoded(stream)
     return bool(getattr(image, "is_animated", False)) and not image.tell()
 

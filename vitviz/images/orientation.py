@@ -6,8 +6,6 @@ from contextlib import suppress
 
 from PIL import ExifTags, Image
 
-from vitviz.images.limits import check_exif
-
 EXIF_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -20,9 +18,8 @@ EXIF_TRANSPOSE = {
 QUARTER_TURNS = [EXIF_TRANSPOSE[orientation] for orientation in (5, 6, 7, 8)]
 
 
-def orientation_of(image: Image.Image, name: str) -> int:
+def orientation_of(image: Image.Image) -> int:
     """The orientation that Pillow finds in the EXIF block, a text or the XMP of an image."""
-    check_exif(_exif(image), name)
     orientation: object = None
     # The picture itself is intact even if its EXIF block is damaged.
     with suppress(Exception):
@@ -30,17 +27,9 @@ def orientation_of(image: Image.Image, name: str) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
-def browser_orientation(image: Image.Image, name: str) -> int:
+def browser_orientation(image: Image.Image) -> int:
     """The orientation that a browser follows: of the EXIF block alone, if it comes before the pixels, not in WebP."""
     block = Image.Image()
     if image.format != "WEBP":
         block.info = {"exif": image.info.get("exif", b"")}
-    return orientation_of(block, name)
-
-
-def _exif(image: Image.Image) -> bytes:
-    """The EXIF block; ImageMagick writes it into a PNG as hexadecimal digits below three lines."""
-    block = image.info.get("exif", b"")
-    with suppress(ValueError):
-        block = block or bytes.fromhex("".join(image.info.get("Raw profile type exif", "").split("\n", 3)[3:]))
-    return block if isinstance(block, bytes) else b""
+    return orientation_of(block)

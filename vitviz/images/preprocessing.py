@@ -16,7 +16,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.geometry import Geometry
-from vitviz.images.limits import MAX_PIXELS
+from vitviz.images.kinds import MAX_PIXELS
 from vitviz.images.opening import ImageFacts
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
