@@ -169,7 +169,7 @@ def check_value(name: str, value: object) -> object:
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """The functions of the app that take JSON values, by name."""
     from vitviz.attribution import json_values, requests
-    from vitviz.ui import arguments, fields, links, pictures, state
+    from vitviz.ui import links, pictures, state
     from vitviz.weights.overrides import parse_overrides
 
     return {
@@ -179,10 +179,8 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
         "whole number": lambda value: json_values.number("x", value, 1, 9, whole=True),
         "switch": lambda value: json_values.switch("x", value),
         "fields": lambda value: json_values.fields("x", value, ("method", "parameters")),
-        "method": arguments.method_of,
         "token": lambda value: requests.token_of("x", value, None),
         "class": lambda value: requests.target_of("x", value, requests.Bounds()),
-        "model": fields.is_model,
         "state": state.PageState.from_json,
         "view": lambda value: state.PageState.from_json({"views": [{"model": value, "picture": value}]}),
         "link": lambda value: links.read_link(value) if isinstance(value, str) else None,

@@ -41,7 +41,7 @@ STRANGERS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
     "language model": ({"model.embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4)}, "a language model"),
     "LoRA": (
         {"base_model.model.blocks.0.attn.qkv.lora_A.weight": (4, 8)},
-        "by its folder, with its adapter_config.json",
+        "a LoRA adapter, which peft's merge_and_unload() merges",
     ),
 }
 
