@@ -26,13 +26,10 @@ from vitviz import (
     analyze,
 )
 from vitviz.attention.layout import Query
-from vitviz.attribution import attention, attention_sheet, rollout
-from vitviz.attribution import inputs as subject_module
+from vitviz.attribution import attention, rollout
 from vitviz.images.opening import open_image
-from vitviz.metrics.faithfulness import faithfulness
 
 MakeModel = Callable[..., Model]
-every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
 
 
 def network_weights(analysis: Analysis) -> np.ndarray:
@@ -73,20 +70,6 @@ def test_every_kind_of_source_gives_the_same_analysis(make_model: MakeModel, tmp
     assert found.prepared.image.tobytes() == image.tobytes()
 
 
-def test_the_callers_image_stays_untouched(make_model: MakeModel) -> None:
-    image = photo()
-    image.info["comment"] = "mine"
-    array = np.asarray(image).copy()
-    before, pixels = image.copy(), array.copy()
-    for source in (image, array):
-        analysis = analyze(source, make_model())
-        analysis.rollout().overlay(mark=(1, 1))
-        analysis.prepared.image.paste("black", (0, 0, 9, 9))
-    assert image == before
-    assert image.info == {"comment": "mine"}
-    np.testing.assert_array_equal(array, pixels)
-
-
 def test_an_analysis_is_not_part_of_any_gradient(make_model: MakeModel) -> None:
     model = make_model()
     model.network.requires_grad_(True)
@@ -122,11 +105,6 @@ def test_as_many_predictions_come_as_are_asked_for_and_exist(make_model: MakeMod
     assert len(analysis.predictions(count)) == given
 
 
-def test_a_negative_count_is_refused(make_model: MakeModel) -> None:
-    with pytest.raises(MethodError, match="count = -1: expected a whole number of at least 0"):
-        analyze(photo(), make_model()).predictions(-1)
-
-
 def test_a_model_without_a_classifier_refuses_predictions_by_name(make_model: MakeModel) -> None:
     analysis = analyze(photo(), make_model(classes=0))
     assert analysis.logits.numel() == 0
@@ -154,19 +132,6 @@ def test_attention_is_the_networks_own(
         assert tuple(found.token_map.prefix) == layout.prefix
 
 
-@every_model
-def test_rollout_is_the_product_of_the_networks_own_attention(make_model: MakeModel, changes: dict[str, Any]) -> None:
-    analysis = analyze(photo(), make_model(**changes))
-    layout = analysis.trace.layout
-    product = np.eye(layout.token_count)
-    for weights in network_weights(analysis).mean(1):
-        mixed = weights + np.eye(len(weights))
-        product = mixed / mixed.sum(1, keepdims=True) @ product
-    expected = product[0] if "cls" in layout.prefix else product[layout.prefix_count :].mean(0)
-    found = analysis.rollout()
-    np.testing.assert_allclose(tokens_of(found.values, found.token_map.prefix), expected, atol=1e-6)
-
-
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("attention", {}),
     ("attention", {"layer": 1, "head": 2, "query": (3, 5), "direction": "column"}),
@@ -186,18 +151,6 @@ def test_maps_are_those_of_the_functions(make_model: MakeModel, method: str, par
         assert found.description == expected.description
         assert found.image is analysis.prepared.image
         assert found.geometry == analysis.prepared.geometry
-
-
-@pytest.mark.parametrize(("query", "direction"), [(None, "row"), ((1, 2), "row"), ("register 1", "column")])
-def test_the_sheet_has_every_layer_and_head(make_model: MakeModel, query: Query | None, direction: str) -> None:
-    analysis = analyze(photo(), make_model(register_tokens=1))
-    cells = analysis.attention_sheet(query, direction)
-    expected = attention_sheet(analysis.trace, query, direction)
-    assert [len(row) for row in cells] == [4, 4, 4]
-    for layer, row in enumerate(cells):
-        for head, cell in enumerate(row):
-            assert torch.equal(cell.values, expected[layer][head].values)
-            assert torch.equal(cell.values, analysis.attention(layer, head, query, direction).values)
 
 
 def test_an_unknown_method_is_refused_with_the_legal_ones(make_model: MakeModel) -> None:
@@ -227,50 +180,10 @@ def test_a_class_specific_map_is_about_the_most_probable_class_where_none_is_nam
         analysis.map(method, target=5)
 
 
-def test_maps_are_held_against_chance_and_heads_switched_off(make_model: MakeModel) -> None:
-    model = make_model()
-    analysis = analyze(photo(), model)
-    maps = {"rollout": analysis.rollout(), "relevance": analysis.map("relevance", target="class 2")}
-    found = analysis.faithfulness(maps, "class 2", metrics=("deletion",), seed=3)
-    values = {name: heatmap.values for name, heatmap in maps.items()}
-    expected = faithfulness(model.network, analysis.prepared.pixels, values, 2, ("deletion",), 3)
-    assert list(found) == ["deletion"]
-    for name, curve in expected["deletion"].items():
-        assert torch.equal(found["deletion"][name].scores, curve.scores)
-    effects = analysis.head_effects("class 2")
-    assert effects.whole == pytest.approx(float(analysis.logits.softmax(-1)[2]), abs=1e-5)
-    assert effects.without.shape == (3, 4)
-    for ask in (lambda analysis: analysis.faithfulness({}), lambda analysis: analysis.head_effects()):
-        with pytest.raises(MethodError, match="this model has no classifier"):
-            ask(analyze(photo(), make_model(classes=0)))
-
-
 @every_class_specific
 def test_a_model_without_a_classifier_has_no_class_specific_map(make_model: MakeModel, method: str) -> None:
     with pytest.raises(MethodError, match=f"^{method}: this model has no classifier"):
         analyze(photo(), make_model(classes=0)).map(method)
-
-
-def test_small_gradients_of_the_last_class_are_kept(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[str] = []
-    plain = subject_module.trace_gradients
-
-    def counted(network: Any, pixels: torch.Tensor, target: Any) -> Any:
-        runs.append(target.name)
-        return plain(network, pixels, target)
-
-    monkeypatch.setattr(subject_module, "trace_gradients", counted)
-    analysis = analyze(photo(), make_model())
-    for _ in range(2):
-        analysis.map("relevance", target=1, start_layer=1)
-        analysis.map("gradient_rollout", target=1)
-    analysis.map("relevance", target=2)
-    assert runs == ["class class 1", "class class 2"]
-    assert analysis.nbytes > analyze(photo(), make_model(), keep_bytes=0).nbytes
-    forgetful = analyze(photo(), make_model(), keep_bytes=0)
-    for _ in range(2):
-        forgetful.map("relevance", target=3)
-    assert runs[2:] == ["class class 3"] * 2
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -301,15 +214,6 @@ def test_what_the_model_does_not_have_is_refused_with_what_it_has(
 # Signatures that an editor can complete.
 
 
-def names_of(function: Callable[..., Any]) -> set[str]:
-    return set(inspect.signature(function).parameters) - {"self"}
-
-
-def test_map_takes_the_parameters_of_all_methods_and_no_others() -> None:
-    of_methods = {parameter.name for method in METHODS.values() for parameter in method.parameters}
-    assert names_of(Analysis.map) == of_methods | {"method", "report"}
-
-
 def test_what_is_not_said_is_the_methods_own_default() -> None:
     """None stands for it, so that no method may have another default where None means something."""
     for method in METHODS.values():
@@ -317,15 +221,6 @@ def test_what_is_not_said_is_the_methods_own_default() -> None:
         for parameter in method.parameters:
             if parameter.default is None and parameter.name != "target":
                 assert takes[parameter.name].default is None
-
-
-@pytest.mark.parametrize("method", ["attention", "rollout"])
-def test_a_method_of_its_own_has_the_parameters_of_its_function(method: str) -> None:
-    own, function = (
-        list(inspect.signature(each).parameters.values())[1:]
-        for each in (getattr(Analysis, method), METHODS[method].compute)
-    )
-    assert [(each.name, each.default) for each in own] == [(each.name, each.default) for each in function]
 
 
 def test_no_public_function_hides_its_parameters() -> None:

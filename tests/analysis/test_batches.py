@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -101,14 +100,6 @@ def test_every_analysis_is_that_of_the_image_alone_and_in_its_place(
         check_same(analysis, analyze(image, model, fit))
 
 
-def test_options_are_those_of_an_analysis_alone(make_model: MakeModel) -> None:
-    options: dict[str, Any] = {"resolution": 32, "storage": "bfloat16", "keep_bytes": 12345}
-    model = make_model()
-    for analysis, image in zip(analyze_batch(photos(), model, "crop", **options), photos(), strict=True):
-        assert analysis.trace.queries.dtype == torch.bfloat16
-        check_same(analysis, analyze(image, model, "crop", **options))
-
-
 @pytest.mark.slow
 def test_sources_may_be_of_any_kind_and_come_from_any_iterable(make_model: MakeModel, tmp_path: Path) -> None:
     image, model, stream = photo(0), make_model(), io.BytesIO()
@@ -123,20 +114,6 @@ def test_sources_may_be_of_any_kind_and_come_from_any_iterable(make_model: MakeM
     several = np.stack([np.asarray(photo(seed)) for seed in range(3)])
     for analysis, seed in zip(analyze_batch(several, model), range(3), strict=True):
         check_same(analysis, analyze(photo(seed), model))
-
-
-def test_of_no_image_comes_no_analysis(make_model: MakeModel) -> None:
-    assert list(analyze_batch([], make_model())) == []
-    assert workers() == []
-
-
-def test_gradients_can_be_taken_between_two_analyses(make_model: MakeModel) -> None:
-    model = make_model()
-    for _ in analyze_batch(photos(), model, batch_size=2):
-        assert not torch.is_inference_mode_enabled()
-        weight = torch.ones(1, requires_grad=True)
-        (weight * 2).sum().backward()
-        assert weight.grad == 2
 
 
 # How many at once.
@@ -192,14 +169,6 @@ def test_an_endless_iterable_is_taken_from_as_it_is_needed(make_model: MakeModel
     assert set(taken) == {threading.get_ident()}, "an iterable need not know about threads"
     analyses.close()
     assert workers() == []
-
-
-def test_an_analysis_that_was_given_out_is_not_held(make_model: MakeModel) -> None:
-    analyses = analyze_batch([photo(seed) for seed in range(6)], make_model(), batch_size=3)
-    for analysis in analyses:
-        gone = weakref.ref(analysis)
-        del analysis
-        assert gone() is None
 
 
 def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

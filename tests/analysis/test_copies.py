@@ -17,7 +17,6 @@ from vitviz import (
     Model,
     analyze,
 )
-from vitviz.models.targets import class_target
 
 pytestmark = pytest.mark.slow
 
@@ -46,19 +45,6 @@ def test_an_analysis_can_be_copied_and_pickled(
     assert found.predictions() == analysis.predictions() and torch.equal(found.logits, analysis.logits)
     assert found.prepared.image.tobytes() == analysis.prepared.image.tobytes()
     assert_same_maps(found, analysis)
-
-
-def test_what_is_only_kept_to_be_quicker_is_not_pickled(make_model: MakeModel) -> None:
-    analysis = analyze(photo(), make_model())
-    before = pickle.dumps(analysis)
-    assert_same_maps(analysis, analysis)
-    assert len(pickle.dumps(analysis)) < 1.1 * len(before)
-    assert analysis.trace._cached_fused and not pickle.loads(pickle.dumps(analysis)).trace._cached_fused
-
-
-def test_a_target_can_be_pickled() -> None:
-    target = pickle.loads(pickle.dumps(class_target(1, 3, ("a", "b", "c"))))
-    assert target.name == "class b" and float(target.score(torch.tensor([1.0, 5.0, 2.0]))) == 5
 
 
 def test_nothing_prints_more_than_a_line_or_two(make_model: MakeModel, tmp_path: Path) -> None:

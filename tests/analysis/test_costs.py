@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitviz import ConfigError, Cost, TokenLayout, VisionTransformer, ViTConfig
+from vitviz import ConfigError, TokenLayout, VisionTransformer, ViTConfig
 from vitviz.analysis.costs import cost_of
 from vitviz.attribution.threshold import MAX_HELD_BYTES
 
@@ -143,13 +143,3 @@ def test_a_batch_takes_as_many_traces_and_operations() -> None:
 def test_a_batch_that_is_none_is_refused(batch: Any) -> None:
     with pytest.raises(ConfigError, match=r"batch = .*: expected a whole number of at least 1"):
         cost_of(LARGE, TokenLayout(("cls",), 2, 2), batch)
-
-
-def test_a_storage_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="storage 'int8': expected 'float32', 'bfloat16' or 'float16'"):
-        cost_of(LARGE, TokenLayout(("cls",), 2, 2), storage="int8")
-
-
-def test_a_cost_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        Cost(1, 2, 3, 4).tokens = 5

@@ -14,11 +14,8 @@ from tests.support.analyses import MODELS, photo
 from tests.support.pairs import every_pair
 from vitviz import (
     ConfigError,
-    ImageError,
     LimitError,
     Model,
-    Preprocessing,
-    VisionTransformer,
     analyze,
     cost,
 )
@@ -64,11 +61,6 @@ def test_a_fit_decides_what_of_the_image_the_map_covers(
     assert seen.sum() == (box[2] - box[0]) * (box[3] - box[1])
 
 
-def test_an_unknown_fit_is_refused_with_the_legal_ones(make_model: MakeModel) -> None:
-    with pytest.raises(ConfigError, match="fit 'stretch': expected 'crop', 'squash' or 'native'"):
-        analyze(photo(), make_model(), "stretch")
-
-
 def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
     model = make_model(register_tokens=4)
     tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
@@ -97,13 +89,6 @@ def test_a_resolution_is_what_the_model_sees(
     assert analysis.rollout().overlay().size == image.size
 
 
-def test_the_trained_resolution_changes_nothing(make_model: MakeModel) -> None:
-    model = make_model()
-    given, own = analyze(photo(), model, resolution=16), analyze(photo(), model)
-    assert torch.equal(given.logits, own.logits)
-    assert torch.equal(given.trace.queries, own.trace.queries)
-
-
 def test_a_resolution_that_there_is_not_is_refused_before_the_image_is_opened(make_model: MakeModel) -> None:
     for ask in (analyze, cost):
         with pytest.raises(ConfigError, match="resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32"):
@@ -123,14 +108,6 @@ def test_the_storage_is_how_queries_and_keys_are_kept(
     assert torch.equal(analysis.trace.keys, exact.trace.keys.to(kept))
     assert torch.equal(analysis.logits, exact.logits)
     torch.testing.assert_close(analysis.rollout().values, exact.rollout().values, atol=1e-2, rtol=0)
-
-
-def test_matrices_are_kept_where_they_fit(make_model: MakeModel) -> None:
-    model, matrices = make_model(), 4 * 3 * 25**2
-    kept, none = analyze(photo(), model, keep_bytes=matrices), analyze(photo(), model, keep_bytes=matrices - 1)
-    assert kept.trace.fused(0) is kept.trace.fused(0)
-    assert none.trace.fused(0) is not none.trace.fused(0)
-    assert torch.equal(kept.trace.fused(0), none.trace.fused(0))
 
 
 @pytest.mark.parametrize(
@@ -162,16 +139,6 @@ def test_the_cost_is_that_of_the_analysis(
         assert found.trace_bytes == analysis.trace.nbytes
 
 
-def test_to_ask_for_the_cost_runs_no_model(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model()
-    monkeypatch.setattr(VisionTransformer, "encode", None)
-    monkeypatch.setattr(Preprocessing, "prepare", None)
-    assert cost(photo(), model, storage="float16").trace_bytes < cost(photo(), model).trace_bytes
-    assert cost({"image": photo(), "label": 3}, model) == cost(photo(), model)
-    with pytest.raises(ImageError, match="no such file"):
-        cost("gone.png", model)
-
-
 @every_pair(
     size=[(30, 20), (90, 20), (20, 75)],
     fit=["crop", "squash", "native"],
@@ -199,16 +166,3 @@ def test_a_refusal_names_the_largest_resolution_that_fits(
             assert f": {costs[at].tokens:,} tokens need {needed[at]:,} bytes, max_bytes = {max_bytes:,}; " in message
             assert message.endswith(f"; resolution = {largest} is the largest that fits, or allow more by max_bytes")
         analyze(image, model, fit, resolution=largest, max_bytes=max_bytes)
-
-
-def test_a_bound_may_be_met_exactly(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model()
-    needed = cost(photo(), model).nbytes
-    exact = analyze(photo(), model, max_bytes=needed)
-    assert torch.equal(exact.logits, analyze(photo(), model).logits)
-    monkeypatch.setattr(VisionTransformer, "encode", None)
-    monkeypatch.setattr(Preprocessing, "prepare", None)
-    with pytest.raises(LimitError, match=r"input of 24×16: 25 tokens need .*; resolution = 12 is"):
-        analyze(photo(), model, max_bytes=needed - 1)
-    with pytest.raises(LimitError, match="; no resolution fits, or allow more by max_bytes"):
-        analyze(photo(), model, max_bytes=0)

@@ -42,33 +42,6 @@ def test_a_bad_image_is_told_in_its_place(make_model: MakeModel, batch_size: int
     assert workers() == []
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_so_is_what_goes_wrong_in_the_iterable(make_model: MakeModel, batch_size: int) -> None:
-    def failing() -> Iterator[Image.Image]:
-        yield from map(photo, range(3))
-        raise ZeroDivisionError("mine")
-
-    analyses = analyze_batch(failing(), make_model(), batch_size=batch_size)
-    assert len([next(analyses) for _ in range(3)]) == 3
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        next(analyses)
-    assert workers() == []
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_so_is_an_image_that_needs_more_than_is_allowed(make_model: MakeModel, batch_size: int) -> None:
-    model = make_model(fit="native")
-    # Rounded to whole patches, the square has 25 of them and the others 24.
-    sources = [photo(0), photo(1), photo(2, 20, 20), photo(3)]
-    allowed = cost(sources[0], model).nbytes
-    assert cost(sources[2], model).nbytes > allowed
-    analyses = analyze_batch(sources, model, batch_size=batch_size, max_bytes=allowed)
-    assert len([next(analyses) for _ in range(2)]) == 2
-    with pytest.raises(LimitError, match="image of 20×20 pixels as an input of 20×20: 26 tokens need"):
-        next(analyses)
-    assert workers() == []
-
-
 BROKEN = (0, 2, 3, 6)
 
 

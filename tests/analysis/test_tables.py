@@ -11,7 +11,6 @@ import pytest
 
 from vitviz import METHODS, Model
 from vitviz.analysis import Prediction, Predictions
-from vitviz.errors.tables import text_table
 
 
 def cells(html: str) -> list[list[str]]:
@@ -26,10 +25,6 @@ def test_predictions_are_rows_of_probability_and_label() -> None:
     assert cells(predictions._repr_html_()) == [["92.3%", "<b>cat</b>"], ["\u20074.1%", "dog"]]
     assert "<b>" not in predictions._repr_html_()
     assert predictions == [Prediction("<b>cat</b>", 0.9231, 3), Prediction("dog", 0.0412, 7)]
-
-
-def test_no_row_is_an_empty_table() -> None:
-    assert text_table([]) == "" and cells(Predictions()._repr_html_()) == []
 
 
 def test_a_model_shows_its_network_input_classes_and_what_was_assumed(make_model: Callable[..., Model]) -> None:

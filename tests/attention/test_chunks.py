@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -11,10 +10,9 @@ import torch
 from tests.support.comparison import closeness
 from tests.support.random_traces import random_trace
 from tests.support.traces import weights_of
-from vitviz import AttentionTrace, VisionTransformer
+from vitviz import AttentionTrace
 
 close = closeness(tolerance=1e-6)
-Make = Callable[..., VisionTransformer]
 FUSIONS = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 
 
@@ -25,18 +23,6 @@ FUSION_BYTES = 2 * 11 * 11 * 8
 def caching_trace(keep_bytes: int, plain: AttentionTrace | None = None) -> AttentionTrace:
     plain = plain or random_trace()
     return AttentionTrace(plain.queries, plain.keys, plain.scale, plain.layout, keep_bytes=keep_bytes)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("heads", [1, 3])
-def test_fused_chunks_may_be_collected(heads: int) -> None:
-    """They are not views of a buffer that is reused."""
-    plain = random_trace()
-    trace = AttentionTrace(plain.queries[:, :heads], plain.keys[:, :heads], plain.scale, plain.layout)
-    for fusion, function in FUSIONS.items():
-        chunks = list(trace.fused_in_chunks(1, fusion))
-        assert len(chunks) > 1
-        close(torch.cat([chunk for _, chunk in chunks]), function(weights_of(trace)[1], 0), 1e-12)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -51,15 +37,6 @@ def test_propagation_is_the_product_with_the_mean_matrix(keep_bytes: int, starts
             trace.log_sums(1)
         tokens = torch.rand(starts, 11, dtype=torch.float64)
         close(trace.propagate_layer(1, tokens, rows), tokens[:, rows] @ weights_of(plain)[1].mean(0)[rows], 1e-12)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES - 1])
-def test_nothing_is_kept_where_it_does_not_fit(keep_bytes: int) -> None:
-    trace = caching_trace(keep_bytes)
-    assert trace.fused(0) is not trace.fused(0)
-    assert len(list(trace.fused_in_chunks(0))) == 6
-    assert trace.nbytes == caching_trace(0).nbytes
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -131,11 +108,3 @@ def test_a_trace_never_holds_more_than_it_says(keep_bytes: int, biased: bool) ->
         assert storage_bytes(trace) <= limit == trace.nbytes
     # In the end it holds exactly that much.
     assert storage_bytes(trace) == limit
-
-
-def test_the_traces_of_a_network_cache_up_to_keep_bytes(make_network: Make) -> None:
-    network, pixels = make_network(), torch.randn(2, 3, 16, 24)
-    size = 3 * 25 * 25 * 4
-    for keep_bytes, is_cached in [(0, False), (size - 1, False), (size, True)]:
-        trace = network.encode(pixels, keep_bytes=keep_bytes).traces[1]
-        assert (trace.fused(0) is trace.fused(0)) == is_cached

@@ -54,45 +54,12 @@ def test_every_token_has_one_way_back(layout: TokenLayout) -> None:
 
 
 @every_layout
-def test_patches_selects_every_patch_and_no_prefix_token(layout: TokenLayout) -> None:
-    tokens = list(range(layout.token_count))[layout.select("patches")]
-    assert tokens == [
-        layout.index((row, column)) for row in range(layout.grid_height) for column in range(layout.grid_width)
-    ]
-
-
-@every_layout
 def test_the_grid_has_every_patch_at_its_place(layout: TokenLayout) -> None:
     grid = layout.grid(torch.arange(layout.token_count))
     assert grid.shape == (layout.grid_height, layout.grid_width)
     for row in range(layout.grid_height):
         for column in range(layout.grid_width):
             assert grid[row, column] == layout.index((row, column))
-
-
-def test_the_grid_keeps_leading_dimensions() -> None:
-    tokens = torch.randn(4, 3, 11)
-    grid = FIVE.grid(tokens)
-    assert grid.shape == (4, 3, 2, 3)
-    assert torch.equal(grid[2, 1], FIVE.grid(tokens[2, 1]))
-
-
-@pytest.mark.parametrize(
-    ("layout", "query", "name"),
-    [
-        (FIVE, "cls", "the CLS token"),
-        (FIVE, 0, "the CLS token"),
-        (FIVE, "register 3", "register 3"),
-        (FIVE, 3, "register 3"),
-        (DISTILLED, "distillation", "the distillation token"),
-        (FIVE, (1, 2), "patch (1, 2)"),
-        (FIVE, 10, "patch (1, 2)"),
-        (BARE, 0, "patch (0, 0)"),
-        (BARE, "patches", "the mean patch"),
-    ],
-)
-def test_captions_call_a_token_by_what_it_is(layout: TokenLayout, query: Query, name: str) -> None:
-    assert layout.name(query) == name
 
 
 @pytest.mark.parametrize(

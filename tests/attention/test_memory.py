@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.pairs import every_pair
 from vitviz.attention import memory
-from vitviz.attention.memory import BLOCK_BYTES, TOKEN_BLOCK, BlockPool, copy_tokens, empty
+from vitviz.attention.memory import BLOCK_BYTES, BlockPool, empty
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LARGE = (3, BLOCK_BYTES // 8 + 5)
@@ -44,14 +43,6 @@ def test_an_empty_tensor_has_its_shape_and_type_and_may_be_written(
     assert (tensor == 1.5).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 4), LARGE])
-def test_an_empty_tensor_is_on_the_device_of_the_other(pool: BlockPool, shape: tuple[int, ...]) -> None:
-    tensor = empty(shape, torch.zeros(1, dtype=torch.float64, device="meta"))
-    assert (tensor.shape, tensor.dtype, tensor.device.type) == (shape, torch.float64, "meta")
-    del tensor
-    assert pool.nbytes == 0
-
-
 def test_a_large_block_is_used_again_once_it_is_free(pool: BlockPool) -> None:
     first = empty(LARGE, torch.zeros(1))
     address, size = first.data_ptr(), first.nbytes
@@ -62,23 +53,6 @@ def test_a_large_block_is_used_again_once_it_is_free(pool: BlockPool) -> None:
     second = empty((LARGE[1] - 3, 3), torch.zeros(1, dtype=torch.int32))
     assert second.data_ptr() == address
     assert pool.nbytes == 0
-
-
-def test_a_small_tensor_does_not_come_from_the_pool(pool: BlockPool) -> None:
-    tensor = empty((BLOCK_BYTES // 4 - 1,), torch.zeros(1))
-    del tensor
-    assert pool.nbytes == 0
-
-
-def test_a_block_of_another_size_is_not_given_out(pool: BlockPool) -> None:
-    small, large = pool.take(1), pool.take(BLOCK_BYTES + 1)
-    assert (small.nbytes, large.nbytes) == (BLOCK_BYTES, 2 * BLOCK_BYTES)
-    del small
-    middle = pool.take(2 * BLOCK_BYTES)
-    assert middle.nbytes == 2 * BLOCK_BYTES and pool.nbytes == BLOCK_BYTES
-    assert middle.ctypes.data != large.ctypes.data
-    del middle
-    assert pool.take(1).nbytes == BLOCK_BYTES and pool.take(1).nbytes == BLOCK_BYTES
 
 
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -139,13 +113,6 @@ def test_idle_blocks_stay_within_their_bound_and_the_oldest_leave(room: int, kep
     assert pool.nbytes == 0
 
 
-def test_a_block_larger_than_the_bound_is_not_held() -> None:
-    pool = BlockPool(2 * BLOCK_BYTES)
-    block = pool.take(3 * BLOCK_BYTES)
-    del block
-    assert pool.nbytes == 0
-
-
 # Threads and the garbage collector.
 
 
@@ -201,23 +168,6 @@ def test_a_block_returned_by_the_garbage_collector_during_take_does_not_change_t
 
 # Copies.
 
-TOKENS = [1, TOKEN_BLOCK - 1, TOKEN_BLOCK, TOKEN_BLOCK + 1, 2 * TOKEN_BLOCK, 2 * TOKEN_BLOCK + 3]
-SOURCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "contiguous": lambda source: source,
-    "heads side by side in a token": lambda source: source.transpose(0, 1).contiguous().transpose(0, 1),
-    "features first": lambda source: source.permute(2, 0, 1).contiguous().permute(1, 2, 0),
-    "every other token": lambda source: source.repeat_interleave(2, 1)[:, ::2],
-    "one token for all": lambda source: source[:, :1].expand(source.shape),
-}
-
-
-@every_pair(tokens=TOKENS, arrange=SOURCES, dtype=TYPES)
-def test_copied_tokens_are_a_plain_copy(tokens: int, arrange: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
-    source = arrange(torch.randn(3, tokens, 4))
-    into = torch.full((3, tokens, 4), torch.nan, dtype=dtype)
-    copy_tokens(source, into)
-    assert torch.equal(into, source.to(dtype))
-
 
 # Free memory that the C library keeps.
 
@@ -246,8 +196,3 @@ def test_only_two_late_layers_of_many_trim_memory(trims: list[int], depth: int, 
         memory.trim_heap(large, layer, depth)
         trimmed += [layer] * len(trims)
     assert trimmed == layers
-
-
-def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_trim", None)
-    memory.trim_heap(torch.empty(memory.BLOCK_BYTES))

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from vitviz import AttentionTrace, Model, VisionTransformer, open_image
-from vitviz.attention.precision import PRECISIONS, precise, type_of
+from vitviz.attention.precision import type_of
 from vitviz.attribution import rollout
 from vitviz.errors.kinds import ConfigError
 from vitviz.training.evaluate import has_bfloat16
@@ -74,10 +74,6 @@ def rollout_error(found: AttentionTrace, expected: AttentionTrace) -> float:
     return max(errors)
 
 
-def test_precisions_are_known_by_name() -> None:
-    assert {name: type_of(name) for name in PRECISIONS} == {"float32": torch.float32, **HALVES}
-
-
 @pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
 def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
     near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
@@ -94,22 +90,11 @@ def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make,
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kept"),
-    [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2],
-)
-def test_precise_is_single_precision_at_least(dtype: torch.dtype, kept: torch.dtype) -> None:
-    tensor = torch.randn(5, dtype=torch.float64).to(dtype)
-    assert precise(tensor).dtype == kept
-    assert torch.equal(precise(tensor).to(dtype), tensor)
-
-
 # Traces that are stored in half precision.
 
 # Bounds for attention weights, and for rollouts relative to their highest value: for the trained network with a
 # photograph, and for random attention of any sharpness.
 STORED = {"bfloat16": (0.01, 0.01), "float16": (0.001, 0.001)}
-STORED_AT_RANDOM = {"bfloat16": (0.05, 0.05), "float16": (0.006, 0.006)}
 
 
 @pytest.mark.slow
@@ -125,20 +110,6 @@ def test_a_stored_trace_of_a_trained_network_is_as_good_as_stated(
     of_weights, of_rollouts = STORED[precision]
     assert 0 < weights_error(stored.traces[0], exact.traces[0]) < of_weights
     assert 0 < rollout_error(stored.traces[0], exact.traces[0]) < of_rollouts
-
-
-@both_halves
-@every_sharpness
-@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
-def test_a_stored_trace_of_a_random_network_is_as_good_as_stated(
-    make_network: Make, changes: dict[str, Any], sharpness: float, precision: str
-) -> None:
-    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
-    pixels = torch.randn(1, 3, 16, 24)
-    exact, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
-    of_weights, of_rollouts = STORED_AT_RANDOM[precision]
-    assert 0 < weights_error(stored, exact) < of_weights
-    assert 0 < rollout_error(stored, exact) < of_rollouts
 
 
 @both_halves
@@ -186,23 +157,6 @@ def test_a_stored_trace_takes_half_the_memory_and_is_computed_in_single_precisio
             torch.testing.assert_close(
                 stored.column(layer, key).double(), unrounded.column(layer, key), atol=1e-6, rtol=0
             )
-
-
-def test_storing_in_single_precision_changes_nothing(make_network: Make) -> None:
-    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    with torch.no_grad():
-        plain, stored = network.encode(pixels).traces[0], network.encode(pixels, storage="float32").traces[0]
-    assert torch.equal(stored.queries, plain.queries) and torch.equal(stored.keys, plain.keys)
-    assert list(stored.known_log_sums) == list(plain.known_log_sums) == [0, 1]
-
-
-def test_a_network_in_double_precision_can_be_stored_in_any(make_network: Make) -> None:
-    network, pixels = make_network().double(), torch.randn(1, 3, 16, 24, dtype=torch.float64)
-    with torch.no_grad():
-        for storage, dtype in PRECISIONS.items():
-            trace = network.encode(pixels, storage=storage).traces[0]
-            assert trace.queries.dtype == dtype and trace.dtype == torch.float32
-            assert not trace.known_log_sums
 
 
 # Networks that compute in half precision.
@@ -309,46 +263,6 @@ def test_the_stream_between_the_layers_stays_in_single_precision(make_network: M
     network(torch.randn(1, 3, 16, 24))
     assert streams == [torch.float32] * 6
     assert hidden == [HALVES[precision]] * 3
-
-
-@both_halves
-def test_weights_of_a_network_in_half_precision_are_those_of_its_trace(make_network: Make, precision: str) -> None:
-    network = make_network(attention_scale=3.0).set_precision(precision)
-    pixels = torch.randn(2, 3, 16, 24)
-    with torch.no_grad():
-        logits, weights = network(pixels, need_weights=True)
-        encoding = network.encode(pixels)
-    assert torch.equal(logits, encoding.logits)
-    for image, trace in enumerate(encoding.traces):
-        for layer in range(3):
-            assert weights[layer].dtype == torch.float32
-            torch.testing.assert_close(weights[layer][image], trace.weights(layer), atol=1e-6, rtol=0)
-
-
-@both_halves
-def test_storing_in_the_precision_of_the_network_rounds_only_once(make_network: Make, precision: str) -> None:
-    network, pixels = make_network().set_precision(precision), torch.randn(1, 3, 16, 24)
-    plain, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
-    assert stored.queries.dtype == HALVES[precision]
-    assert torch.equal(stored.queries.float(), plain.queries) and torch.equal(stored.keys.float(), plain.keys)
-
-
-@both_halves
-def test_a_head_can_be_switched_off_in_half_precision(make_network: Make, precision: str) -> None:
-    network = make_network()
-    half = copy.deepcopy(network).set_precision(precision)
-    pixels, mask = torch.randn(1, 3, 16, 24), torch.ones(3, 4)
-    mask[1, 2] = 0
-    logits, expected = half(pixels, head_mask=mask), network(pixels, head_mask=mask)
-    of_logits = COMPUTED_AT_RANDOM[precision][0]
-    assert float((logits - expected).abs().max() / expected.abs().max()) < of_logits
-    assert float((half(pixels) - logits).abs().max()) > of_logits
-
-
-def test_single_precision_is_what_a_network_computes_in_anyway(make_network: Make) -> None:
-    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    before = network(pixels)
-    assert torch.equal(network.set_precision("float32")(pixels), before)
 
 
 def test_bits_that_were_dropped_do_not_come_back(make_network: Make) -> None:

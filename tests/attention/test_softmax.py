@@ -14,7 +14,6 @@ from vitviz.attention import memory, softmax
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
     attend,
-    attention_weights,
     fused_in_chunks,
     scores_in_chunks,
     weights_in_chunks,
@@ -184,23 +183,6 @@ def test_no_buffer_is_larger_than_a_chunk_may_be(
     assert all(buffer.nbytes <= max_bytes for buffer in allocated)
     # The chunks are views of these buffers.
     assert len(places) == 1 and places <= {buffer.data_ptr() for buffer in allocated}
-
-
-def test_on_other_devices_chunks_have_another_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = torch.empty(HEADS, TOKENS, DIM, device="meta")
-    monkeypatch.setattr(softmax, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(softmax, "DEVICE_CHUNK_BYTES", 4 * HEADS * TOKENS * 5)
-    sizes = [scores.shape[1] for _, scores in scores_in_chunks(keys, keys, SCALE)]
-    assert sizes == [5, 5, 1]
-
-
-@with_and_without_bias
-@both_types
-def test_attention_weights_are_those_by_hand(dtype: torch.dtype, biased: bool) -> None:
-    operands = random_operands(dtype, biased)
-    found = attention_weights(*operands[:2], SCALE, operands.bias)
-    assert found.dtype == dtype
-    close(found, operands.weights, TOLERANCES[dtype])
 
 
 def test_the_operands_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:

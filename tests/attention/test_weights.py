@@ -15,7 +15,7 @@ from tests.support.comparison import closeness
 from tests.support.traces import trace_of
 from vitviz import METHODS, AttentionTrace, TokenMap
 from vitviz.attention.layout import Query
-from vitviz.attribution import attention, attention_flow, attention_sheet, rollout, rollout_matrix
+from vitviz.attribution import attention, attention_sheet, rollout, rollout_matrix
 from vitviz.attribution.batched_rollout import rollouts
 from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
 
@@ -82,15 +82,6 @@ def test_sheets_matrices_and_batches_are_those_of_queries_and_keys() -> None:
     close(rollout(pickle.loads(pickle.dumps(trace))).values, rollout(computed).values)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_taken_as_it_is_and_rollouts_still_sum_to_1(dtype: torch.dtype) -> None:
-    weights = random_attention(LAYOUT).to(dtype)
-    found = rollout(AttentionTrace.from_weights(weights))
-    close_enough = pytest.approx(1, abs=1e-6)
-    assert float(found.values.sum()) + found.prefix["cls"] == close_enough and found.values.dtype == torch.float32
-    torch.testing.assert_close(AttentionTrace.from_weights(weights).weights(0), weights[0].float(), rtol=0, atol=0)
-
-
 def by_hand(weights: torch.Tensor) -> torch.Tensor:
     """Abnar & Zuidema 2020: the rollout of the first token to the patches."""
     product = torch.eye(weights.shape[-1], dtype=weights.dtype)
@@ -139,14 +130,6 @@ def test_entries_that_tie_with_the_lowest_keep_their_gradient() -> None:
     # The first two of 25 equal entries are discarded; the rest of the first row is divided by its sum.
     close(values.flatten()[1:], torch.full((3,), 1 / 3, dtype=torch.float64))
     assert gradient[0, 0, 0, :2].tolist() == [0, 0] and gradient[0, 0, 0, 2:].any()
-
-
-def test_weights_without_a_gradient_give_maps_without_one() -> None:
-    weights, trace = given()
-    assert not rollout(trace).values.requires_grad and not attention(trace).values.requires_grad
-    with torch.no_grad():
-        assert not rollout(AttentionTrace.from_weights(weights.requires_grad_())).values.requires_grad
-    assert not attention_flow(AttentionTrace.from_weights(weights)).values.requires_grad
 
 
 def test_prefix_and_grid_give_the_layout() -> None:

@@ -79,16 +79,6 @@ def test_fused_heads_are_the_mean_max_or_min_of_the_matrices(layout: TokenLayout
 
 
 @every_layout
-def test_the_default_map_is_the_mean_attention_of_the_default_query_in_the_last_layer(layout: TokenLayout) -> None:
-    trace = random_trace(layout)
-    reader = slice(0, 1) if "cls" in layout.prefix else slice(0, None)
-    token_map = attention(trace)
-    assert matches(token_map, matrices(trace)[-1].mean(0)[reader].mean(0), layout)
-    assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
-    assert (token_map.quantity, token_map.domain, token_map.signed) == ("attention weight", (0.0, 1.0), False)
-
-
-@every_layout
 @pytest.mark.parametrize("direction", ["row", "column"])
 @pytest.mark.parametrize("query", [None, "patches", (1, 0)])
 def test_every_cell_of_the_sheet_is_the_attention_of_its_layer_and_head(
@@ -103,24 +93,6 @@ def test_every_cell_of_the_sheet_is_the_attention_of_its_layer_and_head(
             assert torch.equal(cell.values, single.values)
             assert cell.prefix == single.prefix
             assert cell.description == single.description
-
-
-def test_one_head_is_its_own_mean_max_and_min() -> None:
-    layout = LAYOUTS["CLS"]
-    trace = random_trace(layout, layers=1, heads=1)
-    for fusion in FUSIONS:
-        assert matches(attention(trace, head=fusion), matrices(trace)[0, 0, 0], layout)
-    assert [len(row) for row in attention_sheet(trace)] == [1]
-
-
-def test_a_small_network_is_read_from_its_own_weights(make_network: Callable[..., VisionTransformer]) -> None:
-    network = make_network(register_tokens=4)
-    pixels = torch.randn(1, 3, 16, 24)
-    _, weights = network(pixels, need_weights=True)
-    trace = network.encode(pixels).traces[0]
-    token_map = attention(trace, layer=1, head=2, query="register 3")
-    torch.testing.assert_close(token_map.values, weights[1][0, 2, 3, 5:].reshape(4, 6), atol=1e-6, rtol=0)
-    assert list(token_map.prefix.values()) == pytest.approx(weights[1][0, 2, 3, :5].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -273,14 +245,6 @@ def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: 
     positional = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
     assert defaults == {argument.name: argument.default for argument in positional}
     assert len(defaults) == len(method.parameters) - method.class_specific
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_record_is_found_by_its_name_and_says_where_it_comes_from(name: str) -> None:
-    method = METHODS[name]
-    assert (method.name, method.compute.__name__) == (name, name)
-    assert method.title and method.interpretation
-    assert re.search(r"\b(19|20)\d\d\b", method.citation), "a citation has a year"
 
 
 @every_parameter

@@ -29,10 +29,6 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "without some": {"exclude": [(0, 1), (1, 0)]},
     "without sinks": {"exclude": "sinks"},
 }
-THEIRS: dict[str, dict[str, Any]] = {
-    "vit-explain": {"reference": "vit-explain"},
-    "vit-explain, discarded": {"reference": "vit-explain", "discard_ratio": 0.5},
-}
 
 
 def traces(
@@ -87,16 +83,6 @@ def test_every_parameter_gives_what_it_gives_alone(
     assert group_sizes and set(group_sizes) == {7}
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("parameters", THEIRS.values(), ids=THEIRS)
-def test_the_reference_is_reproduced_together_too(
-    fusion: str, parameters: dict[str, Any], group_sizes: list[int]
-) -> None:
-    several = traces(TokenLayout(("cls",), 3, 4))
-    check(rollouts(several, fusion, **parameters), [rollout(trace, fusion, **parameters) for trace in several])
-    assert group_sizes == [7]
-
-
 def test_equal_weights_at_the_limit_are_discarded_alike(group_sizes: list[int]) -> None:
     several = [replace(trace, queries=torch.zeros_like(trace.queries)) for trace in traces(TokenLayout(("cls",), 3, 4))]
     several = [replace(trace, known_log_sums={}) for trace in several]
@@ -130,12 +116,6 @@ def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
     monkeypatch.setattr(group, "CHUNK_BYTES", 1)
     assert [len(each.traces) for each in groups_of(traces(large, 3))] == [1, 1, 1]
     check(rollouts(several), [rollout(trace) for trace in several])
-
-
-def test_half_precision_is_computed_in_single(group_sizes: list[int]) -> None:
-    several = traces(TokenLayout(("cls",), 3, 4), dtype=torch.bfloat16)
-    check(rollouts(several), [rollout(trace) for trace in several])
-    assert group_sizes == [7]
 
 
 def test_wrong_parameters_are_refused_as_for_one_image() -> None:

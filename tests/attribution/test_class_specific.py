@@ -152,15 +152,6 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 @every_method
-def test_a_map_is_about_its_class(make_network: Make, method: Callable[[AttributionInput], TokenMap]) -> None:
-    subject = sharp(make_network, {})
-    other_target = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
-    found = [method(inputs) for inputs in (subject, other_target)]
-    assert (found[0].values - found[1].values).abs().max() > 1e-4
-    assert "class 1" in found[0].description and "class a dog" in found[1].description
-
-
-@every_method
 def test_without_gradients_there_is_no_relevance(
     make_network: Make, method: Callable[[AttributionInput], TokenMap]
 ) -> None:
@@ -190,28 +181,6 @@ def test_a_map_that_is_only_where_it_begins_is_reported(make_network: Make, meth
     assert "nothing raises" not in gradient_rollout(found, residual_weight=1).description
 
 
-@every_method
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_it_works_in_any_mode_and_touches_no_weight(
-    make_network: Make, method: Callable[[AttributionInput], TokenMap], mode: Any
-) -> None:
-    subject = sharp(make_network, {"register_tokens": 1})
-    expected = method(subject).values
-    with mode():
-        found = method(replace(subject, pixels=subject.pixels.clone()))
-    close(found.values, expected)
-    assert not found.values.requires_grad and found.values.shape == (4, 6)
-    assert all(parameter.grad is None for parameter in subject.network.parameters())
-
-
-@pytest.mark.parametrize("method", [legrad, grad_cam])
-def test_a_layer_that_the_model_lacks_is_refused(make_network: Make, method: Callable[..., TokenMap]) -> None:
-    subject = sharp(make_network, {})
-    for layer in (3, -4):
-        with pytest.raises(QueryError, match=f"layer.* {layer}: this model has layers 0 to 2"):
-            method(subject, layer)
-
-
 def test_only_layers_from_the_start_layer_count(make_network: Make) -> None:
     subject = sharp(make_network, {})
     above = trace_gradients(subject.network, subject.pixels, 1, 1)
@@ -236,12 +205,6 @@ def test_only_layers_up_to_the_end_layer_count(make_network: Make, method: Calla
     pooled = sharp(make_network, NETWORKS["attention pooling"]).gradients
     with pytest.raises(MethodError, match=r"end_layer = 1: the pooling query, .* reads the last layer, 2"):
         method(pooled, end_layer=1)
-
-
-def test_legrad_is_the_mean_over_its_layers(make_network: Make) -> None:
-    subject = sharp(make_network, {})
-    one, other = (legrad(subject, layer, end_layer=layer).values for layer in (1, 2))
-    torch.testing.assert_close(legrad(subject, 1).values, (one + other) / 2)
 
 
 def test_gradient_methods_take_target_and_start_layer(make_network: Make) -> None:

@@ -21,7 +21,6 @@ from vitviz.attribution.threshold import (
     Threshold,
     chunks_threshold,
     discard_without_waiting,
-    in_chunks,
     matrix_threshold,
 )
 from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
@@ -29,7 +28,6 @@ from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
 Make = Callable[[], torch.Tensor]
 
 TYPES = (torch.float32, torch.float64)
-both_types = pytest.mark.parametrize("dtype", TYPES, ids=str)
 
 
 def without_lowest(matrix: torch.Tensor, count: int) -> torch.Tensor:
@@ -182,14 +180,6 @@ def test_the_first_entry_alone_can_be_spared(rows: int, threshold: Threshold) ->
     assert torch.equal(joined(threshold.apply(split(matrix, rows), keep_cls_to_cls=True), 3), expected)
 
 
-@pytest.mark.parametrize(("size", "rows"), [(1, 1), (4 * 7 * 4, 1), (4 * 7 * 4 * 3, 3), (10**6, 9)])
-def test_a_matrix_is_cut_into_chunks_of_whole_rows(monkeypatch: pytest.MonkeyPatch, size: int, rows: int) -> None:
-    monkeypatch.setattr(discard, "CHUNK_BYTES", size)
-    matrix = torch.rand(9, 7)
-    assert torch.equal(joined(in_chunks(matrix), 9), matrix)
-    assert [len(chunk) for _, chunk in in_chunks(matrix)] == [len(chunk) for _, chunk in split(matrix, rows)]
-
-
 # Traces.
 
 
@@ -221,9 +211,7 @@ TIED: dict[str, Make] = {
 }
 TRACES = {**UNTIED, **TIED}
 every_trace = pytest.mark.parametrize("make", TRACES.values(), ids=TRACES)
-every_tied_trace = pytest.mark.parametrize("make", TIED.values(), ids=TIED)
 RATIOS = (1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999)
-every_ratio = pytest.mark.parametrize("ratio", RATIOS)
 held_and_not = pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
 
 
@@ -260,17 +248,6 @@ def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, is_cached: 
 
 
 @pytest.mark.usefixtures("small_chunks")
-@held_and_not
-def test_a_ratio_below_one_entry_discards_none(monkeypatch: pytest.MonkeyPatch, is_cached: bool) -> None:
-    if not is_cached:
-        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
-    trace = trace_of(TIED["uniform"]())
-    for as_vit_explain in (False, True):
-        remaining = joined(discard_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
-        assert torch.equal(remaining, trace.fused(0))
-
-
-@pytest.mark.usefixtures("small_chunks")
 @every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
 def test_vit_explain_discards_the_entries_of_topk_except_the_first(
     make: Make, fusion: str, ratio: float, dtype: torch.dtype
@@ -280,31 +257,6 @@ def test_vit_explain_discards_the_entries_of_topk_except_the_first(
     expected = without_lowest_as_vit_explain(matrix, int(TOKENS**2 * ratio))
     assert expected[0, 0] == matrix[0, 0] > 0
     assert torch.equal(joined(discard_in_chunks(trace, 1, fusion, ratio, as_vit_explain=True), TOKENS), expected)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@every_trace
-@every_ratio
-def test_vit_explain_discards_the_first_of_equal_entries_of_a_matrix_too_large_to_cache(
-    monkeypatch: pytest.MonkeyPatch, make: Make, ratio: float
-) -> None:
-    monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
-    trace = trace_of(make())
-    expected = without_lowest(trace.fused(1), int(TOKENS**2 * ratio))
-    expected[0, 0] = trace.fused(1)[0, 0]
-    assert torch.equal(joined(discard_in_chunks(trace, 1, "mean", ratio, as_vit_explain=True), TOKENS), expected)
-
-
-@every_tied_trace
-@both_types
-def test_the_ties_of_these_traces_are_real(make: Make, dtype: torch.dtype) -> None:
-    matrix = trace_of(make().to(dtype)).fused(1)
-    count = TOKENS**2 * 3 // 10
-    ties = matrix_threshold(matrix, count).ties
-    assert ties is not None and ties > 1
-    # The result depends on which of them are discarded.
-    first, topk = (discard(matrix, count) for discard in (without_lowest, without_lowest_as_vit_explain))
-    assert not torch.equal(first, topk)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -138,16 +138,6 @@ def test_excluding_nearly_all_of_a_row_keeps_it_exact() -> None:
         assert not found[..., 2].any()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
-    queries, keys = 2 * torch.randn(2, 4, 3, 10, 6)
-    trace = AttentionTrace(queries.to(dtype), keys.to(dtype), 0.4, LAYOUTS["CLS"])
-    expected = torch.from_numpy(masked(weights_of(trace).numpy(), [5]))
-    found = rollout_matrix(trace, exclude=[5])
-    assert found.dtype == torch.float32
-    close(found.double(), torch.from_numpy(slow_rollout(expected.numpy(), "mean", 0, 0.5, 0)), 1e-5)
-
-
 def test_the_attention_of_a_pooling_query_is_renormalised(make_network: Callable[..., VisionTransformer]) -> None:
     network = make_network(cls_token=False, pooling="attention")
     with torch.no_grad():
@@ -201,19 +191,6 @@ def test_sinks_are_left_out_and_the_caption_names_them() -> None:
     assert found.description == f"{CAPTION}, without 2 sink patches: (1, 1), (2, 0)"
     close(found.values, rollout(trace, exclude=[7, 11]).values)
     assert found.range[1] < rollout(trace).range[1] / 3
-
-
-@pytest.mark.parametrize(
-    ("exclude", "message"),
-    [
-        (["cls", (1, 0)], "without the CLS token, patch (1, 0)"),
-        ([4, [1, 0], np.array([2, 2])], "without patch (1, 0), patch (2, 2)"),
-        (range(1, 8), "without patch (0, 0), patch (0, 1), patch (0, 2), patch (1, 0) and 3 more"),
-    ],
-)
-def test_explicit_tokens_are_named_in_the_caption(exclude: Any, message: str) -> None:
-    found = rollout(random_trace(LAYOUTS["CLS"]), exclude=exclude)
-    assert found.description == f"{CAPTION}, {message}"
 
 
 EXPECTED = "expected 'outliers' or 'sinks', or a list of tokens such as \\[\\(0, 3\\), 'cls'\\]"

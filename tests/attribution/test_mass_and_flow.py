@@ -60,14 +60,6 @@ def test_the_mask_is_the_smallest_that_holds_the_mass(layout: TokenLayout, mass:
     assert shares[inside].min() >= shares[~inside].max() if (~inside).any() else True
 
 
-def test_the_whole_mass_covers_every_patch_with_attention() -> None:
-    weights = torch.full((1, 1, 5, 5), 0.25, dtype=torch.float64)
-    weights[..., 4] = 0
-    found = attention_mass(trace_of(weights, TokenLayout(("cls",), 2, 2)), mass=1.0)
-    assert found.values.tolist() == [[1, 1], [1, 0]]
-    assert "100% of the patches' attention" in found.description
-
-
 def test_no_mass_and_no_patch_with_any_are_refused() -> None:
     trace = random_trace(LAYOUTS["CLS"])
     for mass in (0.0, -0.1, 1.01):
@@ -116,12 +108,6 @@ def test_flow_is_a_share_and_follows_from_the_start_layer(layout: TokenLayout) -
         assert (attention_flow(trace, start_layer=-1).values - flow.values).abs().max() > 1e-3
 
 
-def test_identity_attention_keeps_the_flow_where_it_is() -> None:
-    layout = LAYOUTS["CLS"]
-    trace = trace_of(torch.eye(13, dtype=torch.float64).expand(2, 2, 13, 13), layout)
-    assert tokens_of(attention_flow(trace, query=(1, 2))).tolist() == [0] * 7 + [1] + [0] * 5
-
-
 @pytest.mark.parametrize(
     ("most_patches", "cells"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (24, (4, 6)), (100, (4, 6))]
 )
@@ -141,17 +127,6 @@ def test_many_patches_are_pooled_into_cells(most_patches: int, cells: tuple[int,
     one_layer = attention_flow(random_trace(layout, 1), most_patches)
     row = tokens_of(attention_flow(random_trace(layout, 1), 24))
     assert one_layer.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
-
-
-@pytest.mark.parametrize(
-    ("grid", "most_patches", "cells"),
-    [((14, 14), 64, (7, 7)), ((13, 13), 64, (8, 8)), ((6, 24), 64, (3, 12)), ((3, 5), 9, (2, 4))],
-)
-def test_cells_are_of_equal_size_where_that_is_cheap(
-    grid: tuple[int, int], most_patches: int, cells: tuple[int, int]
-) -> None:
-    found = attention_flow(random_trace(TokenLayout((), *grid), 1), most_patches)
-    assert f"patches in {cells[0]}×{cells[1]} cells" in found.description
 
 
 def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from captum.attr import IntegratedGradients
 from einops import rearrange
-from PIL import Image
 
-import vitviz
 from tests.support.networks import NETWORKS
-from vitviz import METHODS, Model, VisionTransformer, save_checkpoint
+from vitviz import METHODS, VisionTransformer
 from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
-from vitviz.cli.command import main
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
@@ -81,45 +76,6 @@ def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network
     # One run is of the whole image, the others lack one of the 24 patches.
     assert reports == [Progress(1, 25), Progress(17, 25), Progress(25, 25)]
     assert torch.equal(found.values, occlusion(subject).values)
-
-
-@pytest.mark.parametrize("compute", [integrated_gradients, occlusion])
-def test_an_exception_of_the_progress_callback_ends_it(make_network: Make, compute: Any) -> None:
-    subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
-    reports: list[Progress] = []
-
-    def stop(state: Progress) -> None:
-        reports.append(state)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        compute(subject, report=stop)
-    assert len(reports) == 1 and reports[0].done < reports[0].total
-
-
-def test_only_slow_methods_report_progress(make_model: Callable[..., Model]) -> None:
-    analysis = vitviz.analyze(Image.new("RGB", (24, 16)), make_model(cls_token=False, pooling="attention"))
-    for name, method in METHODS.items():
-        reports: list[Progress] = []
-        analysis.map(name, report=reports.append)
-        assert method.reports == (name in ("attention_flow", "integrated_gradients", "occlusion"))
-        assert bool(reports) == method.reports
-        assert all(state.done == state.total for state in reports[-1:])
-
-
-def test_the_command_shows_a_bar_for_what_takes_long(
-    make_model: Callable[..., Model],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    image, checkpoint = str(tmp_path / "image.png"), str(tmp_path / "small.safetensors")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    Image.new("RGB", (24, 16)).save(image)
-    save_checkpoint(checkpoint, make_model())
-    for name, expected in (("occlusion", True), ("rollout", False)):
-        assert main([name, image, "--checkpoint", checkpoint, "-o", str(tmp_path / "map.png")]) == 0
-        assert ("Occlusion: 100%" in capsys.readouterr().err) == expected
 
 
 def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: Make) -> None:

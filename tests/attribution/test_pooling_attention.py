@@ -12,7 +12,7 @@ import torch
 import vitviz
 from vitviz import METHODS, Model, VisionTransformer
 from vitviz.attention import softmax
-from vitviz.attribution import gradient_rollout, pooling_attention, relevance, rollout, rollout_matrix
+from vitviz.attribution import gradient_rollout, pooling_attention, relevance
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.models.gradients import trace_gradients
 
@@ -53,17 +53,6 @@ def test_pooling_attention_is_the_weights_of_the_pooler(network: VisionTransform
         torch.testing.assert_close(pooling_attention(trace, "max").values, layout.grid(trace.pooled.amax(0)))
         assert float(pooling_attention(trace).values.sum()) == pytest.approx(1, abs=1e-5)
         assert f"after layer {network.config.depth - 1} of" in pooling_attention(trace).description
-
-
-def test_rollout_starts_from_what_is_pooled(network: VisionTransformer) -> None:
-    trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
-    for fusion, ratio in (("mean", 0.0), ("max", 0.5)):
-        found = rollout(trace, fusion, ratio)
-        expected = trace.pooled.mean(0) @ rollout_matrix(trace, fusion, ratio)
-        torch.testing.assert_close(found.values, trace.layout.grid(expected), atol=1e-6, rtol=1e-5)
-        assert "the pooling query" in found.description
-        asked = rollout(trace, fusion, ratio, query="patches")
-        assert "the mean patch" in asked.description and not torch.allclose(asked.values, found.values)
 
 
 def materialised(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,17 @@ from tests.support.attention import LAYOUTS, random_attention
 from tests.support.comparison import closeness
 from tests.support.pairs import every_pair
 from tests.support.traces import trace_of, weights_of
-from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz import AttentionTrace, Model, TokenLayout, open_image
 from vitviz.attention import softmax
 from vitviz.attention.layout import Query
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attribution import rollout, rollout_matrix
-from vitviz.attribution import threshold as discard
-from vitviz.attribution.batched_rollout import rollouts
 from vitviz.errors.kinds import MethodError, QueryError
 
 close = closeness(tolerance=1e-12)
 REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
 ASSETS = Path(__file__).parents[2] / "assets"
 FUSIONS = ("mean", "max", "min")
-every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.prefix}
 every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)
 
@@ -105,20 +101,6 @@ def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: fl
         close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
 
 
-@pytest.mark.parametrize("end", [0, 2, -2])
-def test_rollout_up_to_a_layer_is_that_of_the_layers_up_to_it(end: int) -> None:
-    layout = LAYOUTS["CLS"]
-    trace = trace_of(random_attention(layout), layout)
-    lower = AttentionTrace(trace.queries[: end + 1], trace.keys[: end + 1], 1.0, layout)
-    every: list[dict[str, Any]] = [{}, {"head_fusion": "max", "discard_ratio": 0.5}, {"exclude": [(0, 2)]}]
-    for parameters in every:
-        expected, found = rollout(lower, **parameters), rollout(trace, **parameters, end_layer=end)
-        assert torch.equal(found.values, expected.values)
-        assert torch.equal(rollout_matrix(trace, **parameters, end_layer=end), rollout_matrix(lower, **parameters))
-        close(rollouts([trace, trace], **parameters, end_layer=end)[1].values, expected.values)
-        assert found.description == expected.description
-
-
 def test_the_pooling_query_reads_the_last_layer_only() -> None:
     layout = LAYOUTS["no CLS"]
     trace = trace_of(random_attention(layout), layout)
@@ -169,48 +151,6 @@ def test_the_rollout_of_a_trained_network_is_exact(
         assert found.prefix["cls"] == pytest.approx(float(expected[0]), abs=tolerance)
 
 
-@pytest.mark.parametrize(("fusion", "ratio"), SETTINGS)
-@pytest.mark.parametrize("sharpness", [1.0, 10.0])
-@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
-def test_the_rollout_of_random_weights_is_exact(
-    make_network: Callable[..., VisionTransformer],
-    changes: dict[str, Any],
-    sharpness: float,
-    fusion: str,
-    ratio: float,
-) -> None:
-    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
-    with torch.no_grad():
-        trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
-    close(rollout_matrix(trace, fusion, ratio).double(), exact_rollout(weights_of(trace).numpy(), fusion, ratio), 1e-5)
-
-
-def tied_attention(layout: TokenLayout) -> torch.Tensor:
-    """Attention whose rows are uniform over some tokens, or, for a quarter of the rows, over all."""
-    tokens = layout.token_count
-    attended = torch.rand(4, 2, tokens, tokens, dtype=torch.float64) < 0.4
-    attended |= torch.rand(4, 2, tokens, 1) < 0.25
-    attended |= torch.eye(tokens, dtype=torch.bool)
-    return attended / attended.sum(-1, keepdim=True, dtype=torch.float64)
-
-
-@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.2, 0.37, 0.6, 0.9], is_cached=[True, False])
-def test_equal_entries_are_discarded_in_reading_order(
-    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, is_cached: bool
-) -> None:
-    if not is_cached:
-        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
-    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 2 * layout.token_count * 8)
-    trace = trace_of(tied_attention(layout), layout)
-    # The weights of the trace, as its softmax rounds; fusing two heads rounds no further.
-    attention = torch.stack([trace.weights(layer) for layer in range(4)])
-    assert len(attention[0].unique()) < attention[0].numel() / 4
-    expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, 0.5, 0))
-    close(rollout_matrix(trace, fusion, ratio), expected)
-    last = layout.token_count - 1
-    close(rollout(trace, fusion, ratio, query=last).values, layout.grid(expected[last]))
-
-
 # The last layer, and caching.
 
 
@@ -240,54 +180,6 @@ def test_only_the_requested_rows_of_the_last_layer_are_computed(
             continue
         assert sum(rows.stop - rows.start for rows in computed) == tokens.stop - tokens.start + lower
         assert (computed[0].start, computed[0].stop - computed[0].start <= 2) == (tokens.start, True)
-
-
-@pytest.mark.slow
-@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9], fusions=[1, 2, 3])
-def test_maps_are_the_same_whether_matrices_are_kept_or_not(
-    layout: TokenLayout, fusion: str, ratio: float, fusions: int
-) -> None:
-    plain = trace_of(random_attention(layout), layout)
-    keep_bytes = fusions * 4 * layout.token_count**2 * 8
-    caching = AttentionTrace(plain.queries, plain.keys, 1.0, layout, keep_bytes=keep_bytes)
-    for query in (None, "patches", (1, 1)):
-        for reference in (None, "vit-explain") if "cls" in layout.prefix else (None,):
-            # Another fusion in between may evict this one from the cache.
-            rollout(caching, "min")
-            expected = rollout(plain, fusion, ratio, query=query, reference=reference)
-            for _ in range(2):
-                found = rollout(caching, fusion, ratio, query=query, reference=reference)
-                close(found.values, expected.values)
-                assert found.prefix == pytest.approx(expected.prefix, abs=1e-12)
-            first = caching.fused(0, fusion)
-            assert caching.fused(0, fusion) is first
-    close(rollout_matrix(caching, fusion, ratio), rollout_matrix(plain, fusion, ratio))
-
-
-@every_layout
-def test_a_bias_is_followed_through_the_layers(layout: TokenLayout) -> None:
-    plain = trace_of(random_attention(layout), layout)
-    bias = torch.randn(4, 1, layout.token_count, layout.token_count, dtype=torch.float64)
-    trace = AttentionTrace(plain.queries, plain.keys, 1.0, layout, bias)
-    for fusion, ratio in SETTINGS:
-        expected = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
-        close(rollout_matrix(trace, fusion, ratio), expected)
-        close(rollout(trace, fusion, ratio, query=(1, 1)).values, layout.grid(expected[layout.index((1, 1))]))
-
-
-@every_layout
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLayout, dtype: torch.dtype) -> None:
-    queries, keys = 2 * torch.randn(2, 4, 3, layout.token_count, 6)
-    half = AttentionTrace(queries.to(dtype), keys.to(dtype), 0.4, layout)
-    for fusion, ratio in SETTINGS:
-        found = rollout(half, fusion, ratio)
-        assert found.values.dtype == torch.float32
-        assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1, abs=1e-5)
-        # Only the stored queries and keys are rounded.
-        matrix = rollout_matrix(half, fusion, ratio)
-        close(matrix.double(), exact_rollout(weights_of(half).numpy(), fusion, ratio), 1e-5)
-        close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
 
 
 # vit-explain beyond its own case.

@@ -77,15 +77,6 @@ def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
         assert token_map.domain == (0.0, 1.0)
 
 
-@every_layout
-def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLayout) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    explicit = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
-    default = rollout(trace)
-    assert torch.equal(default.values, explicit.values)
-    assert default.description == explicit.description
-
-
 @every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9], residual=[0.0, 0.2, 0.5])
 def test_identity_attention_rolls_out_to_the_identity(
     layout: TokenLayout, fusion: str, ratio: float, residual: float
@@ -118,42 +109,3 @@ def test_the_order_of_the_heads_changes_nothing(layout: TokenLayout, fusion: str
         before = rollout(trace_of(attention, layout), fusion, 0.5, reference=reference)
         after = rollout(trace_of(attention[:, [3, 1, 4, 0, 2]], layout), fusion, 0.5, reference=reference)
         close(after.values, before.values)
-
-
-def test_the_order_of_the_layers_matters() -> None:
-    layout = LAYOUTS["CLS"]
-    attention = random_attention(layout)
-    before, after = rollout(trace_of(attention, layout)), rollout(trace_of(attention.flip(0), layout))
-    assert (before.values - after.values).abs().max() > 1e-3
-
-
-@every_layout
-def test_one_layer_with_one_head_is_the_attention_mixed_with_the_identity(layout: TokenLayout) -> None:
-    attention = random_attention(layout, layers=1, heads=1)
-    identity = torch.eye(layout.token_count, dtype=torch.float64)
-    trace = trace_of(attention, layout)
-    for fusion in FUSIONS:
-        close(rollout_matrix(trace, fusion), 0.5 * attention[0, 0] + 0.5 * identity)
-        close(rollout_matrix(trace, fusion, residual_weight=0), attention[0, 0])
-        close(rollout_matrix(trace, fusion, residual_weight=1), identity)
-
-
-@pytest.mark.parametrize(("start", "index"), [(-1, 3), (-4, 0), (-2, 2)])
-def test_the_start_layer_may_be_counted_from_the_end(start: int, index: int) -> None:
-    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
-    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=index))
-    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=index).values)
-
-
-def test_only_the_layers_from_the_start_on_count() -> None:
-    attention = random_attention(LAYOUTS["CLS"])
-    upper = trace_of(attention[2:], LAYOUTS["CLS"])
-    close(rollout_matrix(trace_of(attention, LAYOUTS["CLS"]), start_layer=2), rollout_matrix(upper))
-
-
-def test_a_trace_is_not_changed_by_a_rollout() -> None:
-    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
-    queries, keys = trace.queries.clone(), trace.keys.clone()
-    for reference in (None, "vit-explain"):
-        rollout(trace, discard_ratio=0.5, reference=reference)
-    assert torch.equal(trace.queries, queries) and torch.equal(trace.keys, keys)

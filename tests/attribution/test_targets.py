@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -126,16 +125,6 @@ def test_maps_are_those_of_autograd_on_the_formula(make_network: Make, changes: 
     close(grad_cam(subject).values.flatten(), strength.detach().clamp(min=0))
 
 
-@each_network
-def test_features_are_what_the_classifier_reads(make_network: Make, changes: dict[str, Any]) -> None:
-    network, pixels = make_network(**changes), torch.randn(2, 3, 16, 24)
-    torch.testing.assert_close(network.classifier(network.output(pixels, "features")), network(pixels))
-    torch.testing.assert_close(network.output(pixels), network(pixels))
-    without = make_network(**changes, classes=0)
-    assert torch.equal(without.output(pixels, "features"), without(pixels))
-    assert network.output(pixels, "patches").shape == (2, 24, 32)
-
-
 def test_patches_are_the_final_tokens_that_are_pooled(make_network: Make) -> None:
     pixels = torch.randn(2, 3, 16, 24)
     network = make_network(cls_token=False, pooling="mean", classes=0)
@@ -195,14 +184,6 @@ def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, 
     assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in description
 
 
-def test_the_other_picture_may_be_of_another_size(make_model: MakeModel) -> None:
-    model = make_model(fit="native", classes=0)
-    analysis, other = vitviz.analyze(photo(0), model), vitviz.analyze(photo(1, 48, 32), model, resolution=32)
-    assert analysis.trace.layout != other.trace.layout
-    for patch in (None, (7, 11)):
-        assert analysis.map("relevance", target=likeness(other, patch)).values.shape == (4, 6)
-
-
 def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
     model = make_model(classes=0)
     analysis, other = analyses(model)
@@ -236,14 +217,6 @@ def test_contrast_and_margin_are_differences_of_logits() -> None:
     assert margin("d").target(logits, labels).name == "class d against the best of the others"
 
 
-def test_contrast_is_the_logarithm_of_a_ratio_of_probabilities(make_model: MakeModel) -> None:
-    analysis, _ = analyses(make_model())
-    probabilities = analysis.logits.softmax(-1)
-    found = float(analysis.switched_off(target=contrast(1, 3)))
-    assert found == pytest.approx(float((probabilities[1] / probabilities[3]).log()), abs=1e-4)
-    assert float(analysis.switched_off(target=3)) == pytest.approx(float(probabilities[3]), abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
@@ -274,21 +247,6 @@ def test_a_contrast_needs_two_classes_and_a_classifier(make_model: MakeModel) ->
 # Every function that takes a target takes these.
 
 
-@pytest.mark.parametrize("changes", [{}, {"classes": 0}], ids=["classifier", "no classifier"])
-def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[str, Any]) -> None:
-    analysis, other = analyses(make_model(**changes))
-    targets = [likeness(other), likeness(other, (1, 1))] + ([] if changes else [contrast(0, 1), margin(2)])
-    for target in targets:
-        effects = analysis.head_effects(target)
-        assert not effects.is_probability
-        assert effects.whole == pytest.approx(float(analysis.switched_off(target=target)), abs=1e-5)
-        without = float(analysis.switched_off([(1, 2)], target=target))
-        assert float(effects.without[1, 2]) == pytest.approx(without, abs=1e-5)
-        assert float(analysis.switched_off(patches=[(0, 0), (3, 5)], target=target)) != pytest.approx(
-            effects.whole, abs=1e-6
-        )
-
-
 @pytest.mark.slow
 def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> None:
     model = coarsest_example.model
@@ -304,15 +262,6 @@ def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> No
         found = compare(coarsest_example, target=target, metrics=[])
         assert (found.target_name, type(found.target)) == (name, Target)
         assert {"relevance", "legrad", "occlusion"} <= {each.method for each in found.maps}
-
-
-def test_a_target_can_be_pickled(make_model: MakeModel) -> None:
-    analysis, other = analyses(make_model())
-    for target in (likeness(other), contrast(0, 1), margin()):
-        unpickled = pickle.loads(pickle.dumps(target))
-        assert torch.equal(
-            analysis.map("relevance", target=unpickled).values, analysis.map("relevance", target=target).values
-        )
 
 
 def test_equal_contrasts_share_one_computation(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

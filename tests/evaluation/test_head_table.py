@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 
 import vitviz
@@ -61,20 +59,6 @@ def test_measures_are_those_of_the_materialised_weights(
                 assert float(found[name][layer, head]) == pytest.approx(np.mean(values), rel=1e-5, abs=1e-9), name
 
 
-def test_uniform_and_one_token_attention_have_known_measures(make_model: Make, folder: Path) -> None:
-    trace = vitviz.analyze(folder / "0.png", make_model()).trace
-    count = trace.layout.token_count
-    even = measure_heads(vitviz.AttentionTrace(trace.queries * 0, trace.keys, trace.scale, trace.layout))
-    torch.testing.assert_close(even["entropy"], torch.full_like(even["entropy"], np.log(count)))
-    torch.testing.assert_close(even["prefix"], torch.full_like(even["prefix"], 1 / count), rtol=1e-5, atol=0)
-    keys = torch.zeros_like(trace.keys)
-    keys[..., 0, :] = 1e4
-    alone = measure_heads(vitviz.AttentionTrace(torch.ones_like(trace.queries), keys, trace.scale, trace.layout))
-    assert not alone["entropy"].any() and bool((alone["prefix"] == 1).all())
-    # Nothing is looked at that has a place.
-    assert bool(alone["distance"].isnan().all())
-
-
 def test_the_command_prints_tables_and_writes_the_figure(
     make_model: Make, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,23 +79,6 @@ def test_the_command_prints_tables_and_writes_the_figure(
         torch.testing.assert_close(torch.tensor(saved["heads"][name]), values)
     assert main([*command, "--picture", str(tmp_path / "heads.nothing")]) == 2
     assert "heads.nothing: cannot be written" in capsys.readouterr().err
-
-
-def test_a_figure_that_cannot_be_finished_leaves_the_old_file(
-    make_model: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoint, picture = tmp_path / "small.safetensors", tmp_path / "heads.png"
-    save_checkpoint(checkpoint, make_model(classes=0))
-    picture.write_bytes(b"old")
-
-    def fill_the_disk(self: Figure, file: BinaryIO, **_: object) -> None:
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Figure, "savefig", fill_the_disk)
-    command = ["describe-heads", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "--resolution", "24"]
-    assert main([*command, "--picture", str(picture)]) == 2
-    assert picture.read_bytes() == b"old"
 
 
 def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> None:

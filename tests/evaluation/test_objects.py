@@ -50,17 +50,6 @@ def test_an_object_on_a_plain_background_has_an_outline() -> None:
     assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
 
 
-def test_a_picture_without_a_clear_background_has_no_outline() -> None:
-    random = np.random.default_rng(0)
-    noise = Image.fromarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8))
-    framed = Image.new("RGB", (64, 64), BACKGROUND)
-    framed.paste(noise.resize((44, 40)), (10, 12))
-    empty = Image.new("RGB", (64, 64), BACKGROUND)
-    speck, _ = disc(64, 64, (30, 30, 34, 34))
-    filling, _ = disc(64, 64, (-4, -4, 68, 68))
-    assert [outline(each) for each in (noise, framed, empty, speck, filling)] == [None] * 5
-
-
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
 def test_the_share_on_the_object_is_that_of_the_weights(
     make_model: Make, folder: Path, changes: dict[str, object]

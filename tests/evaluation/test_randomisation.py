@@ -16,9 +16,8 @@ from PIL import Image
 import vitviz
 from tests.support.example import COARSE
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
-from vitviz.attribution import AttributionInput
 from vitviz.cli.command import main
-from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.method_table import cascade_table, cascades, find_images
 from vitviz.evaluation.randomization import (
     INTERPRETATION,
@@ -115,18 +114,6 @@ def test_layers_are_randomised_from_the_top_down(make_model: MakeModel) -> None:
     assert names - expected == {"prefix_tokens", "positions", "patch_embedding.weight", "patch_embedding.bias"}
 
 
-def test_the_seed_decides_the_order(make_model: MakeModel) -> None:
-    model = make_model()
-    assert changed(randomized_model(model, seed=3), randomized_model(model, seed=3)) == set()
-    assert changed(randomized_model(model, 0, seed=3), randomized_model(model, 0, seed=4)) > {"classifier.weight"}
-
-
-def test_a_tensor_of_equal_entries_stays(make_model: MakeModel) -> None:
-    model = make_model()
-    model.network.norm.weight.fill_(1)
-    assert "norm.weight" not in changed(model, randomized_model(model))
-
-
 def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) -> None:
     model = make_model()
     model.network.set_precision("bfloat16").train().requires_grad_(True)
@@ -136,13 +123,6 @@ def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) 
     assert not forgetful.network.training and model.network.training
     assert all(weights.requires_grad for weights in model.network.parameters())
     assert not any(weights.requires_grad for weights in forgetful.network.parameters())
-
-
-@pytest.mark.parametrize("layers", [-1, 4])
-def test_a_model_has_only_its_own_layers_to_forget(make_model: MakeModel, layers: int) -> None:
-    message = rf"^layers = {layers}: this model has 3; expected 0 to 3, or None for everything$"
-    with pytest.raises(QueryError, match=message):
-        randomized_model(make_model(), layers)
 
 
 # Rank correlation.
@@ -158,16 +138,6 @@ def test_rank_correlation_is_the_correlation_of_mean_ranks(highest: int) -> None
         ranks = less.sum(-1) + (equal.sum(-1) + 1) / 2
         expected = float(np.corrcoef(ranks)[0, 1])
         assert rank_correlation(*maps) == pytest.approx(expected, abs=1e-12)
-
-
-def test_rank_correlation_knows_order_and_nothing_else() -> None:
-    values = torch.rand(4, 5)
-    assert rank_correlation(values, values**3) == pytest.approx(1)
-    assert rank_correlation(values, -values) == pytest.approx(-1)
-    assert math.isnan(rank_correlation(values, torch.ones(4, 5)))
-    assert math.isnan(rank_correlation(torch.zeros(4, 5), torch.zeros(4, 5)))
-    with pytest.raises(ConfigError, match=r"^maps of shapes \(4, 5\) and \(5, 4\): expected one shape$"):
-        rank_correlation(values, values.T)
 
 
 # Maps.
@@ -187,20 +157,6 @@ def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, imag
     # Attention does not depend on the classifier.
     assert found["attention"][1] == found["rollout"][1] == pytest.approx(1)
     assert found["relevance"][1] < 0.99
-
-
-def test_the_class_is_that_of_the_model_as_it_is(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def spy(subject: AttributionInput) -> TokenMap:
-        asked.append(subject.target.name)
-        return METHODS["rollout"].compute(analysis.trace)
-
-    monkeypatch.setitem(METHODS, "grad_cam", replace(METHODS["grad_cam"], compute=spy))
-    for target, label in ((None, f"class {int(analysis.logits.argmax())}"), ("class 2", "class 2"), (4, "class 4")):
-        asked.clear()
-        cascade(analysis, ["grad_cam"], target)
-        assert asked == [f"class {label}"] * len(steps(DEPTH))
 
 
 def test_a_map_that_ignores_the_model_stays_and_one_without_order_has_no_correlation(
@@ -229,20 +185,6 @@ def test_relevance_in_the_bundled_model_hangs_on_its_weights(bundled: Model) -> 
         correlations.append(rank_correlation(*maps))
     assert len(correlations) >= 4
     assert np.mean(correlations) < 0.5
-
-
-def test_all_methods_that_serve_the_model_are_taken(make_model: MakeModel, image: np.ndarray) -> None:
-    for model in (make_model(classes=0), make_model(pooling="attention", cls_token=False, depth=1)):
-        found = cascade(vitviz.analyze(image, model))
-        expected = [name for name, method in METHODS.items() if method.refusal(model.network.config) is None]
-        assert list(found) == expected
-        assert all(correlations.shape == (model.network.config.depth + 3,) for correlations in found.values())
-
-
-def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.analysis.encoder.open_image", None)
-    monkeypatch.setattr("vitviz.images.preprocessing.Preprocessing.prepare", None)
-    assert cascade(analysis, ["rollout"])["rollout"].isfinite().all()
 
 
 def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
@@ -280,15 +222,6 @@ def test_an_impossible_request_is_refused_by_name_before_anything_is_computed(
 
 
 # Many images.
-
-
-def test_every_image_has_its_own_way_to_shuffle(make_model: MakeModel, folder: Path) -> None:
-    model, reports, images = make_model(), list[int](), find_images(folder, 3)
-    found = cascades(model, images, iter(FAST_METHODS), reports.append)
-    assert reports == [1, 2, 3]
-    for number, path in enumerate(images):
-        alone = cascade(vitviz.analyze(path, model), FAST_METHODS, seed=number)
-        assert all(torch.equal(found[name][number], alone[name]) for name in FAST_METHODS)
 
 
 def test_the_table_skips_maps_without_order_and_states_its_number_of_images() -> None:

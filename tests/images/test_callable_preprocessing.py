@@ -98,15 +98,6 @@ def test_padding_belongs_to_the_picture_that_is_shown(size: tuple[int, int]) -> 
     assert middle in [image.getpixel((size[0] // 2 + x, size[1] // 2 + y)) for x in (-1, 0) for y in (-1, 0)]
 
 
-def test_part_of_a_patch_is_left_out_on_the_right_and_below() -> None:
-    preprocessing = CallablePreprocessing(lambda image: standardise(image.resize((37, 35))))
-    image = noise(370, 350)
-    result = preprocessing.prepare(image, 8, 8)
-    assert preprocessing.input_size(image, 8, 8) == (32, 32)
-    assert torch.equal(result.pixels[0], standardise(image.resize((37, 35)))[:, :32, :32])
-    np.testing.assert_allclose(result.geometry.box, (0, 0, 320, 320), atol=1)
-
-
 def test_an_input_of_each_pictures_own_size_is_followed() -> None:
     preprocessing = CallablePreprocessing(standardise)
     for size in ((80, 40), (16, 24), (8, 9)):

@@ -7,12 +7,12 @@ import struct
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image
 
 import vitviz
 from tests.support.image_files import chunk, encoded, png, row_image
 from vitviz import Model
-from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.kinds import ImageError
 from vitviz.images import code_points, colours
 from vitviz.images.opening import ImageFacts, open_image
 
@@ -85,39 +85,11 @@ def test_a_profile_of_a_bmp_and_a_large_one_of_a_png_are_applied() -> None:
         open_image(encoded(picture(), "PNG", icc_profile=profile + bytes(5_000_000)), "it")
 
 
-def test_lab_is_of_no_device_and_needs_no_profile() -> None:
-    lab = ImageCms.profileToProfile(
-        picture(), ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), outputMode="LAB"
-    )
-    assert "icc_profile" in lab.info and open_image(lab).info == {}
-    assert np.abs(colours_of(open_image(lab)) - COLOURS).max() <= 3
-
-
-def test_a_profile_of_srgb_changes_nothing_and_nothing_is_said() -> None:
-    for profile in (
-        ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes(),
-        colours.gamma_profile(1 / 2.2, SRGB),
-    ):
-        opened = open_image(encoded(picture(), "PNG", icc_profile=profile))
-        assert np.array_equal(colours_of(opened), COLOURS)
-        assert opened.info == {}
-
-
 @pytest.mark.parametrize("profile", [b"\xff" * 999, bytes(128), bytes(colours.MAX_PROFILE_BYTES + 1)])
 def test_a_profile_that_cannot_be_read_is_said_and_not_applied(profile: bytes) -> None:
     opened = open_image(encoded(picture(), "TIFF", icc_profile=profile))
     assert np.array_equal(colours_of(opened), COLOURS)
     assert "are taken for sRGB" in ImageFacts.of(opened).assumptions[0]
-
-
-def test_a_pil_image_and_its_opened_copy_are_converted_once() -> None:
-    profile = colours.gamma_profile(1 / 2.2, P3)
-    source = Image.open(io.BytesIO(encoded(picture(), "PNG", icc_profile=profile)))
-    opened = open_image(source)
-    assert np.abs(colours_of(opened) - expected(COLOURS, P3, None)).max() <= 2
-    again = open_image(opened)
-    assert np.array_equal(again, opened)
-    assert ImageFacts.of(again).assumptions == ImageFacts.of(opened).assumptions != ()
 
 
 def test_colours_are_converted_before_they_are_laid_on_white() -> None:
@@ -243,12 +215,6 @@ def test_code_points_are_shown_as_in_a_browser(format: str, points: tuple[int, i
     assert np.abs(colours_of(stored) - COLOURS).max() <= 2 and stored.info == {}
 
 
-@pytest.mark.parametrize("transfer", [1, 2, 6, 13, 14])
-def test_code_points_of_srgb_and_of_cameras_change_nothing(transfer: int) -> None:
-    opened = open_image(with_code_points("PNG", 1, transfer))
-    assert np.array_equal(colours_of(opened), COLOURS) and opened.info == {}
-
-
 @pytest.mark.parametrize("points", [(12, 9), (77, 13)])
 def test_code_points_that_are_not_known_are_said(points: tuple[int, int]) -> None:
     opened = open_image(with_code_points("PNG", *points))
@@ -285,11 +251,6 @@ def test_damaged_boxes_state_no_code_points() -> None:
 def test_impossible_chromaticities_do_not_hide_the_picture(numbers: list[int]) -> None:
     data = gamma_png(1.0, chunk(b"cHRM", struct.pack(f">{len(numbers)}I", *numbers)))
     assert open_image(data).size == (4, 4)
-
-
-def test_an_unknown_choice_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'keep'.*expected 'apply' or 'ignore'"):
-        open_image(picture(), color_profile="keep")
 
 
 def test_an_analysis_says_what_was_assumed_and_keeps_stored_values(bundled: Model) -> None:

@@ -48,14 +48,6 @@ def geometries(count: int, seed: int) -> list[tuple[str, Geometry, int, int]]:
 GEOMETRIES = geometries(120, seed=4)
 
 
-def test_the_centre_of_a_patchs_rectangle_is_in_that_patch() -> None:
-    for _, geometry, rows, columns in GEOMETRIES:
-        for row in range(rows):
-            for column in range(columns):
-                left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
-                assert geometry.patch_at((left + right) / 2, (top + bottom) / 2, rows, columns) == (row, column)
-
-
 def test_patch_rectangles_tile_the_box_without_gap_or_overlap() -> None:
     for _, geometry, rows, columns in GEOMETRIES:
         grid = [
@@ -84,13 +76,6 @@ def test_a_point_goes_to_the_input_and_back_to_itself() -> None:
             assert geometry.patch_at(x, y, rows, columns) == (cell if seen else None)
 
 
-def test_corners_of_the_box_are_corners_of_the_input() -> None:
-    for _, geometry, _, _ in GEOMETRIES:
-        left, top, right, bottom = geometry.box
-        assert geometry.to_input(left, top) == (0, 0)
-        assert geometry.to_input(right, bottom) == pytest.approx((geometry.input_width, geometry.input_height))
-
-
 def test_whole_pixels_on_a_patch_border_belong_to_the_patch_right_and_below() -> None:
     for side in (90, 100, 224, 300, 518):
         geometry = Geometry(side, side, (0, 0, side, side), 224, 224)
@@ -111,14 +96,6 @@ def test_a_point_outside_a_crop_has_no_patch() -> None:
         assert geometry.patch_at(size[0] / 2 + 1, size[1] / 2 + 1, 4, 4) == (2, 2)
     for x, y in ((-1, 50), (50, -0.1), (geometry.image_width, 150), (50, geometry.image_height), (math.nan, 50)):
         assert geometry.patch_at(x, y, 4, 4) is None
-
-
-def test_the_right_and_lower_edge_of_the_image_are_outside() -> None:
-    geometry = Geometry(20, 10, (0, 0, 20, 10), 8, 8)
-    assert geometry.patch_at(0, 0, 2, 2) == (0, 0)
-    assert geometry.patch_at(19.999, 9.999, 2, 2) == (1, 1)
-    assert geometry.patch_at(20, 5, 2, 2) is None
-    assert geometry.patch_at(5, 10, 2, 2) is None
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])

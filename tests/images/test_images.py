@@ -116,11 +116,6 @@ def test_every_mode_of_a_file_gives_its_colours(mode: str) -> None:
     assert row_of(data) == list(expected)
 
 
-def test_cmyk_jpeg_keeps_its_colours() -> None:
-    data = encoded(quadrants().convert("CMYK"), "JPEG", quality=100)
-    assert distance(centres(open_image(data)), QUADRANTS) <= 5
-
-
 @pytest.mark.parametrize("mode", ["RGB", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "P", "RGBA", "RGBa"])
 def test_every_colour_mode_of_a_pil_image_gives_its_colours(mode: str) -> None:
     source = quadrants().convert("RGBA" if mode == "RGBa" else "RGB").convert(mode)
@@ -219,16 +214,6 @@ def test_exif_orientation_is_followed_and_an_unknown_one_ignored(orientation: in
     assert np.array_equal(open_image(Image.open(io.BytesIO(data))), UPRIGHT)
 
 
-@pytest.mark.parametrize("orientation", STORED)
-def test_exif_orientation_of_a_jpeg_puts_the_marked_corner_at_its_place(orientation: int) -> None:
-    upright = np.full((32, 64, 3), 255, np.uint8)
-    upright[:16, :16] = RED
-    result = open_image(oriented_file(upright, orientation, "JPEG", quality=95))
-    assert result.size == (64, 32)
-    corners = [result.getpixel(place) for place in ((5, 5), (58, 5), (5, 26), (58, 26))]
-    assert distance(corners, (RED, WHITE, WHITE, WHITE)) <= 12
-
-
 XMP = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 
 
@@ -262,12 +247,6 @@ def test_an_orientation_that_browsers_do_not_follow_is_followed_and_said(kind: s
     assert "which browsers do not follow" in "".join(ImageFacts.of(opened).assumptions)
 
 
-def test_an_opened_image_is_not_turned_again() -> None:
-    upright_image = open_image(oriented_file(UPRIGHT, 6, "PNG"))
-    assert np.array_equal(open_image(upright_image), UPRIGHT)
-    assert upright_image.info == {}
-
-
 @pytest.mark.parametrize(
     "damage", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0nonsense", b"Exif\0\0MM\0*\0\0\0\x08\0\x09"]
 )
@@ -275,14 +254,6 @@ def test_a_damaged_exif_block_does_not_hide_the_picture(damage: bytes) -> None:
     image = Image.fromarray(UPRIGHT)
     assert np.array_equal(open_image(encoded(image, "PNG", exif=damage)), UPRIGHT)
     assert open_image(encoded(image, "JPEG", exif=damage)).size == image.size
-
-
-def test_orientation_is_applied_even_if_the_other_exif_tags_cannot_be_written() -> None:
-    # The maker note is truncated: reading gives the orientation, writing raises.
-    tags = struct.pack("<HHII", 0x0112, 3, 1, 6) + struct.pack("<HHII", 0x011A, 5, 1, 9999)
-    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + bytes(4)
-    stored = Image.fromarray(np.ascontiguousarray(STORED[6](UPRIGHT)))
-    assert np.array_equal(open_image(encoded(stored, "PNG", exif=exif)), UPRIGHT)
 
 
 # Frames, and what is missing.

@@ -41,12 +41,6 @@ def test_a_resolution_is_the_shorter_side_and_the_other_in_proportion(
     assert found.prepare(Image.new("RGB", (50, 40)), *patch, "squash").pixels.shape == (1, 3, *expected)
 
 
-def test_the_trained_resolution_is_the_same_preprocessing() -> None:
-    for height, width, patch in ((16, 24, (4, 4)), (24, 16, (4, 4)), (32, 32, (8, 16)), (224, 224, (14, 14))):
-        trained_size = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)
-        assert trained_size.at(min(height, width), *patch) == trained_size
-
-
 @pytest.mark.parametrize(
     ("resolution", "near"),
     [
@@ -75,13 +69,6 @@ def test_a_resolution_that_the_patch_does_not_divide_is_refused_with_the_nearest
     kind = "" if is_number else "one number, the shorter side in pixels: "
     expected = f"expected {kind}a multiple of the patch's 16 pixels: {near}"
     assert str(caught.value) == f"resolution = {resolution!r}: {expected}"
-
-
-def test_only_the_patch_of_the_shorter_side_has_to_divide_it() -> None:
-    trained_size = Preprocessing(16, 24, (0.5,) * 3, (0.5,) * 3)
-    assert (trained_size.at(12, 4, 8).height, trained_size.at(12, 4, 8).width) == (12, 16)
-    with pytest.raises(ConfigError, match="multiple of the patch's 8 pixels: 8 or 16"):
-        replace(trained_size, height=32).at(12, 4, 8)
 
 
 def test_a_resolution_of_too_many_pixels_is_refused() -> None:
@@ -114,10 +101,3 @@ def test_the_input_size_is_known_before_anything_is_resized(fit: str, rounding: 
             assert preprocessing.input_size(image, 8, 16, "squash") == (preprocessing.height, preprocessing.width)
     with pytest.raises(ConfigError, match="fit 'stretch': expected 'crop', 'squash' or 'native'"):
         trained_size.input_size(Image.new("RGB", (8, 8)), 8, 16, "stretch")
-
-
-def test_native_at_a_resolution_has_as_many_patches_more() -> None:
-    trained_size = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, "native")
-    image = Image.new("RGB", (400, 100))
-    assert trained_size.input_size(image, 8, 8) == (32, 128)
-    assert trained_size.at(128, 8, 8).input_size(image, 8, 8) == (64, 256)

@@ -16,8 +16,6 @@ from tests.support.image_files import encoded, oriented_file, quadrants, tiff
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
 from vitviz.images import decoding, kinds, opening
-from vitviz.images.code_points import PRIMARIES
-from vitviz.images.colours import gamma_profile
 from vitviz.images.kinds import picture_files
 from vitviz.images.opening import ImageFacts, open_image
 
@@ -64,14 +62,6 @@ def test_a_file_of_a_camera_is_refused_by_its_name(name: str) -> None:
         open_image(RAW[name], name)
 
 
-def test_an_ordinary_tiff_is_no_file_of_a_camera() -> None:
-    assert open_image(thumbnail_first()).size == (8, 8)
-    pages = encoded(quadrants(), "TIFF", save_all=True, append_images=[quadrants()] * 3)
-    assert open_image(pages).size == (32, 32)
-    # A directory that follows itself.
-    assert open_image(thumbnail_first(following=8)).size == (8, 8)
-
-
 def test_a_first_page_that_is_a_smaller_copy_is_refused_and_one_page_alone_is_not() -> None:
     page = directory((256, 3, 1, 8), (262, 3, 1, 1))
     with pytest.raises(ImageError, match=r"^it: a TIFF file whose first page is a smaller copy of another"):
@@ -92,13 +82,6 @@ def test_a_tiff_that_pillow_does_not_read_says_what_it_is_and_the_way_out(data: 
         open_image(data, "it")
     assert str(refusal.value).startswith(f"it: a TIFF file of a kind that Pillow does not read ({kind}); expected")
     assert "an array, as tifffile gives it, and value_range" in str(refusal.value)
-
-
-def test_a_jpeg_of_twelve_bits_is_called_so() -> None:
-    data = encoded(quadrants(), "JPEG")
-    frame = data.index(b"\xff\xc0") + 4
-    with pytest.raises(ImageError, match=r"^it: a JPEG file of 12 bits a colour"):
-        open_image(data[:frame] + b"\x0c" + data[frame + 1 :], "it")
 
 
 # Other formats.
@@ -163,19 +146,6 @@ def test_a_heic_photo_is_opened_upright(name: str) -> None:
         assert np.abs(np.subtract(opened, SHOWN)).max() <= 2
 
 
-def test_the_colours_of_a_heic_photo_are_those_of_the_same_png() -> None:
-    photo, stated = (PHOTOS / "display_p3.heic").read_bytes(), bytearray((PHOTOS / "plain.heic").read_bytes())
-    start = stated.index(b"colrnclx") + 8
-    stated[start : start + 4] = struct.pack(">HH", 12, 13)
-    profile = gamma_profile(1 / 2.2, PRIMARIES[12][1])
-    same = open_image(encoded(Image.fromarray(SHOWN.astype(np.uint8)), "PNG", icc_profile=profile))
-    for data in (photo, bytes(stated)):
-        opened = open_image(data)
-        assert np.abs(np.subtract(opened, same, dtype=int)).max() <= 4
-        assert "converted to sRGB from" in ImageFacts.of(opened).assumptions[0]
-        assert np.abs(np.subtract(open_image(data, color_profile="ignore"), SHOWN)).max() <= 2
-
-
 def test_a_damaged_heic_photo_is_refused() -> None:
     data = (PHOTOS / "plain.heic").read_bytes()
     for end in range(12, len(data), 7):
@@ -207,14 +177,6 @@ def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
         opened = open_image(source)
         assert opened.size == (32, 24)
         assert np.abs(np.subtract(opened, upright, dtype=int)).mean() < 4
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "1"])
-def test_a_ppm_picture_is_opened(mode: str) -> None:
-    image = quadrants().convert(mode)
-    opened = open_image(encoded(image, "PPM"))
-    assert np.array_equal(opened, image.convert("RGB"))
-    assert np.array_equal(open_image(b"P2 2 2 7\n0 7 7 0\n").convert("L"), [[0, 255], [255, 0]])
 
 
 # JPEG files without an end, and large ones.
@@ -269,12 +231,6 @@ def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monke
     assert again.prepared.geometry == geometry and again.prepared.assumptions == reduced.prepared.assumptions
     # A copy of another size has its own coordinates.
     assert ImageFacts.of(open_image(open_image(data).crop((0, 0, 40, 40)))).size == (40, 40)
-
-
-def test_a_png_of_that_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MAX_PIXELS", 999)
-    with pytest.raises(ImageError, match="32×32 pixels; at most 999 are opened"):
-        open_image(encoded(quadrants(), "PNG"))
 
 
 # Animations.

@@ -65,16 +65,6 @@ def test_a_range_of_floats_and_of_eight_bits_is_applied_and_checked() -> None:
         open_image(row_image("RGBA", [(0, 0, 0, 9)] * 2), value_range=(0, 100))
 
 
-def test_whole_numbers_are_read_by_their_values() -> None:
-    small = open_image(row_image("I", [0, 77, 255]))
-    assert greys(small) == [0, 77, 255] and "read as 0 (black) to 255 (white)" in sentences(small)
-    large = open_image(row_image("I", [0, 25_700, 65_535]))
-    assert greys(large) == [0, 100, 255] and "read as 0 (black) to 65,535 (white)" in sentences(large)
-    with pytest.raises(ImageError, match="from 0 to 70000; expected 0 to 65535, or value_range"):
-        open_image(row_image("I", [0, 70_000]))
-    assert greys(open_image(row_image("I", [0, 35_000, 70_000]), value_range=(0, 70_000))) == [0, 128, 255]
-
-
 @pytest.mark.parametrize(
     ("bits", "kind", "dtype", "top"), [(8, 1, "u1", 255), (16, 1, "<u2", 65_535), (32, 3, "<f4", 1)]
 )
@@ -85,15 +75,6 @@ def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str,
     photometric = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
     data[photometric] = not white_is_zero
     assert greys(open_image(bytes(data))) == ([255, 0, 204] if white_is_zero else [0, 255, 51])
-
-
-def test_masks_of_zeros_and_ones_are_black_and_say_so() -> None:
-    mask = np.eye(4, dtype=np.uint8)
-    for source in (mask, np.stack([mask] * 3, -1), encoded(Image.fromarray(mask), "PNG")):
-        opened = open_image(source)
-        assert "end at 1 of 255" in sentences(opened) and "value_range=(0, 1)" in sentences(opened)
-        assert open_image(source, value_range=(0, 1)).info == {}
-    assert open_image(mask * 0).info == {} and open_image(mask * 16).info == {}
 
 
 @pytest.mark.parametrize("value_range", [None, (0, 1)])
@@ -113,11 +94,6 @@ def test_numbers_whose_sign_pillow_misreads_are_refused(value_range: tuple[int, 
         open_image(data.replace(unsigned, struct.pack("<HHII", 339, 3, 1, 2)), value_range=value_range)
     with pytest.raises(ImageError, match="above 2,147,483,647, which Pillow misreads"):
         open_image(tiff(2, 2, 32, 1, 1, struct.pack("<4I", 0, 3_000_000_000, 5, 9)), value_range=value_range)
-
-
-def test_twelve_bits_a_pixel_use_their_own_range() -> None:
-    # Two values of 12 bits in three bytes, each row filled up.
-    assert greys(open_image(tiff(2, 2, 12, 1, 1, bytes([0xFF, 0xF8, 0x00]) * 2)))[0] == 255
 
 
 def test_compressed_big_endian_floats_are_refused() -> None:

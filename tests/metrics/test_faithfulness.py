@@ -11,7 +11,7 @@ import torch
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, Metric, ends, faithfulness
-from vitviz.metrics.perturbation import blur, blurred, imputed, pixel_mask, zeros
+from vitviz.metrics.perturbation import blur, blurred, imputed, zeros
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
@@ -46,13 +46,6 @@ def test_a_small_area_is_good_where_the_strongest_patches_go_first(metric: Metri
 # Removed patches and their replacement.
 
 
-def test_a_patch_s_pixels_are_those_of_its_place() -> None:
-    patches = torch.tensor([[True, False, False], [False, False, True]])
-    mask = pixel_mask(patches, torch.zeros(3, 8, 6))
-    assert mask.shape == (8, 6)
-    assert mask[:4, :2].all() and mask[4:, 4:].all() and mask.sum() == 16
-
-
 @pytest.mark.parametrize("fill", [zeros, blurred, imputed])
 def test_filling_changes_only_removed_patches(fill: Callable[..., torch.Tensor]) -> None:
     pixels, outside = torch.randn(3, 16, 24), torch.zeros(16, 24, dtype=torch.bool)
@@ -63,14 +56,6 @@ def test_filling_changes_only_removed_patches(fill: Callable[..., torch.Tensor])
     assert (found[:, outside] - pixels[:, outside]).abs().mean() > 0.1
     assert torch.equal(fill(pixels, torch.zeros_like(outside)), pixels)
     assert torch.equal(fill(pixels, outside), found)
-
-
-@pytest.mark.parametrize("size", PIXELS.values(), ids=PIXELS)
-def test_blur_keeps_a_flat_image_and_the_mean_of_any(size: tuple[int, int]) -> None:
-    flat = torch.full((3, *size), 0.7)
-    torch.testing.assert_close(blur(flat), flat)
-    noise = torch.randn(3, *size)
-    assert blur(noise).std() < noise.std()
 
 
 def test_imputation_solves_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,41 +115,7 @@ def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: 
             assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", [0, class_target(0, 2)], ids=["class", "no class"])
-def test_a_constant_map_is_as_good_as_chance(make_network: Make, target: int | Target) -> None:
-    weight = torch.randn(3, 16, 24)
-    # The whole image has a higher score than a blank one.
-    network, pixels = judge(make_network, weight), torch.randn(1, 3, 16, 24) + 0.1 * weight
-    constant, chance = [], []
-    for seed in range(30):
-        found = faithfulness(network, pixels, {"constant": torch.ones(4, 6)}, target, ("deletion",), seed)["deletion"]
-        constant.append(found["constant"].area)
-        chance.append(found[RANDOM].area)
-    spread = torch.tensor(constant).std() / 30**0.5
-    assert spread > 0
-    assert abs(sum(constant) - sum(chance)) / 30 < 4 * float(spread)
-
-
 # Targets that are no class.
-
-
-def test_patches_are_removed_in_the_order_of_the_metric_for_a_target(make_network: Make) -> None:
-    """The score is the sum over three patches, two of which count twice as much as the third."""
-    weight = torch.zeros(3, 16, 24)
-    weight[:, 4:8, 8:12], weight[:, 0:4, 0:4], weight[:, 12:, 20:] = 2.0, 2.0, 1.0
-    network, pixels = judge(make_network, weight), torch.full((1, 3, 16, 24), 0.2)
-    knowing = torch.rand(4, 6)
-    knowing[1, 2], knowing[0, 0], knowing[3, 5] = 4.0, 3.0, 2.0
-    maps = {"knowing": knowing, "hiding": -knowing}
-    # Shares do not depend on an offset and a scale of the score.
-    for target in (class_target(0, 2), Target("a text", lambda logits: 5 * logits[0] - 70)):
-        found = faithfulness(network, pixels, maps, target, ("deletion", "positive", "negative"))
-        # 2 of the 24 patches are removed after the first step, 3 after the second, 21 and 22 before the last.
-        assert found["deletion"]["knowing"].scores.tolist() == pytest.approx([1, 0.2, *[0] * 15], abs=1e-5)
-        assert found["deletion"]["hiding"].scores.tolist() == pytest.approx([*[1] * 15, 0.8, 0], abs=1e-5)
-        assert found["negative"]["knowing"].scores.tolist() == pytest.approx([*[1] * 8, 0.8], abs=1e-5)
-        assert found["positive"]["knowing"].area < found["positive"][RANDOM].area < found["positive"]["hiding"].area
 
 
 def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_network: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -112,45 +111,6 @@ def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
     if found.pooled is None:
         explicit = relevance(found, "cls" if "cls" in layout.prefix else "patches")
         assert torch.equal(relevance(found).values, explicit.values)
-
-
-def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
-    network, pixels = sharp(make_network, {})
-    weights, gradients, _ = materialised(network, pixels, 0)
-    for start, number in ((1, 1), (-1, 2), (2, 2), (-3, 0)):
-        found = trace_gradients(network, pixels, 0, start)
-        assert found.layers == range(number, 3)
-        matrix = slow_relevance(weights[number:], gradients[number:])
-        close(relevance(found).values.double(), found.layout.grid(matrix[0]))
-        assert ("layers 0 to 2", "layers 1 to 2", "layer 2")[number] in relevance(found).description
-
-
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_it_works_in_any_mode_and_touches_no_weight(make_network: Make, mode: Any, frozen: bool) -> None:
-    network = make_network().requires_grad_(not frozen)
-    pixels = torch.randn(1, 3, 16, 24)
-    expected = relevance(trace_gradients(network, pixels, 0)).values
-    with mode():
-        token_map = relevance(trace_gradients(network, pixels, 0))
-    close(token_map.values, expected, 1e-7)
-    assert not token_map.values.requires_grad
-    assert all(parameter.grad is None for parameter in network.parameters())
-
-
-def test_relevance_has_a_description(make_network: Make) -> None:
-    network, pixels = sharp(make_network, {})
-    token_map = relevance(trace_gradients(network, pixels, 3), (1, 2))
-    assert token_map.description == "Relevance for class 3 as patch (1, 2) sees it: layers 0 to 2"
-    assert (token_map.quantity, token_map.domain, token_map.signed) == ("relevance", (0.0, math.inf), False)
-    assert (token_map.values >= 0).all()
-
-
-def test_zero_gradients_give_zero_relevance(make_network: Make) -> None:
-    network, pixels = sharp(make_network, {})
-    found = trace_gradients(network, pixels, 0)
-    nothing = replace(found, gradients=tuple(torch.zeros_like(each) for each in found.gradients))
-    assert (relevance(nothing).values == 0).all()
 
 
 def test_a_missing_class_or_layer_is_refused(make_network: Make) -> None:

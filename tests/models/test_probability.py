@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,10 +25,6 @@ FORMULAS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": lambda logits: 1 / (1 + (-logits).exp()),
     "identity": lambda logits: logits,
 }
-
-
-def test_every_function_has_its_formula_here() -> None:
-    assert set(PROBABILITIES) == {*FORMULAS, "none"}
 
 
 @pytest.mark.parametrize("function", FORMULAS)
@@ -151,13 +146,6 @@ def test_outputs_that_are_probabilities_are_noticed(end: str) -> None:
 def test_the_user_says_what_a_probability_is(stated: str) -> None:
     model = load_own(OwnViT(), probability=stated)
     assert model.network.config.probability == stated and model.assumptions == ()
-
-
-def test_what_wraps_a_network_for_several_labels_is_one() -> None:
-    module = Around(lambda logits: logits)
-    module.network.config = SimpleNamespace(model_type="vit", problem_type="multi_label_classification")
-    model = load_own(module)
-    assert model.network.config.probability == "sigmoid" and not model.assumptions
 
 
 def test_a_single_output_has_a_sigmoid_which_is_assumed() -> None:

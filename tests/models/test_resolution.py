@@ -6,34 +6,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.support.vit import pixels_for
 from vitviz import VisionTransformer, ViTConfig
 from vitviz.attention import softmax
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.models.positions import resize_positions
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
 
 
 # Positions and other sizes.
-
-
-def test_at_the_trained_size_the_positions_are_added_unchanged(make_network: Make) -> None:
-    network = make_network(register_tokens=1)
-    assert resize_positions(network.positions, 4, 6) is network.positions
-    network.patch_embedding.weight.zero_()
-    network.patch_embedding.bias.zero_()
-    tokens, layout = network.embed(pixels_for(network))
-    assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 4, 6)
-    for image in tokens:
-        assert torch.equal(image[:2], network.prefix_tokens)
-        assert torch.equal(image[2:], network.positions.reshape(24, 32))
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 48), (8, 8), (4, 40), (40, 4), (24, 16), (16, 28)])
@@ -49,44 +34,6 @@ def test_other_image_sizes_give_their_own_grid(
     assert encoding.logits.isfinite().all()
     _, weights = network(torch.randn(2, 3, height, width), need_weights=True)
     assert weights[0].shape[-1] == len(network.config.prefix) + height * width // 16
-
-
-GRIDS = [(8, 12), (2, 3), (1, 1), (3, 10), (7, 4), (4, 9), (4, 5)]
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_resized_positions_equal_pillows_antialiased_bicubic(grid: tuple[int, int]) -> None:
-    positions = torch.randn(4, 6, 5)
-    resized = resize_positions(positions, *grid)
-    assert resized.shape == (*grid, 5)
-    for feature in range(5):
-        plane = Image.fromarray(np.ascontiguousarray(positions[..., feature].numpy()))
-        expected = np.asarray(plane.resize(grid[::-1], Image.Resampling.BICUBIC))
-        np.testing.assert_allclose(resized[..., feature].numpy(), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_constant_positions_stay_constant(grid: tuple[int, int]) -> None:
-    constant = torch.tensor([0.7, -2.0, 0.0])
-    resized = resize_positions(constant.expand(4, 6, 3), *grid)
-    torch.testing.assert_close(resized, constant.expand(*grid, 3))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_positions_that_tell_rows_apart_still_tell_rows_apart(grid: tuple[int, int]) -> None:
-    rows = torch.arange(4.0)[:, None, None].expand(4, 6, 1)
-    resized = resize_positions(rows, *grid)[..., 0]
-    torch.testing.assert_close(resized, resized[:, :1].expand(*grid))
-    assert (resized.diff(dim=0) > 0).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_resized_positions_keep_their_precision(dtype: torch.dtype) -> None:
-    positions = torch.randn(4, 6, 5, dtype=torch.float64)
-    resized = resize_positions(positions.to(dtype), 7, 9)
-    assert resized.dtype == dtype
-    tolerance = {torch.float64: 1e-12, torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
-    torch.testing.assert_close(resized.double(), resize_positions(positions, 7, 9), atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -177,20 +124,6 @@ def test_an_impossible_config_is_refused_by_name(name: str, value: object, messa
 def test_a_config_has_no_layout_for_an_empty_image(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError):
         ViTConfig(**CONFIG).layout(*size)
-
-
-@pytest.mark.parametrize(
-    ("changes", "prefix"),
-    [
-        ({}, ("cls",)),
-        ({"distillation_token": True}, ("cls", "distillation")),
-        ({"register_tokens": 2}, ("cls", "register 1", "register 2")),
-        ({"cls_token": False, "pooling": "mean", "register_tokens": 1}, ("register 1",)),
-        ({"distillation_token": True, "register_tokens": 1}, ("cls", "distillation", "register 1")),
-    ],
-)
-def test_prefix_tokens_are_named_in_their_order(changes: dict[str, Any], prefix: tuple[str, ...]) -> None:
-    assert ViTConfig(**{**CONFIG, **changes}).prefix == prefix
 
 
 NEW = [

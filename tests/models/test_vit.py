@@ -123,19 +123,6 @@ def test_logits_and_attention_equal_the_plain_reference(make_network: Make, chan
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@every_variant
-def test_materialised_weights_give_the_output_of_the_fused_kernel(make_network: Make, changes: dict[str, Any]) -> None:
-    network = make_network(**changes)
-    pixels = pixels_for(network)
-    logits, weights = network(pixels, need_weights=True)
-    for layer in network.encoder:
-        layer.attention.fused = False
-    slow_logits, slow_weights = network(pixels, need_weights=True)
-    torch.testing.assert_close(slow_logits, logits, atol=1e-5, rtol=1e-5)
-    for slow, fast in zip(slow_weights, weights, strict=True):
-        torch.testing.assert_close(slow, fast, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize(("channels", "height", "width"), [(3, 4, 4), (1, 2, 6), (3, 7, 3)])
 def test_a_patch_convolution_is_the_linear_patch_embedding(
     make_network: Make, channels: int, height: int, width: int
@@ -151,46 +138,7 @@ def test_a_patch_convolution_is_the_linear_patch_embedding(
     torch.testing.assert_close(tokens, convolution(pixels).flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-5)
 
 
-def test_one_image_does_not_change_another_in_its_batch(make_network: Make) -> None:
-    network = make_network()
-    pixels = pixels_for(network, 3)
-    logits, weights = network(pixels, need_weights=True)
-    for image in range(3):
-        alone, alone_weights = network(pixels[image : image + 1], need_weights=True)
-        torch.testing.assert_close(alone[0], logits[image], atol=1e-5, rtol=1e-5)
-        for found, expected in zip(alone_weights, weights, strict=True):
-            torch.testing.assert_close(found[0], expected[image], atol=1e-5, rtol=0)
-
-
 # need_weights.
-
-
-@every_variant
-def test_need_weights_gives_one_tensor_per_layer_whose_rows_sum_to_1(
-    make_network: Make, changes: dict[str, Any]
-) -> None:
-    network = make_network(**changes)
-    config = network.config
-    tokens = config.layout(config.image_height, config.image_width).token_count
-    _, weights = network(pixels_for(network), need_weights=True)
-    assert [tuple(layer.shape) for layer in weights] == [(2, config.heads, tokens, tokens)] * config.depth
-    for layer in weights:
-        assert (layer >= 0).all()
-        torch.testing.assert_close(layer.sum(-1), torch.ones(2, config.heads, tokens))
-
-
-def test_weights_are_the_softmax_of_the_scaled_scores_that_the_layer_computed(make_network: Make) -> None:
-    network = make_network(head_width=5)
-    inputs: list[torch.Tensor] = []
-    for layer in network.encoder:
-        layer.attention_norm.register_forward_hook(lambda *call: inputs.append(call[2]))
-    _, weights = network(pixels_for(network), need_weights=True)
-    for number, (layer, normed) in enumerate(zip(weights, inputs, strict=True)):
-        projected = network.encoder[number].attention.qkv(normed)
-        for head in range(4):
-            queries, keys = (projected[..., first : first + 5] for first in (5 * head, 20 + 5 * head))
-            scores = torch.einsum("bqd, bkd -> bqk", queries, keys) / 5**0.5
-            torch.testing.assert_close(layer[:, head], torch.softmax(scores, -1), atol=1e-6, rtol=0)
 
 
 @every_variant
@@ -257,20 +205,6 @@ def test_only_the_classified_tokens_of_the_last_layer_are_computed(
     for trace, expected_trace in zip(traces, network.encode(pixels).traces, strict=True):
         torch.testing.assert_close(trace.queries, expected_trace.queries, atol=1e-4, rtol=1e-5)
         torch.testing.assert_close(trace.keys, expected_trace.keys, atol=1e-4, rtol=1e-5)
-
-
-@every_pooling
-def test_a_head_that_is_switched_off_gives_nothing(make_network: Make, changes: dict[str, Any]) -> None:
-    """The output equals that of a network whose projection is zero for the head."""
-    network = make_network(**changes)
-    pixels, mask = pixels_for(network), torch.ones(3, 4)
-    mask[0, 1] = mask[2, 3] = 0
-    masked, weights = network(pixels, need_weights=True, head_mask=mask)
-    assert (weights[2][:, 3] == 0).all() and (weights[2][:, 2] > 0).any()
-    assert (masked - network(pixels)).abs().max() > 1e-2
-    for layer, head in ((0, 1), (2, 3)):
-        network.encoder[layer].attention.projection.weight[:, 8 * head : 8 * head + 8] = 0
-    torch.testing.assert_close(masked, network(pixels), atol=1e-5, rtol=1e-5)
 
 
 @every_pooling

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -313,29 +312,6 @@ def test_a_mask_of_zero_switches_a_head_off(make_network: Make, layer: int, head
         close(after.sum(-1), torch.ones(after.shape[:-1]))
 
 
-def test_a_mask_of_ones_changes_nothing_and_one_between_scales(make_network: Make) -> None:
-    network, images = make_network(depth=1), pixels()
-    close(network(images, head_mask=torch.ones(1, 4)), network(images))
-    mask = torch.tensor([[0.5, 1.0, 0.0, 2.0]])
-    logits, weights = network(images, need_weights=True, head_mask=mask)
-    close(weights[0].sum(-1), mask[0, :, None].expand(2, 4, 25))
-    for head, factor in enumerate(mask[0]):
-        network.encoder[0].attention.projection.weight[:, 8 * head : 8 * head + 8] *= factor
-    close(network(images), logits)
-
-
-def test_the_output_can_be_derived_by_the_mask(make_network: Make) -> None:
-    network, images = make_network(), pixels()
-    mask = torch.ones(3, 4, requires_grad=True)
-    network(images, head_mask=mask)[0, 2].backward()
-    assert mask.grad is not None
-    step = torch.zeros(3, 4)
-    step[1, 2] = 1e-2
-    with torch.no_grad():
-        up, down = (network(images, head_mask=torch.ones(3, 4) + sign * step)[0, 2] for sign in (1, -1))
-    torch.testing.assert_close(mask.grad[1, 2], (up - down) / 2e-2, rtol=2e-2, atol=1e-3)
-
-
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 4, 1), (1, 4), (3, 1), ()])
 def test_a_mask_of_another_shape_is_refused(make_network: Make, shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=r"head mask of shape .*: expected 'layer head', \(3, 4\)"):
@@ -371,16 +347,3 @@ def test_an_impossible_setting_is_refused(make_network: Make, changes: dict[str,
     with pytest.raises(ConfigError) as caught:
         make_network(**changes)
     assert sentence in str(caught.value)
-
-
-def test_every_setting_makes_another_network(make_network: Make) -> None:
-    images, settings = pixels(), [{}, {"final_norm": "none"}, {"activation": "relu"}, {"attention_scale": 0.5}]
-    settings += [{"pooling": "mean"}, {"pooling": "mean of all"}, {"pre_norm": True}, {"query_key_norm": True}]
-    outputs = []
-    for changes in settings:
-        torch.manual_seed(0)
-        network = make_network(**changes)
-        for parameter in network.parameters():
-            parameter.fill_(0.1).view(-1)[::3] = -0.2
-        outputs.append(network(images))
-    assert all((first - second).abs().max() > 1e-4 for first, second in pairwise(outputs))

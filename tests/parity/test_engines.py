@@ -21,7 +21,7 @@ from tests.parity import CASES
 from tests.parity.case import Case, randomised
 from tests.parity.random_draws import SEED, silent
 from tests.reference_packages import timm, transformers
-from vitviz import Model, VisionTransformer, VitvizError, load
+from vitviz import Model, VitvizError, load
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.weights.modules import own_engine
 from vitviz.weights.read import read_checkpoint
@@ -114,28 +114,6 @@ def tiny() -> nn.Module:
 def load_tiny(module: nn.Module, **options: Any) -> Model:
     with silent():
         return load(module, labels=list("abcde"), **options)
-
-
-def test_what_is_vitvizs_own_is_used_and_said() -> None:
-    module = tiny()
-    model = load_tiny(module)
-    assert isinstance(model.network, VisionTransformer)
-    assert (model.engine, model.card["engine"]) == ("own", OWN)
-    chosen = load_tiny(module, engine="module")
-    assert isinstance(chosen.network, CapturedNetwork)
-    assert (chosen.engine, chosen.card["engine"]) == ("module", "the module itself: as requested")
-    pixels = torch.randn(1, 3, 48, 48)
-    assert torch.allclose(model.network(pixels), module(pixels), atol=1e-5)
-    assert not any(parameter.requires_grad for parameter in model.network.parameters())
-
-
-def test_torchs_default_type_has_no_part_in_the_choice() -> None:
-    module = tiny()
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert load_tiny(module).engine == "own"
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_a_family_that_vitviz_does_not_have_is_captured_and_the_card_says_why() -> None:
@@ -316,13 +294,6 @@ def test_a_copy_of_the_model_and_one_without_its_module_stay_what_they_are() -> 
     assert all(torch.equal(each(pixels), expected) for each in copies)  # type: ignore[operator]
     del module
     assert torch.equal(model.network(pixels), expected)
-
-
-def test_a_module_whose_weights_need_gradients_is_copied_without_any() -> None:
-    module = tiny().requires_grad_(True)
-    model = load_tiny(module)
-    assert model.engine == "own" and not any(each.requires_grad for each in model.network.parameters())
-    assert all(each.requires_grad and each.grad is None for each in module.parameters())
 
 
 def test_a_classifier_of_transformers_is_vitvizs_own_after_its_attentions_were_asked_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -77,16 +76,6 @@ def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: P
     for engine in (None, "module"):
         [assumption] = assumed(load(tmp_path / "whole", engine=engine))
         assert "crop to 0.875" in assumption
-
-
-def test_open_clips_default_is_assumed() -> None:
-    with silent():
-        clip = open_clip.CLIP(24, {"image_size": 48, "patch_size": 16, "width": 64, "layers": 1}, {"width": 64})
-        module = clip.visual.eval()
-        module.preprocess_cfg = asdict(open_clip.transform.PreprocessCfg(size=48))
-        assert len(assumed(load(module))) == 1
-        module.preprocess_cfg |= {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-        assert assumed(load(module)) == []
 
 
 REFUSED = {

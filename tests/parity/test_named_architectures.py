@@ -128,11 +128,3 @@ def test_a_class_of_one_s_own_is_known_by_what_it_inherits_from() -> None:
     found = architecture_of_module(module)
     assert found is not None and found.title == "Swin"
     assert architecture_of_module(torch.nn.Linear(2, 2)) is None
-
-
-def test_every_architecture_is_said_in_words() -> None:
-    for architecture in ARCHITECTURES:
-        assert architecture.title and architecture.description and architecture.modules
-        assert architecture.sentence == f"{architecture.title}: {architecture.description}"
-    files = [name for architecture in ARCHITECTURES for name in architecture.modules]
-    assert len(set(files)) == len(files)

@@ -12,7 +12,7 @@ import torch
 
 from tests.parity import CASES
 from tests.parity.case import Case, Difference, compare
-from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package, written
+from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import Reading
 
@@ -87,10 +87,3 @@ def test_every_number_in_the_table_is_within_the_tolerance() -> None:
     numbers = [number for row in page_rows() for number in row[3:]]
     assert len(numbers) == 2 * len(by_row(CASES))
     assert all(re.fullmatch(r"\d\.\de-\d\d", number) and float(number) <= TOLERANCE for number in numbers)
-
-
-def test_a_table_is_written_between_its_marks_and_nowhere_else() -> None:
-    text = "before\n<!-- families -->\nold\n\\1\n<!-- /families -->\nafter\n"
-    assert written(text, "new \\1") == "before\n<!-- families -->\nnew \\1\n<!-- /families -->\nafter\n"
-    with pytest.raises(ValueError, match="no place for the table"):
-        written("no marks", "new")

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from tests.parity import random_draws
 from tests.parity.random_configurations import DRAWN
-from tests.parity.random_draws import SEED, Case, Draw, Drawn, Outcome, Tally, attempt, draw_many, simplest
+from tests.parity.random_draws import SEED, Case, Draw, Drawn, Tally, attempt, draw_many, simplest
 from tests.parity.random_timm import OTHERS
 from tests.support.long_runs import share_of
 
@@ -76,22 +75,6 @@ def test_other_numbers_are_seen_and_the_configuration_is_simplified() -> None:
     assert outcome.kind == "wrong numbers"
     assert re.match(r"output differs by 0\.\d+ \(allowed 1e-05\)", outcome.text)
     assert simplest(draw, outcome, altered)[0] == Draw(draw.kind, {"init_values": 0.1})
-
-
-def test_an_error_without_a_sentence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(folder: Path) -> None:
-        raise KeyError("heads")
-
-    monkeypatch.setattr(random_draws, "read_checkpoint", fail)
-    assert attempt(EXACT, timm.make) == Outcome("no sentence", "KeyError: 'heads'")
-
-
-def test_what_the_package_cannot_build_is_not_counted() -> None:
-    outcome = attempt(Draw("vit_tiny_patch16_224", {"num_heads": 5, "embed_dim": 32}), timm.make)
-    assert outcome.kind == "impossible"
-    tally = Tally([(EXACT, Outcome("exact")), (EXACT, outcome), (EXACT, Outcome("refused", "heads = 5"))])
-    assert tally.share_exact == 0.5
-    assert tally.summary().splitlines()[0] == "3 drawn: 1 exact, 1 impossible, 1 refused"
 
 
 def test_the_same_seed_draws_the_same_and_another_seed_others() -> None:

@@ -110,15 +110,6 @@ def test_any_other_transform_is_run_itself(name: str) -> None:
         assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], transform(image))
 
 
-def test_two_normalisations_are_one() -> None:
-    from torchvision import transforms
-
-    steps = [transforms.Resize((32, 32)), transforms.ToTensor(), transforms.Normalize([0.4], [0.2])]
-    preprocessing = recognise(transforms.Compose([*steps, transforms.Normalize([0.5] * 3, [0.1] * 3)]))
-    np.testing.assert_allclose([preprocessing.mean, preprocessing.std], [[0.5] * 3, [0.02] * 3], rtol=1e-6)
-    assert type(preprocessing) is Preprocessing
-
-
 def test_naflex_keeps_the_aspect_ratio() -> None:
     processor = transformers.Siglip2ImageProcessor(patch_size=4, max_num_patches=64)
     preprocessing = recognise(processor)

@@ -28,7 +28,6 @@ from benchmarks.timing import interleave
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).parents[2]
 # These parts have facts, times, memory and the picture of the report; processes take seconds to start.
 SAMPLE_PARTS = ("floor", "tokens")
 

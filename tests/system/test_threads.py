@@ -1,7 +1,5 @@
 """Work shared by threads."""
 
-import threading
-
 import pytest
 import torch
 
@@ -19,16 +17,6 @@ def threads(request: pytest.FixtureRequest) -> int:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
 def test_every_item_has_its_result_in_order(threads: int, count: int) -> None:
     assert in_threads(lambda item: item**2, range(count)) == [item**2 for item in range(count)]
-
-
-def test_work_runs_on_as_many_threads_as_torch_uses(threads: int) -> None:
-    together = threading.Barrier(threads, timeout=30)
-
-    def meet(item: int) -> int:
-        together.wait()
-        return threading.get_ident()
-
-    assert len(set(in_threads(meet, range(threads)))) == threads
 
 
 def test_an_error_in_any_thread_is_raised(threads: int) -> None:

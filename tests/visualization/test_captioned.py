@@ -54,11 +54,6 @@ def test_a_figure_shows_the_overlay_its_colours_and_the_values_at_their_ends(sty
     assert " ".join(texts(figure)[2:]) == picture_map.caption(style)
 
 
-def test_a_signed_map_has_zero_in_the_middle_of_its_bar() -> None:
-    figure = heatmap(torch.tensor([[-1.0, 0.25], [0.5, 0.0]]), signed=True).figure(Style(scale="linear"))
-    assert texts(figure)[:2] == ["-1", "1"]
-
-
 @pytest.mark.parametrize("size", [(900, 30), (30, 900), (2 * FIGURE_SIDE, FIGURE_SIDE)])
 def test_nothing_of_a_figure_overlaps_or_is_cut_off(size: tuple[int, int]) -> None:
     figure = heatmap(torch.rand(2, 3), *size).figure()

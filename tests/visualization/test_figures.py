@@ -124,15 +124,6 @@ def test_cells_have_their_own_scale_or_one_for_all(
     assert brightest(shared_scale, Style("gray", 1.0, **ends)) == pytest.approx(expected, abs=1)
 
 
-@pytest.mark.parametrize("shared_scale", [False, True])
-def test_constant_maps_make_a_sheet(shared_scale: bool) -> None:
-    maps = heatmaps()
-    for row in maps:
-        row[:] = [Heatmap(TokenMap(torch.full((2, 3), 0.5), {}, "", ""), cell.image, cell.geometry) for cell in row]
-    picture, layout = sheet(maps, Style("gray", 1.0), shared_scale)
-    assert cell_pixels(picture, layout, 1, 2)[..., :3].max() == 0
-
-
 # Invalid sheets.
 
 
@@ -153,10 +144,3 @@ def test_ragged_or_empty_rows_are_refused(lengths: list[int], message: str) -> N
 def test_maps_of_several_images_are_refused() -> None:
     with pytest.raises(QueryError, match=r"^sheet of maps on several images: expected maps on one$"):
         sheet([*heatmaps(1), *heatmaps(1)])
-
-
-def test_the_image_is_left_untouched() -> None:
-    maps = heatmaps()
-    before = maps[0][0].image.tobytes()
-    sheet(maps, Style(opacity=1.0, grid=True))
-    assert maps[0][0].image.tobytes() == before

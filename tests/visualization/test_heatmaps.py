@@ -19,7 +19,6 @@ from vitviz import Geometry, Heatmap, Preprocessing, Style
 from vitviz.errors.kinds import ImageError, MethodError
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
-every_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 
 
@@ -49,23 +48,6 @@ def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: s
     np.testing.assert_array_equal(pixels, placed(heatmap.values, image, geometry))
 
 
-@pytest.mark.slow
-def test_patch_borders_on_pixel_centres_round_as_the_rectangles_do() -> None:
-    random = np.random.default_rng(0)
-    for _ in range(200):
-        width, columns = int(random.integers(4, 300)), int(random.integers(1, 20))
-        left = float(random.integers(0, width // 2)) + random.choice([0, 0.5, 1 / 3])
-        right = float(min(width, left + 1 + random.integers(1, width)))
-        geometry = Geometry(width, 1, (left, 0.0, right, 1.0), 1, columns)
-        heatmap = Heatmap(token_map(torch.arange(columns)[None]), Image.new("RGB", (width, 1)), geometry)
-        edges = [geometry.patch_rectangle(0, column, 1, columns)[0] for column in range(columns)]
-        for x, value in enumerate(heatmap.pixels()[0]):
-            inside = left <= x + 0.5 < right
-            assert np.array_equal(
-                value, sum(edge <= x + 0.5 for edge in edges) - 1 if inside else np.nan, equal_nan=True
-            )
-
-
 @every_pair(size=SIZES, fit=["crop", "squash", "native"], smooth=[False, True])
 def test_only_pixels_outside_the_models_view_have_no_value(size: tuple[int, int], fit: str, smooth: bool) -> None:
     image, geometry, rows, columns = prepare(size, fit)
@@ -90,32 +72,12 @@ def test_the_overlay_dims_the_unseen_and_colours_nothing_of_it(fit: str, style: 
 # Smooth.
 
 
-def test_smooth_has_the_patchs_value_at_its_centre() -> None:
-    values = torch.randn(3, 4)
-    pixels = heatmap_over(values, noise(4 * 5, 3 * 7)).pixels(smooth=True)
-    np.testing.assert_allclose(pixels[3::7, 2::5], values, atol=1e-6)
-
-
 def test_smooth_is_linear_between_centres_and_constant_beyond_the_outermost() -> None:
     values = torch.tensor([[0.0, 1.0, 5.0], [2.0, 3.0, 7.0]])
     pixels = heatmap_over(values, noise(30, 20)).pixels(smooth=True)
     across = np.interp(np.arange(30) + 0.5, [5, 15, 25], [0, 1, 5])
     down = np.interp(np.arange(20) + 0.5, [5, 15], [0, 2])
     np.testing.assert_allclose(pixels, down[:, None] + across, atol=1e-5)
-
-
-@every_size
-@every_fit
-def test_smooth_stays_between_the_values_of_the_map(size: tuple[int, int], fit: str) -> None:
-    image, geometry, rows, columns = prepare(size, fit)
-    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    pixels, (low, high) = heatmap.pixels(smooth=True), heatmap.token_map.range
-    assert np.nanmin(pixels) >= low - 1e-6 and np.nanmax(pixels) <= high + 1e-6
-
-
-@pytest.mark.parametrize("smooth", [False, True])
-def test_a_map_of_one_patch_covers_what_was_seen(smooth: bool) -> None:
-    assert (heatmap_over([[0.25]], noise(9, 7)).pixels(smooth) == 0.25).all()
 
 
 # Other sizes.
@@ -135,13 +97,6 @@ def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str,
             left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
             expected = (left * across, top * down, right * across, bottom * down)
             assert resized.geometry.patch_rectangle(row, column, rows, columns) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("size", "side", "expected"), [((1000, 2), 100, (100, 1)), ((2, 1000), 50, (1, 50))])
-def test_a_strip_keeps_at_least_one_pixel(size: tuple[int, int], side: int, expected: tuple[int, int]) -> None:
-    resized = heatmap_over(torch.rand(2, 2), noise(*size)).resized(side)
-    assert resized.image.size == expected
-    assert not np.isnan(resized.pixels()).any()
 
 
 # End to end.
@@ -229,14 +184,6 @@ def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> 
         if name != "map.webp":
             assert np.array_equal(array(plain), array(heatmap.overlay()))
             assert np.array_equal(array(marked), array(heatmap.overlay(Style("magma"), (1, 2))))
-
-
-@pytest.mark.parametrize("name", ["map.xyz", "map", "gone/map.png"])
-def test_an_error_when_saving_is_reported(tmp_path: Path, name: str) -> None:
-    heatmap = heatmap_over(torch.zeros(2, 3), noise(30, 20))
-    with pytest.raises(ImageError, match=f"{re.escape(name)}: cannot be written"):
-        heatmap.save(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +21,7 @@ from PIL import Image, ImageShow
 
 from tests.support.heatmaps import heatmap_over, noise, token_map
 from vitviz import Geometry, Heatmap, Style, TokenMap
-from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.visualization.colormaps import colour_table
 
 PICTURE = noise(60, 40)
@@ -51,14 +49,6 @@ def test_an_array_covers_the_whole_picture(array: Any) -> None:
     assert heatmap.shape == (2, 3) and heatmap.geometry.box == (0, 0, 60, 40)
     assert np.array_equal(np.asarray(heatmap), VALUES) and not heatmap.values.requires_grad
     assert np.array_equal(np.asarray(heatmap.overlay()), np.asarray(heatmap_over(VALUES, PICTURE).overlay()))
-
-
-def test_an_array_is_laid_on_any_source_of_a_picture(tmp_path: Path) -> None:
-    PICTURE.save(tmp_path / "picture.png")
-    for source in (tmp_path / "picture.png", np.asarray(PICTURE)):
-        assert Heatmap.of(VALUES, source).overlay() == Heatmap.of(VALUES, PICTURE).overlay()
-    with pytest.raises(ImageError):
-        Heatmap.of(VALUES, tmp_path / "missing.png")
 
 
 @pytest.mark.parametrize(
@@ -136,15 +126,6 @@ def test_a_difference_names_its_quantities_and_keeps_shared_prefix_tokens() -> N
         "difference of the share and weight",
         (-2.0, 1.0),
     )
-
-
-def test_a_difference_of_two_models_names_both() -> None:
-    one = replace(Heatmap.of(np.eye(3), PICTURE), model="DINO")
-    two = replace(Heatmap.of(np.ones((3, 3)), PICTURE), model="CLIP").resized(PICTURE.width)
-    both = "Values of an array; minus CLIP: Values of an array. Every patch is 1"
-    assert (one - two).description == f"DINO: {both}"
-    assert (one - replace(two, model="")).description == both.replace(" CLIP", "")
-    assert (one - replace(two, model="DINO")).description == both.replace(" CLIP", "")
 
 
 def cropped() -> Heatmap:
@@ -226,16 +207,6 @@ def test_svg_has_text_as_text_and_grid_mark_and_bar_as_vectors(tmp_path: Path) -
     assert tags.count("image") == 1 and texts == ["0", "5", "Values of an array"]
     # 256 colours of the bar, and the borders of 2 rows and 3 columns.
     assert tags.count("path") >= 256 + 3 + 4
-
-
-@pytest.mark.slow
-def test_pdf_has_letters_and_one_picture(tmp_path: Path) -> None:
-    path = tmp_path / "map.pdf"
-    Heatmap.of(VALUES, PICTURE).save(path)
-    content = path.read_bytes()
-    assert content.startswith(b"%PDF") and b"/Type0" in content and len(re.findall(b"/Subtype /Image", content)) == 1
-    with pytest.raises(ImageError, match="cannot be written"):
-        Heatmap.of(VALUES, PICTURE).save(tmp_path / "missing" / "map.pdf")
 
 
 # The screen.

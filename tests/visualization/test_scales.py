@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
-from vitviz.visualization import SCALES, FittedScale, fit
+from vitviz.visualization import SCALES, fit
 from vitviz.visualization.figures import sheet
 from vitviz.visualization.scales import LOG_FLOOR
 
@@ -98,36 +98,6 @@ def test_places_do_not_depend_on_the_unit(name: str, factor: float) -> None:
     assert fit(None, [values * factor]).scale == fit(None, [values]).scale
 
 
-@pytest.mark.parametrize("percentiles", [(2, 98), (1, 99), (5, 95), (0, 100), (10, 50.5)])
-def test_a_robust_scale_lies_between_numpys_percentiles(percentiles: tuple[float, float]) -> None:
-    values = REAL["rollout_mean_coffee"]
-    low, high = fit("robust", [values], percentiles=percentiles).ends
-    assert low == np.percentile(values, percentiles[0], method="higher")
-    assert high == np.percentile(values, percentiles[1], method="lower")
-
-
-def test_a_robust_scale_of_few_patches_ignores_the_extremes() -> None:
-    assert fit("robust", [[9.0, 1.0, 2.0, 3.0, 0.0]]).ends == (1, 3)
-
-
-def test_equal_ratios_are_equal_steps_of_a_logarithm() -> None:
-    np.testing.assert_allclose(fit("log", [[1, 10, 100, 1000]]).place([1, 10, 100, 1000]), [0, 1 / 3, 2 / 3, 1])
-
-
-def test_a_logarithm_ends_four_powers_of_ten_below_the_highest_value() -> None:
-    scale = fit("log", [[1e-9, 0.5, 1.0]])
-    assert scale.ends == (1e-4, 1) and scale.beyond([1e-9, 0.5, 1.0]) == (1, 0)
-
-
-def test_on_a_logarithm_zero_is_darker_than_the_lowest_value_above_it() -> None:
-    places = fit("log", [[0.0, 0.3, 0.3]]).place([0.0, 0.3])
-    assert places.tolist() == [0, 1]
-
-
-def test_equal_values_have_equal_ranks() -> None:
-    assert fit("rank", [[0, 0, 0, 5, 5, 7]]).place([0, 5, 7]).tolist() == [0, 0.6, 1]
-
-
 @every_scale
 @pytest.mark.parametrize("value", [0.0, 0.25, -1.0])
 def test_a_constant_map_has_one_colour(name: str, value: float) -> None:
@@ -170,18 +140,6 @@ def test_a_signed_map_is_symmetric_about_zero(name: str) -> None:
     assert fit(name, [[0.0, 0.0]], signed=True).place([0.0]).tolist() == [0.5]
 
 
-def test_the_larger_end_of_a_signed_map_counts_for_both() -> None:
-    assert fit("linear", [[-1.0, 2.0]], signed=True, low=-3, high=1).ends == (-3, 3)
-
-
-def test_zero_of_a_signed_map_leaves_the_image_clear_where_weak_values_do() -> None:
-    signed = heatmap([[-1.0, 0.0, 1.0]], signed=True)
-    overlay = np.asarray(signed.overlay(Style("gray", 1.0, fade=True, scale="linear")))[1, 2::4, 0]
-    # Black over black, the image's own black, and white.
-    assert overlay.tolist() == [0, pytest.approx(0, abs=20), 255]
-    assert np.asarray(signed.overlay(Style("gray", 1.0)))[1, 2::4, 0].tolist() == [0, 128, 255]
-
-
 # One scale for several maps.
 
 
@@ -211,24 +169,7 @@ def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
             np.testing.assert_allclose(found, expected, atol=1)
 
 
-def test_a_style_takes_a_scale_that_was_fitted_to_other_maps() -> None:
-    one, other = heatmap([[0.0, 1.0]]), heatmap([[0.0, 4.0]])
-    style = Style("gray", 1.0, scale=fit("linear", [one.values, other.values]))
-    assert np.asarray(one.overlay(style))[0, :, 0].max() == 64
-    assert one.scale(style) is style.scale
-
-
 # Pictures.
-
-
-@every_scale
-def test_the_colours_of_a_picture_are_the_places(name: str) -> None:
-    token_heatmap = heatmap(REAL["rollout_max_coffee"])
-    before = token_heatmap.values.clone()
-    overlay = np.asarray(token_heatmap.overlay(Style("gray", 1.0, scale=name, percentiles=(5, 90))))[..., 0]
-    places = fit(name, [token_heatmap.values], percentiles=(5, 90)).place(token_heatmap.values)
-    np.testing.assert_allclose(overlay[2::4, 2::4], (256 * places).clip(0, 255).astype(int), atol=1)
-    assert torch.equal(token_heatmap.values, before)
 
 
 def test_a_smooth_picture_of_a_robust_scale_does_not_spread_what_it_clips() -> None:
@@ -265,10 +206,6 @@ def test_a_caption_names_the_scale_and_counts_what_lies_beyond(
     assert token_heatmap.description == "a map"
 
 
-def test_percentiles_are_named_as_they_are_given() -> None:
-    assert fit("robust", [[1, 1]], percentiles=(0.5, 99.9)).caption([1, 1]) == "Scale from percentile 0.5 to 99.9."
-
-
 # Invalid scales.
 
 PERCENTILES = "expected two numbers from 0 to 100, the lower one first"
@@ -297,13 +234,3 @@ def test_an_unknown_scale_is_refused_in_one_sentence(style: dict[str, Any], mess
     with pytest.raises(MethodError) as caught:
         Style(**style)
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_scale_of_no_maps_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected the values of at least one map"):
-        fit("linear", [])
-
-
-def test_percentiles_are_two_numbers_of_python() -> None:
-    assert Style(percentiles=[np.float32(5), 95]).percentiles == (5.0, 95.0)  # type: ignore[arg-type]
-    assert isinstance(fit(None, [[1.0]]), FittedScale)

@@ -14,7 +14,7 @@ from torch import nn
 
 import vitviz
 from tests.parity.case import randomised
-from tests.parity.states import OPEN, WIDTH, answer, facts_of, prefixed, read, refusal
+from tests.parity.states import WIDTH, answer, facts_of, prefixed, read, refusal
 from tests.reference_packages import timm, torchvision, transformers
 from tests.support.checkpoints import State, timm_state
 from vitviz.errors.kinds import CheckpointError
@@ -58,16 +58,6 @@ def test_a_classifier_of_several_layers_is_left_out_and_that_is_said(head: nn.Mo
     assert set(reasons.values()) == {"a classifier of several layers: what lies between them is not in the file"}
 
 
-def test_tutorials_put_a_linear_map_in_place_of_torchvisions_heads(tmp_path: Path) -> None:
-    model = torchvision.models.VisionTransformer(32, 8, 2, 4, 64, 96)
-    model.heads = nn.Linear(64, 3)
-    model = randomised(model)
-    torch.save(model.state_dict(), tmp_path / "vit.pth")
-    network = read_checkpoint(tmp_path / "vit.pth", heads=4).model.network
-    pixels = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(network(pixels), model(pixels), rtol=0, atol=1e-5)
-
-
 LEFT_BY_TRAINING = [
     *("criterion.weight", "loss_fn.weight", "ce_loss.weight", "train_acc.confmat", "val_accuracy.tp", "metrics.f1.tp"),
     *("n_averaged", "queue", "queue_ptr", "center"),
@@ -80,16 +70,6 @@ def test_what_training_leaves_beside_a_network_is_left_out(key: str, prefix: str
     reading = read({**prefixed(prefix, timm_state()), key: torch.ones(7)}, tmp_path)
     assert reading.ignored == {key: "what training leaves beside the network"}
     assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
-
-
-def test_a_student_beside_its_teacher_in_one_state_dict_is_left_out(tmp_path: Path) -> None:
-    teacher, student = timm_state(classes=None), {key: -tensor for key, tensor in timm_state(classes=None).items()}
-    both = {**prefixed("student.backbone.", student), **prefixed("teacher.backbone.", teacher)}
-    both |= {"student.head.last_layer.weight_g": torch.ones(3, 1), "student.head.mlp.0.weight": torch.ones(3, 3)}
-    reading = read(both, tmp_path)
-    assert torch.equal(answer(reading), answer(read(teacher, tmp_path, "teacher.pth")))
-    assert {reason for reason in reading.ignored.values()} == {"of another encoder, 'student'"}
-    assert all(key.startswith("student.") for key in reading.ignored)
 
 
 # Modules of people's own around an encoder: what their classifier reads is in no file.
@@ -227,15 +207,6 @@ def test_what_ignore_a_message_proposes_works(prefix: str, keys: list[str], tmp_
     assert {key.removeprefix("state_dict." + prefix) for key in reading.ignored} == set(keys)
 
 
-def test_what_ignore_an_assumption_proposes_works(tmp_path: Path) -> None:
-    states = {f"model.{name}.": timm_state(seed=seed) for seed, name in enumerate(("ema", "raw"))}
-    both = {key: tensor for prefix, state in states.items() for key, tensor in prefixed(prefix, state).items()}
-    (encoder,) = (check for check in read(both, tmp_path).checks if check.fact == "encoder")
-    chosen = read(both, tmp_path, ignore=_proposed(encoder.source))
-    assert not any(check.fact == "encoder" and check.assumed for check in chosen.checks)
-    assert torch.equal(answer(chosen), answer(read(states["model.ema."], tmp_path, "plain.pth")))
-
-
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_what_ignore_is_proposed_for_settings_works(count: int, tmp_path: Path) -> None:
     _small_folder(tmp_path)
@@ -317,21 +288,6 @@ def test_settings_of_something_else_are_not_read(content: str, tmp_path: Path) -
 
 
 # What is assumed is shown.
-
-
-def test_what_published_checkpoints_have_is_assumed_and_shown(tmp_path: Path) -> None:
-    reading = read(timm_state(), tmp_path)
-    # The family's way to prepare pictures stands in no file.
-    assert [text.partition(" ")[0] for text in reading.model.assumptions] == ["preprocessing"]
-    assert (
-        "assumed: " in reading.model.card["preprocessing"] and "normalisation=…" in reading.model.card["preprocessing"]
-    )
-    said = read(timm_state(), tmp_path, normalisation="imagenet")
-    assert said.model.assumptions == ()
-
-
-def test_open_facts_of_the_small_model_are_all_that_timm_leaves_open() -> None:
-    assert set(OPEN) == {"heads", "activation", "norm_epsilon", "pooling", "position_rule"}
 
 
 VIT_SMALL = "vit_small_patch16_224"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from safetensors.torch import save_file
 from tests.hub_server import HubServer, close_session
 from tests.support.checkpoints import State, timm_state
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
-from vitviz.progress import DownloadProgress
 from vitviz.weights import ZOO, NamedModel
-from vitviz.weights.opening import read
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
@@ -89,13 +86,6 @@ def test_a_name_is_looked_up_downloaded_and_given_to_the_model(server: HubServer
     assert len(server.requests(f"GET {WEIGHTS}")) == 1
 
 
-def test_a_hub_id_is_a_repository(server: HubServer) -> None:
-    model = load(f"hf:{REPOSITORY}", heads=4)
-    assert model.name == REPOSITORY
-    assert holds(model, seed=0)
-    assert model.network.config.heads == 4
-
-
 @pytest.mark.slow
 def test_a_revision_stands_behind_it(server: HubServer, tmp_path: Path) -> None:
     model = load(f"hf:{REPOSITORY}@{REVISION}", heads=4)
@@ -105,12 +95,6 @@ def test_a_revision_stands_behind_it(server: HubServer, tmp_path: Path) -> None:
     commit = server.add(REPOSITORY, published(tmp_path / "made", seed=2), lfs=(WEIGHTS,))
     for revision, seed in ((f"@{REVISION}", 1), (f"@{commit}", 2), ("@main", 2), ("", 2), ("@", 2)):
         assert holds(load(f"hf:{REPOSITORY}{revision}", heads=4), seed)
-
-
-def test_what_a_name_knows_does_not_reach_its_repository(server: HubServer, told: Callable[..., str]) -> None:
-    """Asked for by its hub id, a checkpoint is as unknown as any other."""
-    assert load(NAME).network.config.heads == 2
-    assert "64 features are no multiple of 6 heads" in told(f"hf:{REPOSITORY}")
 
 
 @pytest.mark.parametrize("kind", [str, Path])
@@ -141,13 +125,6 @@ def test_a_folder_is_read_with_the_configuration_in_it(tmp_path: Path, kind: typ
     assert holds(model, seed=0)
 
 
-def test_the_bundled_checkpoint_has_a_name_and_is_the_default(bundled: Model, tmp_path: Path) -> None:
-    named = load("vitviz-photos")
-    assert named.name == bundled.name == "vitviz-photos"
-    assert torch.equal(classifier(named), classifier(bundled))
-    assert named.labels == bundled.labels
-
-
 def test_a_name_means_the_same_where_a_file_is_called_so(
     server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,81 +137,10 @@ def test_a_name_means_the_same_where_a_file_is_called_so(
         load(Path(NAME).resolve())
 
 
-@pytest.mark.slow
-def test_read_gives_the_model_and_how_everything_is_known(server: HubServer) -> None:
-    reading = read(NAME)
-    checks = {check.fact: (check.value, check.source) for check in reading.checks}
-    assert reading.model.name == NAME
-    assert checks["family"] == ("timm ViT, DeiT, MAE, SigLIP, CLIP", "its keys")
-    assert checks["heads"] == ("2", "stated by the user")
-    assert checks["classes"][0] == "7"
-
-
 # What is known of a name, and what the user says.
 
 
-def test_what_the_user_says_is_added_to_what_is_known(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load(NAME, norm_epsilon=1e-3).network.config
-    assert (config.heads, config.norm_epsilon) == (2, 1e-3)
-    before = dict(ZOO[NAME].overrides)
-    config = load(NAME, heads=8).network.config
-    assert config.heads == 8, "the user's word counts more"
-    assert ZOO[NAME].overrides == before
-    assert load(NAME).network.config.heads == 2
-
-
-def test_the_family_can_be_said(server: HubServer, told: Callable[..., str]) -> None:
-    assert load(NAME, family="timm").name == NAME
-    assert "dinov3" in told(NAME, family="timm-dinov3").lower()
-    assert "expected 'dinov3', 'dinov2', 'dino'" in told(NAME, family="resnet")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [({"heads": 0}, "heads = 0: expected"), ({"hats": 3}, "load has no parameter 'hats': expected ")],
-)
-def test_what_cannot_be_is_refused(server: HubServer, told: Callable[..., str], overrides: dict, message: str) -> None:
-    assert told(NAME, **overrides).startswith(message)
-
-
 # The way from the hub.
-
-
-def test_a_second_time_the_weights_are_not_asked_for(server: HubServer) -> None:
-    first = load(NAME)
-    server.log.clear()
-    reports: list[DownloadProgress] = []
-    again = load(NAME, report=reports.append)
-    assert [request.target for request in server.log] == ["GET list"]
-    assert not reports
-    assert torch.equal(classifier(first), classifier(again))
-    server.log.clear()
-    server.close()
-    assert holds(load(NAME), seed=0), "without a network, what is there is used"
-
-
-def test_a_download_is_reported(server: HubServer) -> None:
-    reports: list[DownloadProgress] = []
-    load(NAME, report=reports.append)
-    size = len(server._state.revisions[REPOSITORY]["main"].files[WEIGHTS])
-    assert [report.repository for report in reports] == [REPOSITORY] * len(reports)
-    assert reports[0].done == 0
-    assert reports[-1].done == reports[-1].total >= size
-    done = [report.done for report in reports]
-    assert done == sorted(done)
-
-
-def test_what_a_report_raises_ends_the_download(server: HubServer) -> None:
-    class Enough(Exception):
-        pass
-
-    def stop(_: DownloadProgress) -> None:
-        raise Enough
-
-    with pytest.raises(Enough):
-        load(NAME, report=stop)
-    assert not server.requests(f"GET {WEIGHTS}")
-    assert load(NAME).name == NAME
 
 
 # What is refused.
@@ -311,19 +217,6 @@ def test_offline_with_an_empty_cache_says_what_to_do(
     assert load(NAME).name == NAME
 
 
-def test_weights_of_something_else_are_refused(server: HubServer, told: Callable[..., str], tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    save_file({"layer1.0.conv1.weight": torch.zeros(4, 4)}, path)
-    server.add("someone/resnet", {WEIGHTS: path.read_bytes()})
-    assert "this is a ResNet: no attention" in told("hf:someone/resnet")
-    save_file({"some.weight": torch.zeros(4, 4)}, path)
-    server.add("someone/mlp", {WEIGHTS: path.read_bytes()})
-    assert "not a Vision Transformer of a family that vitviz reads" in told("hf:someone/mlp")
-    assert "some.weight" in told("hf:someone/mlp")
-    server.add("someone/page", {"README.md": b"# Nothing"})
-    assert told("hf:someone/page").startswith("someone/page: no weights among its files, 'README.md'")
-
-
 def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callable[..., str], tmp_path: Path) -> None:
     """Not the commit, which is what the file's folder in the cache is called."""
     path = tmp_path / "other.safetensors"
@@ -371,13 +264,6 @@ def test_the_precision_is_that_of_the_layers(precision: str, kept: torch.dtype, 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
 def test_the_device_is_where_the_model_is(device: str | torch.device) -> None:
     assert load(device=device).network.device == torch.device("cpu")
-
-
-def test_every_weight_is_brought_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The only other device that every machine has; it computes nothing, so it is refused to users.
-    monkeypatch.setattr(sys.modules["vitviz.weights.opening"], "usable_device", torch.device)
-    network = load(device="meta").network
-    assert {tensor.device.type for tensor in network.state_dict().values()} == {"meta"}
 
 
 @pytest.mark.parametrize("device", ["gpu", "", "meta", "cuda:99", torch.device("cuda:99"), 99])

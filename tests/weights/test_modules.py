@@ -13,7 +13,6 @@ from torch import nn
 import vitviz
 from tests.support.modules import LABELS, SIZE, OwnViT, load_own
 from vitviz import Preprocessing, VitvizError
-from vitviz.weights.modules.sizes import find_patch_size
 
 pytestmark = pytest.mark.slow
 
@@ -163,16 +162,6 @@ def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> 
         assert layout.prefix == ("cls", "register 1", "register 2")
     # A single kind is found by the name of its parameter, and counted in the tokens.
     assert load_own(OwnViT(), prefix=None).network.config.prefix == ("cls",)
-
-
-def test_the_patch_of_an_embedding_by_another_name_is_found() -> None:
-    module = OwnViT()
-    module.embeds = nn.Identity()
-    module.embeds.patch_size = (4, 4)  # type: ignore[assignment]
-    module.embedding = nn.Conv2d(3, 32, 4, 4, bias=False).eval()
-    assert find_patch_size(module, SIZE) == (4, 4)
-    module.embeds.patch_size = (8, 4)  # type: ignore[assignment]
-    assert find_patch_size(module, SIZE) == (8, 4)
 
 
 # Channels that no convolution states.

@@ -12,14 +12,8 @@ import torch
 
 from tests.parity import CASES
 from tests.parity.states import (
-    HIDDEN,
-    WIDTH,
     Kept,
-    prefixed,
-    read,
-    refusal,
 )
-from tests.support.checkpoints import State, timm_state
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.overrides import CHOICES, check_overrides, parse_overrides
@@ -92,12 +86,6 @@ def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
         check_overrides({fact: value})
 
 
-def test_facts_are_not_changed_where_they_are_given() -> None:
-    given = {"image_size": 32}
-    assert check_overrides(given) == {"image_size": (32, 32)}
-    assert given == {"image_size": 32}
-
-
 # vitviz's own files say everything themselves.
 
 
@@ -120,14 +108,3 @@ def test_a_classifier_of_other_features_is_refused(tmp_path: Path) -> None:
     kept = Kept(next(case for case in CASES if (case.family, case.name) == ("dinov2", "linear classifier")), tmp_path)
     with pytest.raises(CheckpointError, match=r"a classifier of 33 features; expected 32 .* or 64"):
         kept.read({**kept.state, "linear_head.weight": torch.ones(7, 33)})
-
-
-def test_an_encoder_without_layers_is_refused(tmp_path: Path) -> None:
-    state: State = {key: tensor for key, tensor in timm_state().items() if "blocks" not in key}
-    assert "'blocks.0.attn.qkv.weight'" in refusal(state, tmp_path)
-    assert "'net.blocks.0.attn.qkv.weight'" in refusal(prefixed("net.", state), tmp_path)
-
-
-def test_the_small_state_is_what_these_tests_take_it_for(tmp_path: Path) -> None:
-    config = read(timm_state(), tmp_path).model.network.config
-    assert (config.width, config.mlp_width, config.depth, config.heads) == (WIDTH, HIDDEN, 2, 3)

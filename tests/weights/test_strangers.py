@@ -55,18 +55,6 @@ def test_a_stranger_is_told_what_it_is(shapes: dict[str, tuple[int, ...]], sente
     assert sentence in refusal({**timm_state(), **state}, tmp_path)
 
 
-def test_sam_and_timm_s_hybrids_have_most_keys_of_a_vision_transformer(tmp_path: Path) -> None:
-    sam = {**timm_state(classes=None), "blocks.0.attn.rel_pos_h": torch.ones(3, 4)}
-    assert "SAM or MViT" in refusal(prefixed("image_encoder.", sam), tmp_path)
-    hybrid = {**timm_state(), "patch_embed.backbone.stem.conv.weight": torch.ones(3, 3, 7, 7)}
-    assert "a hybrid of ResNet and ViT" in refusal(hybrid, tmp_path)
-
-
-def test_what_is_nothing_known_shows_its_keys(tmp_path: Path) -> None:
-    message = refusal({"a.weight": torch.ones(2), "b": torch.ones(3)}, tmp_path)
-    assert "not a Vision Transformer of a family that vitviz reads: its keys are 'a.weight', 'b'" in message
-
-
 def test_a_family_can_be_said_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
     state = timm_state(classes=None)
     assert facts_of(read(state, tmp_path))["family"] == EVERY["dino"].title

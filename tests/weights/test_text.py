@@ -21,7 +21,6 @@ from vitviz import METHODS, Analysis, Model, VisionTransformer
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.evaluation.comparison import compare
-from vitviz.models.targets import Target
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.normalize import refusal
 from vitviz.ui.service import NO_TARGET, NO_WORDS, AnalysisService
@@ -84,45 +83,7 @@ def test_grad_cam_of_a_text_follows_the_gradient_of_the_reference(
     torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=1e-3)
 
 
-def test_every_class_specific_map_can_be_about_a_text(clip: Model, picture: Image.Image) -> None:
-    analysis, tower = vitviz.analyze(picture, clip), open_text_tower(clip)
-    cat, dog = tower.target("cat"), tower.target("dog")
-    for name, method in METHODS.items():
-        if method.class_specific:
-            found = analysis.map(name, target=cat)
-            assert "the text “cat”" in found.description
-            assert not torch.allclose(found.values, analysis.map(name, target=dog).values)
-            again = analysis.map(name, target=cat)
-            torch.testing.assert_close(again.values, found.values)
-            # Without a text there is nothing that it could be about.
-            with pytest.raises(MethodError, match="no classifier"):
-                analysis.map(name)
-
-
 # How far to trust a map about a text.
-
-
-def test_about_a_text_all_methods_are_compared(clip: Model, picture: Image.Image) -> None:
-    """A text for which the image says less than a blank one is refused; the opposite of its score is not."""
-    analysis, metrics = vitviz.analyze(picture, clip), ("deletion", "negative")
-    cat = open_text_tower(clip).target("a cat")
-    opposite = Target("not a cat", lambda features: -cat.score(features))
-    network, pixels = clip.network, analysis.prepared.pixels
-    blank, whole = (float(cat.score(network(image)[0])) for image in (torch.zeros_like(pixels), pixels))
-    high, low = (cat, opposite) if whole > blank else (opposite, cat)
-    found = compare(analysis, target=high, metrics=metrics)
-    assert [each.method for each in found.maps] == SERVING
-    assert found.target is high and found.target_name == high.name
-    curves = analysis.faithfulness({each.method: each.heatmap for each in found.maps}, high, metrics=metrics)
-    for each in found.maps:
-        assert each.areas == {metric: curves[metric][each.method].area for metric in metrics}
-    assert curves["deletion"]["occlusion"].scores[[0, -1]].tolist() == pytest.approx([1, 0], abs=1e-3)
-    with pytest.raises(MethodError, match=rf"^{low.name}: its score is .* expected a clearly higher one"):
-        compare(analysis, target=low, metrics=metrics)
-    # Maps alone are not held against anything.
-    assert [each.method for each in compare(analysis, target=low, metrics=()).maps] == SERVING
-    with pytest.raises(MethodError, match="this model has no classifier"):
-        compare(analysis)
 
 
 def test_heads_are_ranked_about_a_text(clip: Model, picture: Image.Image) -> None:

@@ -155,19 +155,6 @@ def test_a_snapshot_without_a_tokenizer_gets_it_when_a_text_is_asked_for(
         logit(model)
 
 
-def test_what_broke_off_is_fetched_the_next_time(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(server, folder)
-    model = before_words(monkeypatch)
-    server.fault(403, "GET vocab.json")
-    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: .* refuses access \(403\)"):
-        open_text_tower(model)
-    assert "tokenizer_config.json" in names_beside(model)
-    server.repair()
-    assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
-
-
 def test_offline_what_is_missing_is_named(
     server: HubServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,13 +189,6 @@ def test_a_file_that_is_too_large_stays_where_it_is(
     with pytest.raises(CheckpointError, match=r"vocab\.json of 0 MiB; expected at most 0 MiB$"):
         open_text_tower(model)
     assert not server.requests("GET vocab.json") + server.requests("GET tokenizer.json")
-
-
-def test_a_checkpoint_that_reads_no_text_brings_no_tokenizer(server: HubServer, folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config["vision_config"], "model_type": "clip_vision_model"}))
-    publish(server, folder)
-    assert names_beside(vitviz.load(f"hf:{NAME}")) == {"config.json", WEIGHTS}
 
 
 # As data.
@@ -281,17 +261,6 @@ def test_an_upload_that_reads_no_text_leaves_nothing(folder: Path, tmp_path: Pat
     (folder / "config.json").write_text(json.dumps({**config["vision_config"], "model_type": "clip_vision_model"}))
     model = open_choice(ModelChoice("", apart(folder, tmp_path / "apart")))
     assert not reads_text(model) and not list(scratch.iterdir())
-
-
-def test_an_upload_that_cannot_be_read_leaves_nothing(folder: Path, tmp_path: Path, scratch: Path) -> None:
-    uploaded = apart(folder, tmp_path / "apart")
-    for files, found in (
-        ([file for file in uploaded if not file.endswith(WEIGHTS)], "no weights in this folder"),
-        ([*uploaded, uploaded[0]], "'config.json' more than once; expected every file once"),
-    ):
-        with pytest.raises(CheckpointError, match=found):
-            open_choice(ModelChoice("", tuple(files)))
-        assert not list(scratch.iterdir())
 
 
 def test_an_uploaded_file_alone_reads_no_text(folder: Path, tmp_path: Path) -> None:

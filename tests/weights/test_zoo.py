@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +63,6 @@ def test_an_entry_is_sane(model: NamedModel) -> None:
     assert len(model.known_for) < 130
     assert not re.search(r"[a-z]\. [A-Z]", model.known_for), "one sentence"
     assert check_overrides(model.overrides) == model.overrides
-
-
-def test_a_family_stands_together() -> None:
-    families = [family for family, _ in groupby(model.family for model in ENTRIES)]
-    assert len(families) == len(set(families))
-
-
-def test_of_models_that_are_known_for_the_same_small_ones_come_first() -> None:
-    for (family, _), models in groupby(ENTRIES, lambda model: (model.family, model.known_for)):
-        sizes = [model.megabytes for model in models]
-        # A patch size more or less is no other size.
-        assert all(later > 0.95 * earlier for earlier, later in pairwise(sizes)), f"{family}: {sizes}"
-    for family, models in groupby(ENTRIES, lambda model: model.family):
-        first, *rest = (model.megabytes for model in models)
-        assert all(size > 0.95 * first for size in rest), f"{family} begins with {first}"
 
 
 # The names, against the packages' own registries.

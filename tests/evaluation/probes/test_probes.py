@@ -14,12 +14,11 @@ import torch
 
 from tests.support.networks import NETWORKS, every_network
 from tests.support.probes import analysis_of, near, values_of
-from tests.support.traces import trace_of, weights_of
-from vitviz import Model, TokenLayout, analyze
-from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from tests.support.traces import weights_of
+from vitviz import Model, analyze
+from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.number_text import digits
-from vitviz.evaluation.probes import AXES, PROBES, Findings, Measurement, probe
-from vitviz.evaluation.probes.attention import head_similarity
+from vitviz.evaluation.probes import PROBES, probe
 
 MakeModel = Callable[..., Model]
 ASSETS = Path(__file__).parents[3] / "assets"
@@ -86,16 +85,6 @@ def test_the_distance_of_heads_is_their_jensen_shannon_divergence(make_model: Ma
         assert float(found[layer, head, other]) == pytest.approx(
             statistics.fmean(slow_divergence(*pair) for pair in rows), abs=1e-5
         )
-
-
-def test_equal_heads_have_distance_0_and_disjoint_ones_1() -> None:
-    weights = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
-    weights[0, :2, :, 0] = 1
-    weights[0, 2, :, 3] = 1
-    findings = head_similarity(trace_of(weights, TokenLayout((), 2, 2)))
-    expected = [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    near(values_of(findings, "divergence")[0], expected, 1e-9)
-    assert findings.rows == (("0", "0 and 1", "0", "0.667", "0 and 2", "1"),)
 
 
 # Probes of weights.
@@ -190,26 +179,6 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     with pytest.raises(error, match=f"^{message}$"):
         probe(analysis_of(make_model), name, **parameters)
-
-
-def test_a_measurement_names_each_of_its_axes() -> None:
-    with pytest.raises(ConfigError, match=r"values of shape \(2, 3\) with axes \('layer',\): expected one of each"):
-        Measurement(torch.ones(2, 3), ("layer",), "share")
-    with pytest.raises(ConfigError, match=r"with axes \('layer', 'colour'\)"):
-        Measurement(torch.ones(2, 3), ("layer", "colour"), "share")
-    with pytest.raises(ConfigError, match="2 names along 'prefix': expected one for each of its places"):
-        Measurement(torch.ones(3), ("prefix",), "share", {"prefix": ("cls", "register 1")})
-    for values, indexes in ((torch.ones(3), "class"), (torch.arange(3), None), (torch.arange(3), "colour")):
-        with pytest.raises(ConfigError, match="expected int64 and the name of an axis"):
-            Measurement(values, ("token",), "index", indexes=indexes)
-    with pytest.raises(ConfigError, match="expected 2 cells"):
-        Findings("token_norms", "Nothing.", {}, ("after", "norm"), (("input",),))
-
-
-def test_every_described_axis_belongs_to_some_probe(make_model: MakeModel) -> None:
-    analysis = analysis_of(make_model)
-    used = {axis for name in PROBES for each in probe(analysis, name).measurements.values() for axis in each.axes}
-    assert used == set(AXES)
 
 
 def test_the_bundled_model_has_registers_and_so_neither_outliers_nor_sinks(bundled: Model) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.support.networks import NETWORKS, every_network
 from tests.support.probes import analysis_of, near, values_of
-from vitviz import Analysis, Model, TokenLayout, analyze
+from vitviz import Analysis, Model, analyze
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import probe, token_features
 
@@ -137,18 +137,6 @@ def test_the_last_step_of_the_lens_is_the_prediction(make_model: MakeModel, chan
             analysis.model.network.classify_each(torch.ones(1, 32))
 
 
-@pytest.mark.parametrize("final_norm", ["before pooling", "after pooling", "none"])
-def test_a_token_is_classified_as_if_only_it_were_pooled(make_model: MakeModel, final_norm: str) -> None:
-    tokens = torch.randn(6, 32)
-    for changes in ({"pooling": "mean"}, {"pooling": "cls"}, {"pooling": "attention"}):
-        network = make_model(**changes, final_norm=final_norm).network
-        layout = TokenLayout(() if changes["pooling"] != "cls" else ("cls",), 1, 1)
-        for token, found in zip(tokens, network.classify_each(tokens), strict=True):
-            # Of a mean and an attention over one patch, that patch; of the CLS token, the token itself.
-            whole = token[None, None].expand(1, layout.token_count, 32)
-            near(found.detach(), network.read(whole, layout)[0].detach().numpy(), 1e-5)
-
-
 @pytest.mark.parametrize("layer", [0, -1])
 def test_components_are_those_of_the_singular_values(make_model: MakeModel, layer: int) -> None:
     analysis = analysis_of(make_model, register_tokens=2)
@@ -161,17 +149,6 @@ def test_components_are_those_of_the_singular_values(make_model: MakeModel, laye
         projected = (tokens - tokens.mean(0)) @ direction
         near(colours[:, component], (projected - projected.min()) / np.ptp(projected), 1e-3)
     near(values_of(findings, "variance"), sizes[:3] ** 2 / (sizes**2).sum())
-
-
-def test_patches_that_are_all_alike_have_no_colour(make_model: MakeModel) -> None:
-    model = make_model()
-    with torch.no_grad():
-        model.network.patch_embedding.weight.zero_()
-        model.network.positions.zero_()
-    findings = probe(analyze(Image.new("RGB", (48, 32)), model), "patch_components")
-    assert (
-        torch.isfinite(values_of(findings, "colours")).all() and torch.isfinite(values_of(findings, "variance")).all()
-    )
 
 
 @pytest.mark.parametrize("query", [None, (0, 5), "cls", 3])

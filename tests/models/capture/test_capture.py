@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load as read
 from torch import nn
 
 import vitviz
@@ -17,7 +15,6 @@ from tests.support.comparison import closeness
 from tests.support.modules import (
     DEPTH,
     HEADS,
-    LABELS,
     SIZE,
     WAYS,
     OwnViT,
@@ -26,9 +23,8 @@ from tests.support.modules import (
     picture,
     state_of,
 )
-from vitviz import ConfigError, Model, QueryError, VitvizError
+from vitviz import QueryError, VitvizError
 from vitviz.models.capture.interception import Interception
-from vitviz.ui.packs import pack
 
 pytestmark = pytest.mark.slow
 
@@ -72,19 +68,6 @@ def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -
             close(trace.column(layer, (3, 5)), expected[..., trace.layout.index((3, 5))])
 
 
-@every_variant
-def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
-    module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
-    trace = load_own(module, prefix=prefix(variant)).network.encode(pixels).traces[0]
-    expected = torch.eye(trace.layout.token_count, dtype=torch.float64)
-    for weights in explicit_weights(module, pixels):
-        fused = in_layout(weights, variant.get("registers", 0)).amax(0) * 0.7
-        with_residual = fused + 0.3 * torch.eye(len(fused))
-        expected = with_residual / with_residual.sum(-1, keepdim=True) @ expected
-    found = vitviz.attribution.rollout(trace, "max", residual_weight=0.3)
-    close(found.values.flatten(), expected[0, trace.layout.prefix_count :])
-
-
 @pytest.mark.parametrize("variant", [{}, {"registers": 3}, {"scales": (0.1, 0.5, None)}])
 def test_the_log_sums_are_those_of_the_kernel(variant: dict[str, Any]) -> None:
     module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
@@ -120,13 +103,6 @@ def test_the_encoder_of_torch_is_captured_although_it_has_a_kernel_for_whole_lay
         tokens = layer(tokens)
 
 
-def test_another_size_of_image_is_verified_and_captured_too() -> None:
-    module, pixels = OwnViT(), torch.randn(1, 3, 8, 40)
-    trace = load_own(module).network.encode(pixels).traces[0]
-    assert (trace.layout.grid_height, trace.layout.grid_width) == (2, 10)
-    close(trace.weights(1), explicit_weights(module, pixels)[1])
-
-
 def test_a_captured_network_gives_its_weights_beside_its_output() -> None:
     module, pixels = OwnViT(), torch.randn(2, 3, *SIZE)
     network = load_own(module).network
@@ -135,14 +111,6 @@ def test_a_captured_network_gives_its_weights_beside_its_output() -> None:
     for image in range(2):
         for found, expected in zip(weights, explicit_weights(module, pixels[image : image + 1]), strict=True):
             close(found[image], expected)
-
-
-def test_queries_and_keys_can_be_stored_in_less() -> None:
-    model = load_own(OwnViT())
-    trace = model.network.encode(torch.randn(1, 3, *SIZE), storage="bfloat16").traces[0]
-    assert trace.queries.dtype == torch.bfloat16
-    with pytest.raises(ConfigError, match="storage 'int8'"):
-        model.network.encode(torch.randn(1, 3, *SIZE), storage="int8")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -195,36 +163,6 @@ def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None
     assert all(torch.equal(weights[name], tensor) for name, tensor in module.state_dict().items())
     assert all(parameter.grad is None for parameter in module.parameters())
     assert torch.equal(module(pixels), expected)
-
-
-def test_tensors_that_a_module_caches_can_still_be_trained_with() -> None:
-    class Caching(OwnViT):
-        cache: torch.Tensor | None = None
-
-        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
-            if self.cache is None:
-                self.cache = torch.ones(1) * 2
-            return super().tokens(pixels) * self.cache
-
-    module = Caching()
-    vitviz.analyze(picture(), load_own(module))
-    module.train()(torch.randn(1, 3, *SIZE)).sum().backward()
-    assert module.cls_token.grad is not None
-
-
-def test_two_threads_do_not_see_each_other() -> None:
-    token_counts: list[int] = []
-    with Interception(lambda call: (token_counts.append(call.heads), call.output)[1]):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(OwnViT(), torch.randn(1, 3, *SIZE)).result()
-    assert not token_counts
-
-
-def test_an_analysis_can_be_pickled() -> None:
-    model = Model("own", load_own(OwnViT()).network, vitviz.load().preprocessing.at(16, 4, 4), LABELS)
-    assert len(pickle.dumps(model)) > 1000
 
 
 # What captured modules support.
@@ -284,14 +222,6 @@ def test_functions_that_need_the_layers_say_so(tmp_path: Any) -> None:
         vitviz.save_checkpoint(tmp_path / "own.safetensors", model)
     analysis.rollout(exclude="outliers")
     analysis.rollout(exclude="sinks")
-
-
-def test_the_explorer_has_the_bias_of_a_captured_module() -> None:
-    trace = vitviz.analyze(picture(), load_own(OwnViT(has_bias=True))).trace
-    for layer in range(DEPTH):
-        tensors = {name: tensor.double() for name, tensor in read(pack(trace, f"layer {layer}")).items()}
-        scores = tensors["queries"] @ tensors["keys"].mT + tensors["bias"] - tensors["log_sums"][..., None]
-        close(scores.exp(), trace.weights(layer), 2e-2)
 
 
 def test_cost_holds_the_trace_and_knows_of_bias() -> None:

@@ -296,13 +296,6 @@ def test_layers_that_keep_no_token_or_not_all_are_layers(kind: type[OwnViT]) -> 
     assert load_own(kind(), prefix=prefix).network.config.depth == DEPTH
 
 
-def test_a_layer_that_writes_nothing_stays_a_layer() -> None:
-    module = OwnViT()
-    for parameter in module.layers[1].projection.parameters():  # type: ignore[union-attr]
-        nn.init.zeros_(parameter)
-    assert load_own(module).network.config.depth == DEPTH
-
-
 @pytest.mark.parametrize("count", [2, 4, 6])
 def test_few_tokens_are_told_apart_in_several_passes(count: int) -> None:
     size = (4, 4 * count)

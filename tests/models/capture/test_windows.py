@@ -365,20 +365,6 @@ def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> No
         fitting.network.encode(torch.randn(1, 3, *SIZE))
 
 
-class Registers(Padded):
-    """The same extra tokens in every layer, which are no padding."""
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)[:, 1:]
-        tokens = torch.cat([tokens, torch.zeros_like(tokens[:, :3])], 1)
-        return self.heads(self.attend(2, tokens)[:, :-3].mean(1))
-
-
-def test_tokens_without_a_name_are_not_taken_for_padding() -> None:
-    with pytest.raises(ConfigError, match=r"3 tokens that are no patches .*, and prefix=\[\] names 0"):
-        load_own(Registers(), prefix=[], patch_size=PATCH)
-
-
 class Channels(Hierarchical):
     """Between two layers of windows, features attend to features."""
 

@@ -66,10 +66,6 @@ READ = {
 }
 
 
-def test_most_are_read() -> None:
-    assert len(architectures()) > 220 and len(READ) > 150
-
-
 def test_shapes_are_alike_whatever_the_classifier_and_the_depth_counts() -> None:
     shapes = {f"blocks.{layer}.norm1.weight": (8,) for layer in range(3)} | {"pos_embed": (1, 5, 8)}
     assert digest(shapes) == digest({**shapes, "head.weight": (7, 8), "head.bias": (7,)})

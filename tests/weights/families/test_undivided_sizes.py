@@ -111,12 +111,6 @@ def test_the_trained_size_is_a_resolution_and_others_are_multiples_of_the_patch(
         own.at(383, 14, 14)
 
 
-def test_an_input_smaller_than_a_patch_is_refused() -> None:
-    small = Preprocessing(13, 14, (0.5,) * 3, (0.5,) * 3)
-    with pytest.raises(ConfigError, match="input of 13×14 pixels: expected at least one patch, 14×14"):
-        small.prepare(photo(9, 9), 14, 14)
-
-
 @pytest.mark.parametrize("channels", [2, 4, 13])
 def test_other_channels_are_refused_by_one_sentence_everywhere(channels: int, tmp_path: Path) -> None:
     name = "vit_tiny_patch16_224"

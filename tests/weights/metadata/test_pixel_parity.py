@@ -13,7 +13,6 @@ from einops import rearrange
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
-from tests.support.pairs import every_pair
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
@@ -83,35 +82,6 @@ def test_every_vision_transformer_of_timm_is_prepared_as_by_timm(tmp_path: Path)
                 same_as_timm(tmp_path, config, [])
         else:
             same_as_timm(tmp_path, config, [(451, 300)])
-
-
-@every_pair(
-    crop_mode=["center", "squash"],
-    interpolation=["nearest", "bilinear", "bicubic", "lanczos"],
-    crop=[(224, 224, 0.9), (225, 225, 0.95), (64, 96, 0.875)],
-)
-def test_timms_crops_to_squares_and_oblongs(
-    crop_mode: str, interpolation: str, crop: tuple[int, int, float], tmp_path: Path
-) -> None:
-    height, width, crop_pct = crop
-    config = {"input_size": [3, height, width], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4], "crop_pct": crop_pct}
-    same_as_timm(tmp_path, {**config, "crop_mode": crop_mode, "interpolation": interpolation}, SIZES)
-
-
-def test_the_file_that_timm_saves(tmp_path: Path) -> None:
-    model = timm.create_model("test_vit.r160_in1k", num_classes=7)
-    timm.models.save_for_hf(model, tmp_path, safe_serialization=True)
-    data = timm.data.resolve_model_data_config(model)
-    preprocessing = read(tmp_path, 160, 160)
-    for size in SIZES:
-        expected = timm.data.create_transform(**data, is_training=False)(picture(*size))[None]
-        assert torch.equal(whole_input(preprocessing, size), expected)
-
-
-def test_what_timms_file_leaves_out_is_timms_default(tmp_path: Path) -> None:
-    preprocessing = read_json(tmp_path, "config.json", {"pretrained_cfg": {"num_classes": 3}}, 224, 224)
-    expected = timm_pixels({"num_classes": 3}, picture(451, 300))
-    assert torch.equal(whole_input(preprocessing, (451, 300)), expected)
 
 
 # transformers. What AutoImageProcessor builds is the reference: processors that resize tensors with torchvision.
@@ -226,15 +196,6 @@ def test_naflex_has_the_patches_of_siglip_2(patch: int, most: int, tmp_path: Pat
         assert same(patches, expected["pixel_values"][0, : rows * columns]), size
 
 
-def test_dinov2_at_its_trained_size_keeps_the_part_that_its_file_keeps(tmp_path: Path) -> None:
-    transformers.BitImageProcessor(size={"shortest_edge": 256}, crop_size=224).save_pretrained(tmp_path)
-    preprocessing = read(tmp_path, 518, 518)
-    transformers.BitImageProcessor(size={"shortest_edge": 592}, crop_size=518).save_pretrained(tmp_path)
-    for size in SIZES[:4]:
-        expected = transformers_pixels(tmp_path, picture(*size))
-        assert same(whole_input(preprocessing, size), expected), size
-
-
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_what_a_file_leaves_out_is_the_default_of_its_class(name: str, tmp_path: Path) -> None:
     assert PROCESSORS[name].square == getattr(transformers, name).default_to_square
@@ -270,10 +231,3 @@ def test_open_clips_transform(resize_mode: str, interpolation: str, side: int, t
     for size in SIZES:
         expected = transform(picture(*size))[None]
         assert torch.equal(whole_input(preprocessing, size), expected), size
-
-
-def test_what_open_clips_file_leaves_out_is_open_clips_default(tmp_path: Path) -> None:
-    config = {"model_cfg": open_clip.get_model_config("ViT-B-32")}
-    preprocessing = read_json(tmp_path, "open_clip_config.json", config, 224, 224)
-    transform = open_clip.image_transform(224, is_train=False)
-    assert torch.equal(whole_input(preprocessing, (451, 300)), transform(picture(451, 300))[None])

@@ -44,31 +44,6 @@ def test_what_nobody_read_is_refused_by_name_and_value() -> None:
     assert config.check_unread() == []
 
 
-def test_null_and_looking_whether_an_entry_is_there_account_for_nothing() -> None:
-    config = settings(nothing=None, something=1)
-    assert "something" in config and len(config) == 2 and list(config) == ["nothing", "something"]
-    assert config.unread() == {"something": 1}
-    assert config.get("nothing", 3) == 3
-
-
-def test_an_object_that_is_read_as_one_value_is_read_whole() -> None:
-    config = settings(names={"a": 1})
-    assert config.get("names") == {"a": 1}
-    assert config.check_unread() == []
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.0, True, "1", [1], 2**63])
-def test_a_count_is_a_whole_number(value: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"config.json: layers = .*: expected a whole number of at least 1"):
-        settings(layers=value).count("layers")
-
-
-@pytest.mark.parametrize("value", [1, "", "False", [False], 0])
-def test_only_the_values_that_are_named_are_legal(value: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"config.json: post_norm = .*: expected False"):
-        settings(post_norm=value).only("post_norm", False)
-
-
 # timm's folders: the rows of which numbers were wrong, and what stands for them.
 
 
@@ -173,18 +148,6 @@ def test_an_architecture_that_timm_does_not_have_is_refused_with_one_that_fits(t
     file.write_text(json.dumps({**json.loads(file.read_text()), "architecture": "vit_tiny_patch16_225"}))
     with pytest.raises(CheckpointError, match=r"architecture in config.json = 'vit_tiny_patch16_225'.*_patch16_224'"):
         read_checkpoint(tmp_path)
-
-
-def test_the_name_of_published_weights_behind_an_architecture_is_passed_over(tmp_path: Path) -> None:
-    model = folder_of(tmp_path)
-    file = tmp_path / "config.json"
-    named = {
-        **json.loads(file.read_text()),
-        "architecture": "vit_tiny_patch16_224.augreg_in21k",
-        "library_name": "timm",
-    }
-    file.write_text(json.dumps(named))
-    assert largest_difference(model, read_checkpoint(tmp_path)) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,16 @@ import pytest
 
 from tests.support.sidecars import source
 from vitviz.errors.kinds import CheckpointError
-from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import label_names
 from vitviz.weights.metadata.sidecars import SIZE_LIMIT, Sidecars
 
 FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
-DEFAULT = Preprocessing(8, 8, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "native")
 VIT = {"image_processor_type": "ViTImageProcessor", "resample": 3, "size": {"height": 224, "width": 224}}
 DINOV2 = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}, "crop_size": 224}
 
 
 # Files.
-
-
-def test_a_folder_without_any_file_has_nothing_to_say(tmp_path: Path) -> None:
-    assert Sidecars.read(tmp_path) == Sidecars.read(tmp_path / "nowhere") == Sidecars()
-    (tmp_path / "config.json").mkdir()
-    assert Sidecars.read(str(tmp_path)) == Sidecars()
 
 
 def test_every_file_is_read(tmp_path: Path) -> None:
@@ -100,18 +92,6 @@ def test_names_are_read_in_the_order_of_their_numbers(config: dict[str, Any], wh
     assert sentence.startswith(where)
 
 
-def test_timms_descriptions_are_preferred_to_its_names() -> None:
-    config = {"label_names": ["a", "b"], "label_descriptions": {"a": "ant", "b": "bee, Apis"}}
-    assert read_labels(Sidecars(config), 2)[0] == ("ant", "bee, Apis")
-    assert read_labels(Sidecars({"pretrained_cfg": config}), 2)[0] == ("ant", "bee, Apis")
-    assert read_labels(Sidecars({**config, "label_descriptions": {"b": "bee"}}), 2)[0] == ("a", "bee")
-
-
-def test_a_dictionary_of_timms_may_leave_classes_without_a_name() -> None:
-    labels, *_ = read_labels(Sidecars({"label_names": {"0": "cat", "2": "hen"}}), 4)
-    assert labels == ("cat", "class 1", "hen", "class 3")
-
-
 def test_numbers_of_synsets_are_read_as_their_lemmas() -> None:
     config = {"id2label": {"0": "n02099601", "1": "n99999999", "2": "n01440764"}}
     labels, *_ = read_labels(Sidecars(config), 3)
@@ -150,11 +130,6 @@ def test_a_thousand_classes_with_names_are_not_imagenet() -> None:
     labels, sentence, _ = read_labels(Sidecars(config), 1000)
     assert labels[999] == "bird 999"
     assert sentence == "id2label in config.json"
-
-
-def test_no_class_and_one_class() -> None:
-    assert read_labels(Sidecars({"id2label": {"0": "cat"}}), 0) == ((), "no classifier", False)
-    assert read_labels(Sidecars(), 1) == (("class 0",), "1 class without names: numbered", False)
 
 
 @pytest.mark.parametrize(
