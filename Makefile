@@ -60,7 +60,7 @@ quick: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/node node_modules/.bin/tsc
 	$(BIN)/node --test tests/page/*.test.js
 	$(BIN)/python -m pytest --workers 2 \
-	  -m 'not long and not browser and not process and not parity and not hostile and not slow' -p no:logging \
+	  -m 'not long and not browser and not process and not parity and not hostile and not slow' \
 	  --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.

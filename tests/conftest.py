@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import gc
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,8 @@ gc.disable()
 torch.set_num_threads(1)
 # Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names",)
+# What a test logs is not printed: some look at all that is.
+logging.getLogger().addHandler(logging.NullHandler())
 DURATIONS = "vitviz/durations"
 
 
@@ -142,6 +146,36 @@ def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., 
         return Model("small", network, preprocessing, tuple(f"class {index}" for index in range(config.classes)))
 
     return make
+
+
+class Log(logging.Handler):
+    """What is logged, as pytest's own fixture of the name has it, whose plugin reads all loggers six times a test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += f"{self.format(record)}\n"
+        self.records.append(record)
+
+    @contextmanager
+    def at_level(self, level: int) -> Iterator[None]:
+        root = logging.getLogger()
+        before = root.level
+        root.setLevel(level)
+        yield
+        root.setLevel(before)
+
+
+@pytest.fixture
+def caplog() -> Iterator[Log]:
+    """What a test logs."""
+    log = Log()
+    logging.getLogger().addHandler(log)
+    yield log
+    logging.getLogger().removeHandler(log)
 
 
 # The app and a browser.

@@ -46,6 +46,10 @@ def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield found
 
 
+# The client of these tests, and the reader of forms, log what they do themselves.
+OTHERS = ("httpx", "httpcore", "asyncio", "python_multipart")
+
+
 @pytest.fixture
 def silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fails where anything was logged or printed."""
@@ -53,8 +57,7 @@ def silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) 
     yield
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "")
-    # The client of these tests logs what it does itself.
-    assert [each for each in caplog.records if not each.name.startswith(("httpx", "httpcore", "asyncio"))] == []
+    assert [each for each in caplog.records if not each.name.startswith(OTHERS)] == []
 
 
 def health_seconds(served: RunningApp) -> float:
