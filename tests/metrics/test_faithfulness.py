@@ -16,7 +16,6 @@ from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
-PIXELS = {"square": (16, 16), "wide": (16, 24), "one row": (4, 24)}
 
 
 class Judge(VisionTransformer):

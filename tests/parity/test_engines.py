@@ -29,7 +29,6 @@ from vitviz.weights.read import read_checkpoint
 pytestmark = pytest.mark.parity
 
 TOLERANCE = 1e-5
-OWN = "vitviz's own network, with a copy of the module's weights"
 # Modules that return no features of an image alone, or others every time.
 NOT_CAPTURED = (
     "you have to specify input_ids",

@@ -87,14 +87,3 @@ def write_series(path: Path, value: object, /, storage: bytes = struct.pack("<q4
     """Write a series of pickles in the legacy format of torch.save."""
     series = [MAGIC, LEGACY_VERSION, {"little_endian": True}, value, ["0"]]
     path.write_bytes(b"".join(item if isinstance(item, bytes) else pickle_bytes(item) for item in series) + storage)
-
-
-CONTAINERS: dict[str, Callable[[Path, bytes], object]] = {
-    "archive": write_archive,
-    "legacy": write_series,
-    "bare": lambda path, content: path.write_bytes(content),
-    "first of the series": lambda path, content: path.write_bytes(pickle_bytes(MAGIC) + content),
-    "last of the series": lambda path, content: path.write_bytes(
-        b"".join(map(pickle_bytes, [MAGIC, LEGACY_VERSION, {}, {"w": tensor_of(4)}])) + content
-    ),
-}

@@ -29,7 +29,6 @@ from vitviz.weights.verify import TOLERANCE, Comparison, Verification, attention
 pytestmark = pytest.mark.parity
 
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
-WEIGHTS = {"open_clip": "open_clip_model.safetensors"}
 # Of each row of the parity table the first.
 FOLDERS = {
     case.row: case

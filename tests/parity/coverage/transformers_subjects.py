@@ -38,8 +38,6 @@ KINDS = (
     r"Backbone$",
     r"ForDepthEstimation$|ForVideoClassification$|For\w+$",
 )
-# Images go in as lists of patches of their own making, or with a text.
-NO_PICTURE = ("hidden_states", "inputs_embeds", "input_ids")
 PREFIXES = {
     "yolos": ["cls", *(f"detection {number + 1}" for number in range(3))],
     "radio": [f"register {number + 1}" for number in range(10)],
