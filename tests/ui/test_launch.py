@@ -12,6 +12,7 @@ import pytest
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui import launch
+from vitviz.ui.server.settings import ServerSettings
 
 PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
 
@@ -20,6 +21,7 @@ PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:
 def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "shared_worker", lambda: SimpleNamespace(start=lambda: None))
     monkeypatch.setattr(launch, "guard_connections", lambda *_: None)
+    monkeypatch.setattr(launch, "check_limits", lambda _: None)
 
 
 def test_no_proxy_stands_between_the_app_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +55,25 @@ def test_the_package_of_tools_logs_nothing() -> None:
     demo: Any = SimpleNamespace(launch=lambda **_: (None, "", None))
     assert launch.serve(demo, quiet=True) == ""
     assert not logging.getLogger("mcp.server.lowlevel.server").isEnabledFor(logging.CRITICAL)
+
+
+@pytest.mark.parametrize(
+    ("host", "uploads", "is_refused"),
+    [("0.0.0.0", "all", True), ("0.0.0.0", "safetensors", False), ("127.0.0.1", "all", False), (None, "all", False)],
+)
+def test_without_a_limit_of_memory_the_app_is_for_this_machine_or_for_safetensors(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    host: str | None,
+    uploads: str,
+    is_refused: bool,
+) -> None:
+    monkeypatch.setattr(launch, "IS_LINUX", False)
+    service = SimpleNamespace(server_settings=ServerSettings(uploads=uploads))
+    demo: Any = SimpleNamespace(launch=lambda **_: (None, "", None), handlers=SimpleNamespace(service=service))
+    if is_refused:
+        with pytest.raises(ConfigError, match="VITVIZ_UPLOADS=safetensors, or 127"):
+            launch.serve(demo, server_name=host)
+    else:
+        assert launch.serve(demo, server_name=host) == ""
+        assert "no limit of memory" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,8 @@ import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.facts import model_facts
-from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice
-from vitviz.weights import BUNDLED, ZOO, Model
+from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice, require_safetensors
+from vitviz.weights import BUNDLED, ZOO, Model, save_checkpoint
 
 pytestmark = pytest.mark.parity
 
@@ -96,3 +97,13 @@ def test_what_is_assumed_is_told(tmp_path: Path) -> None:
     assert model_facts("", "mine", model)["assumptions"] == sentence
     known = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
     assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == ""
+
+
+def test_weights_are_safetensors_by_their_content(tmp_path: Path, make_model: Callable[..., Model]) -> None:
+    save_checkpoint(tmp_path / "own.safetensors", make_model())
+    (tmp_path / "config.json").write_text("[]")
+    files = [str(tmp_path / name) for name in ("own.safetensors", "config.json")]
+    require_safetensors(files)
+    torch.save({}, tmp_path / "other.safetensors")
+    with pytest.raises(CheckpointError, match=r"^other\.safetensors: this server opens weights as safetensors alone"):
+        require_safetensors([*files, str(tmp_path / "other.safetensors")])

@@ -13,6 +13,7 @@ from vitviz.ui.app import App
 from vitviz.ui.proxies import without_proxies
 from vitviz.ui.server.connections import guard_connections
 from vitviz.worker import check_limits, shared_worker
+from vitviz.worker.child import IS_LINUX
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
@@ -34,13 +35,23 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
 
     Raises:
         ConfigError: the environment asks for an MCP server, whose package is not installed, the port is in use, or the
-            system does not keep the limits of processes that open files.
+            system does not keep the limits of processes that open files, at this address.
     """
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
         raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+    if not IS_LINUX:
+        host = options.get("server_name") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+        is_public = host not in ("127.0.0.1", "::1", "localhost") or bool(options.get("share"))
+        if is_public and demo.handlers.service.server_settings.uploads != "safetensors":
+            raise ConfigError(
+                f"address {host}: this system has no limit of memory for what opens strangers' files; expected "
+                "VITVIZ_UPLOADS=safetensors, or 127.0.0.1"
+            )
+        if not quiet:
+            print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
     try:

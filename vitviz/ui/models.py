@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,8 @@ class ModelChoice(NamedTuple):
 DEFAULT_MODEL = ModelChoice("start")
 """The model with which the page opened."""
 MAX_OWN = 1000
+# Files beside weights: configurations and tokenizers.
+SIDECAR_SUFFIXES = (".json", ".txt", ".model")
 OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
 # The name of a series of snapshots without one.
 SERIES = "snapshots"
@@ -109,6 +112,20 @@ def open_choice(
         if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
+
+
+def require_safetensors(files: Iterable[str]) -> None:
+    """Refuse files of weights in another format than safetensors, whatever their names say.
+
+    Raises:
+        CheckpointError: one is in another format.
+    """
+    for path in map(Path, files):
+        if path.suffix.lower() not in SIDECAR_SUFFIXES and path.is_file():
+            with path.open("rb") as file:
+                start = file.read(9)
+            if start[8:9] != b"{":
+                raise CheckpointError(f"{path.name}: this server opens weights as safetensors alone")
 
 
 def _link(file: str, target: Path) -> None:

@@ -29,7 +29,7 @@ from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, Origin, OwnModels, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, Origin, OwnModels, open_choice, require_safetensors
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
@@ -140,6 +140,8 @@ class AnalysisService:
             origin = None
             if not choice.files:
                 origin = await self._downloads.run(lambda _: fetch(choice.source, report), report)
+            if self.server_settings.uploads == "safetensors":
+                require_safetensors(choice.files if origin is None else map(str, origin.folder.iterdir()))
             model = await self._model_line.run(
                 lambda _: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
             )

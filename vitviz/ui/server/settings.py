@@ -26,6 +26,7 @@ MODELS = {
     "menu": "those of the menu",
     "start": "the one with which the page opens",
 }
+UPLOADS = {"all": "of every format", "safetensors": "safetensors alone"}
 
 
 def size(text: str) -> int:
@@ -65,11 +66,15 @@ def count(of: str = "") -> Callable[[str], int]:
     return read
 
 
-def models(text: str) -> str:
-    """Read a name in :data:`MODELS`."""
-    if text.strip() not in MODELS:
-        raise ValueError(choices(MODELS))
-    return text.strip()
+def one_of(legal: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that reads one of these names."""
+
+    def read(text: str) -> str:
+        if text.strip() not in legal:
+            raise ValueError(choices(legal))
+        return text.strip()
+
+    return read
 
 
 def names(check: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
@@ -81,8 +86,8 @@ def names(check: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
-def _models_text() -> str:
-    return "; ".join(f"`{name}`: {text}" for name, text in MODELS.items())
+def _legal_text(legal: Mapping[str, str]) -> str:
+    return "; ".join(f"`{name}`: {text}" for name, text in legal.items())
 
 
 def setting(default: Any, read: Callable[[str], Any], purpose: str, show: Callable[[Any], str] = str) -> Any:
@@ -139,7 +144,8 @@ class ServerSettings:
         "container if unset",
         size_text,
     )
-    models: str = setting("all", models, f"models that may be opened: {_models_text()}")
+    models: str = setting("all", one_of(MODELS), f"models that may be opened: {_legal_text(MODELS)}")
+    uploads: str = setting("all", one_of(UPLOADS), f"weights of strangers that may be opened: {_legal_text(UPLOADS)}")
     hosts: tuple[str, ...] | None = setting(
         None,
         names(host_pattern),
