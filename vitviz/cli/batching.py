@@ -23,7 +23,7 @@ from vitviz.datasets import (
     read_items,
     run_batch,
 )
-from vitviz.datasets.engines import RAY
+from vitviz.datasets.batch import RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.writers import PathMaker
@@ -68,8 +68,8 @@ def run(
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
     # With Ray, the device is that of the workers; this machine may not have it.
-    cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY.name else Cluster.device)
-    local_device = Cluster.device if engine == RAY.name else device
+    cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY else Cluster.device)
+    local_device = Cluster.device if engine == RAY else device
     # Check the source before the model is loaded, so that a wrong path fails fast.
     found = read_items(source, column)
     items: Iterable[Item] = found if found.reader.streams else list(found)
@@ -86,7 +86,7 @@ def run(
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
     # Workers of Ray read a streamed source themselves.
-    if found.left_out_count and not (found.reader.streams and engine == RAY.name):
+    if found.left_out_count and not (found.reader.streams and engine == RAY):
         print(left_out(found.left_out_count, found.left_out_names))
     if gallery:
         print(f"gallery: {write_gallery(output)}")

@@ -36,7 +36,7 @@ from vitviz.cli.options import (
 )
 from vitviz.cli.probing import PARAMETERS as PROBE_PARAMETERS
 from vitviz.datasets import ENGINES, READERS, Cluster
-from vitviz.datasets.engines import LOCAL
+from vitviz.datasets.batch import LOCAL
 from vitviz.datasets.work import WORKERS
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.sources import COLUMN
@@ -187,8 +187,8 @@ def commands() -> list[Command]:
             option(
                 "--engine",
                 choices=ENGINES,
-                default=LOCAL.name,
-                help=f"{'; '.join(f'{each.name}: {each.title}' for each in ENGINES.values())} (default: %(default)s)",
+                default=LOCAL,
+                help=f"{'; '.join(f'{name}: {title}' for name, title in ENGINES.items())} (default: %(default)s)",
             ),
             option(
                 "--ray-address",

@@ -5,9 +5,8 @@ picture is computed by ``analysis``, ``attribution`` and ``evaluation``.
 """
 
 from vitviz.datasets.atlas import Atlas, read_atlas
-from vitviz.datasets.batch import Summary, run_batch
+from vitviz.datasets.batch import ENGINES, Summary, run_batch
 from vitviz.datasets.cluster import Cluster, analyze_dataset
-from vitviz.datasets.engines import ENGINES, Engine
 from vitviz.datasets.loader import analyze_loader, rows_of
 from vitviz.datasets.readers import READERS, Item, Items, read_items, reader_of
 from vitviz.datasets.request import BatchRequest, MapRequest
@@ -20,7 +19,6 @@ __all__ = [
     "Atlas",
     "BatchRequest",
     "Cluster",
-    "Engine",
     "Item",
     "Items",
     "MapRequest",

@@ -289,14 +289,8 @@ def _mean_maps(table: _Table, name: str, grid: tuple[int, int], classes: list[st
 
 
 def _thumbnails(table: _Table, standouts: Mapping[str, tuple[tuple[Standout, ...], ...]]) -> dict[str, bytes]:
-    sides = [
-        side
-        for layers in standouts.values()
-        for heads in layers
-        for standout in heads
-        for side in (standout.highest, standout.lowest)
-    ]
-    paths = sorted({path for side in sides for path, _ in side})
+    heads = [each for layers in standouts.values() for heads in layers for each in heads]
+    paths = sorted({path for each in heads for path, _ in each.highest + each.lowest})
     query = f"SELECT path, {THUMBNAIL} FROM analysed WHERE list_contains(?, path) AND {THUMBNAIL} IS NOT NULL"
     return dict(table.all(query, paths))
 

@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means, Standout
+from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES
 from vitviz.system.atomic import atomic_write
@@ -138,28 +138,22 @@ def _page(atlas: Atlas, images: Mapping[str, str]) -> str:
         grid = f"mean maps are of the {rows}×{columns} patches that most pictures have"
         facts.append(f"{grid}: {atlas.pictures_of_other_grids:,} pictures of other shapes are in none")
     sections: list[str] = []
-    for name, means in atlas.heads.items():
-        record = PROBES[name.partition(".")[0]]
-        text = (
-            f"{record.interpretation} A dot is a head's mean over {int(means.count.max()):,} pictures, its bar the "
-            f"{CONFIDENCE:.0%} confidence interval of that mean: how well these pictures tell it for others like them, "
-            "not how much pictures differ."
-        )
-        sections += [_heading(f"{record.title}", text), _figure(images[name], record.title), _table(means)]
-        sections.append(_standouts(atlas, name))
-    for name, means in atlas.pairs.items():
-        record = PROBES[name.partition(".")[0]]
-        sections += [
-            _heading(record.title, f"{record.interpretation} The mean over {int(means.count.max()):,} pictures.")
-        ]
-        sections += [_figure(images[name], record.title), _table(means)]
-    for name in atlas.maps:
-        text = (
-            "The mean of this map over all pictures says where it lies whatever the picture shows. The others "
-            "are means over the pictures that the model takes for each of its most frequent classes. Each mean has a "
-            "scale of its own."
-        )
-        sections += [_heading(f"Mean maps: {name}", text), _figure(images[name], f"Mean maps of {name}")]
+    for name, means in {**atlas.heads, **atlas.pairs}.items():
+        record, count = PROBES[name.partition(".")[0]], int(means.count.max())
+        text = f"{record.interpretation} The mean over {count:,} pictures."
+        if name in atlas.heads:
+            text = (
+                f"{record.interpretation} A dot is a head's mean over {count:,} pictures, its bar the "
+                f"{CONFIDENCE:.0%} confidence interval of that mean: how well these pictures tell it for others like "
+                "them, not how much pictures differ."
+            )
+        standouts = [_standouts(atlas, name)] if name in atlas.heads else []
+        sections += [_figure(record.title, text, images[name], record.title), _table(means), *standouts]
+    text = (
+        "The mean of this map over all pictures says where it lies whatever the picture shows. The others are means "
+        "over the pictures that the model takes for each of its most frequent classes. Each mean has its own scale."
+    )
+    sections += [_figure(f"Mean maps: {name}", text, images[name], f"Mean maps of {name}") for name in atlas.maps]
     fields = {
         "title": html.escape(f"Atlas of {atlas.model}"),
         "about": html.escape("; ".join(facts) + ". Made by vitviz."),
@@ -170,13 +164,9 @@ def _page(atlas: Atlas, images: Mapping[str, str]) -> str:
     return fill_template((folder / "atlas.html").read_text(encoding="utf-8"), fields)
 
 
-def _heading(title: str, text: str) -> str:
-    return f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>"
-
-
-def _figure(content: str, title: str) -> str:
-    image = f'<img alt="{html.escape(title)}" src="data:image/png;base64,{content}">'
-    return f"<figure>{image}</figure>"
+def _figure(title: str, text: str, content: str, alt: str) -> str:
+    image = f'<figure><img alt="{html.escape(alt)}" src="data:image/png;base64,{content}"></figure>'
+    return f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{image}"
 
 
 def _table(means: Means) -> str:
@@ -194,18 +184,14 @@ def _table(means: Means) -> str:
 
 
 def _standouts(atlas: Atlas, name: str) -> str:
-    lines = []
-    for layer, heads in enumerate(atlas.standouts[name]):
-        for head, each in enumerate(heads):
-            if _differ(each):
-                sides = [_pictures(atlas, side) for side in (each.highest, each.lowest)]
-                lines.append([str(layer), str(head), *sides])
+    lines = [
+        [str(layer), str(head), _pictures(atlas, each.highest), _pictures(atlas, each.lowest)]
+        for layer, heads in enumerate(atlas.standouts[name])
+        for head, each in enumerate(heads)
+        # Otherwise none of the pictures stands out in this head.
+        if each.highest and each.highest[0][1] > each.lowest[0][1]
+    ]
     return _details("Pictures that stand out in each head", ["layer", "head", "highest", "lowest"], lines)
-
-
-def _differ(each: Standout) -> bool:
-    """Whether the pictures differ in this head; otherwise none of them stands out."""
-    return bool(each.highest) and each.highest[0][1] > each.lowest[0][1]
 
 
 def _pictures(atlas: Atlas, side: tuple[tuple[str, float], ...]) -> str:

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.datasets.cluster import Cluster
-from vitviz.datasets.engines import ENGINES, LOCAL
+from vitviz.datasets.cluster import Cluster, RayRows
 from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
 from vitviz.datasets.true_classes import folder_of
-from vitviz.datasets.work import WORKERS, BatchSettings, UnprocessedPictures
+from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 from vitviz.progress import Progress
 
+LOCAL, RAY = "local", "ray"
+ENGINES = {LOCAL: "in this process", RAY: "Ray Data, on this machine or on a cluster"}
+"""Where a batch runs, by name."""
 # A part is written after this many rows or seconds, so a killed run loses no more than that.
 PART_ROWS, PART_SECONDS = 256, 30.0
 # How many errors a summary names; the table has all of them.
@@ -73,7 +75,7 @@ def run_batch(
     writers: Sequence[Writer] = (),
     thumbnails: bool = False,
     retry_failed: bool = False,
-    engine: str = LOCAL.name,
+    engine: str = LOCAL,
     cluster: Cluster | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Summary:
@@ -106,10 +108,12 @@ def run_batch(
         MethodError, QueryError: the model does not support the request: it has no such class, layer, head or token.
     """
     word("engine", engine, ENGINES, ConfigError)
+    if engine == LOCAL and cluster not in (None, Cluster()):
+        raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
     settings = BatchSettings(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
     example, request_json = blank_result(request), request.to_json()
     columns = schema(request, example, request_json, thumbnails)
-    source = ENGINES[engine].open(settings, columns, cluster or Cluster())
+    source = RowComputer(settings) if engine == LOCAL else RayRows(settings, columns, cluster or Cluster())
     folder = OutputFolder(output, request_json)
     with folder.locked():
         if retry_failed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -47,7 +47,7 @@ RAY_SETTINGS = {
     "RAY_worker_niceness": "0",
 }
 # Columns of the pictures on their way through Ray.
-KEY, FILE, CONTENT, SKIPPED = "key", "file", "content", "skipped"
+KEY, FILE, CONTENT = "key", "file", "content"
 
 
 @dataclass(frozen=True)
@@ -123,44 +123,29 @@ class RayRows:
 
     def _rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         actors = _actors(self.ray, self.cluster)
-        pictures, block_rows, shared_file, count = self._picture_dataset(items, actors)
-        columns = self.columns.append(arrow()[0].field(SKIPPED, arrow()[0].int64()))
-        arguments = self.settings, columns, self.cluster, actors, block_rows
-        results = _map_rows(self.ray, pictures, *arguments, shared_file=shared_file)
+        data, streamed = self.ray.data, items.items
+        if isinstance(streamed, Items) and streamed.reader.streams:
+            # A worker reads a source that streams, so that it is never in memory all at once. It mostly waits for
+            # files: without a core of its own it does not compete with the others.
+            reading, done_keys = [{"source": _absolute(streamed.source), "column": streamed.column}], items.done_keys
+            block_rows, items.skipped = STREAM_BLOCK_ROWS, len(done_keys)
+            arguments = {"fn_args": (self.ray.put(done_keys),), "batch_size": 1, "num_cpus": 0}
+            pictures = data.from_items(reading).map_batches(_read_blocks, **arguments)
+        else:
+            missing, most = list(items), MAX_BLOCK_ROWS
+            block_rows = max(min(self.batch_size or most, most), len(missing) // (actors * BLOCKS_PER_ACTOR))
+            block_rows = min(block_rows, most)
+            pictures = data.from_arrow(list(_tables(missing, block_rows)))
+        results = _map_rows(self.ray, pictures, self.settings, self.columns, self.cluster, actors, block_rows)
         results.context.enable_progress_bars = False
         keys = set[bytes]()
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
             for row in table.to_pylist():
-                skipped = row.pop(SKIPPED)
-                if skipped:
-                    items.skipped += skipped
-                    continue
                 key = key_digest(row["path"])
                 if key in keys:
                     raise DataError(f"ray: {row['path']} came twice; the rows written so far are valid, run it again")
                 keys.add(key)
                 yield row
-        if count is not None and len(keys) != count:
-            raise DataError(f"ray: {len(keys):,} of {count:,} pictures came back; run it again for the others")
-
-    def _picture_dataset(self, items: UnprocessedPictures, actors: int) -> tuple[Any, int, Path | None, int | None]:
-        """The pictures as a data set, the rows of a block, a file that workers must see, and the number of pictures.
-
-        A worker reads a source that streams, so that it is never in memory all at once. Then the last two are None.
-        """
-        data, streamed = self.ray.data, items.items
-        if isinstance(streamed, Items) and streamed.reader.streams:
-            reading = {"source": _absolute(streamed.source), "column": streamed.column}
-            keys_ref = self.ray.put(items.done_keys)
-            # It mostly waits for files. Without a core of its own it does not compete with the workers.
-            blocks = data.from_items([reading]).map_batches(_read_blocks, fn_args=(keys_ref,), batch_size=1, num_cpus=0)
-            return blocks, STREAM_BLOCK_ROWS, None, None
-        missing = list(items)
-        min_rows = min(self.batch_size or MAX_BLOCK_ROWS, MAX_BLOCK_ROWS)
-        block_rows = min(max(min_rows, len(missing) // (actors * BLOCKS_PER_ACTOR)), MAX_BLOCK_ROWS)
-        tables = [_table(missing[start : start + block_rows]) for start in range(0, len(missing), block_rows)]
-        files = (item.source.absolute() for item in missing if isinstance(item.source, Path) and item.source.exists())
-        return data.from_arrow(tables or [_table([])]), block_rows, next(files, None), len(missing)
 
 
 def analyze_dataset(
@@ -278,14 +263,13 @@ def _map_rows(
     actors: int,
     batch_size: int,
     names: tuple[str, ...] = (KEY, FILE, CONTENT),
-    shared_file: Path | None = None,
 ) -> Any:
     """The rows of a data set of pictures, computed by actors that hold the model."""
     # A reference sends the model once to every machine, not once to every actor.
     settings_ref = ray.put(settings)
     return dataset.map_batches(
         _Worker,
-        fn_constructor_args=(settings_ref, columns, cluster, names, shared_file),
+        fn_constructor_args=(settings_ref, columns, cluster, names),
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
@@ -298,39 +282,28 @@ class _Worker:
 
     Args:
         settings_ref: Ray's reference to the :class:`BatchSettings`.
-        columns: of the rows; with :data:`SKIPPED` if skipped pictures are counted.
+        columns: of the rows.
         cluster: its resources.
         names: columns of the pictures: that of the key, then those that may hold the picture.
-        shared_file: a file that must be visible on every machine.
     """
 
-    def __init__(
-        self, settings_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], shared_file: Path | None = None
-    ) -> None:
-        self.settings_ref, self.columns, self.cluster = settings_ref, columns, cluster
-        self.names, self.shared_file = names, shared_file
+    def __init__(self, settings_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...]) -> None:
+        self.settings_ref, self.columns, self.cluster, self.names = settings_ref, columns, cluster, names
 
     def __call__(self, batch: dict[str, Any]) -> Any:
-        pa, _ = arrow()
-        skipped = sum(int(each) for each in batch.get(SKIPPED, ()))
         cells = zip(*(batch[name] for name in self.names), strict=True)
-        items = [Item(str(key), _source(pictures)) for key, *pictures in cells if key is not None]
+        items = [Item(str(key), _source(pictures)) for key, *pictures in cells]
         rows = list(self.computer.rows(items))
         table = {name: [row.get(name) for row in rows] for name in self.columns.names}
-        if skipped:
-            table = {name: [*values, skipped if name == SKIPPED else None] for name, values in table.items()}
-            table["path"][-1] = ""
-        return pa.table(table, self.columns)
+        return arrow()[0].table(table, self.columns)
 
     # Not in __init__: Ray does not pass on the message of an error that is raised there.
     @cached_property
     def computer(self) -> RowComputer:
         settings: BatchSettings = ray_data().get(self.settings_ref)
-        paths = [settings.output / REQUEST_FILE] * bool(settings.writers) + [self.shared_file] * bool(self.shared_file)
-        for path in paths:
-            if path is not None and not path.exists():
-                problem = f"the worker on {platform.node()} does not see it"
-                raise ConfigError(f"{path}: {problem}; expected folders that all machines have at the same path")
+        if settings.writers and not (settings.output / REQUEST_FILE).exists():
+            problem = f"the worker on {platform.node()} does not see it"
+            raise ConfigError(f"{settings.output}: {problem}; expected a folder that all machines have")
         settings.request.model.to(self.cluster.device)
         return RowComputer(settings, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
 
@@ -348,33 +321,27 @@ def _source(cells: list[Any]) -> Any:
     return b""
 
 
-def _table(items: list[Item], skipped: int = 0) -> Any:
-    """A table of pictures for Ray; a last row holds how many pictures were skipped, if any."""
-    pa, _ = arrow()
-    rows: list[dict[str, Any]] = [
-        {KEY: each.key, FILE: str(each.source.absolute()), CONTENT: None, SKIPPED: 0}
-        if isinstance(each.source, Path)
-        else {KEY: each.key, FILE: None, CONTENT: each.source, SKIPPED: 0}
-        for each in items
-    ]
-    if skipped:
-        rows.append({KEY: None, FILE: None, CONTENT: None, SKIPPED: skipped})
-    fields = [(KEY, pa.string()), (FILE, pa.string()), (CONTENT, pa.large_binary()), (SKIPPED, pa.int64())]
-    return pa.Table.from_pylist(rows, pa.schema(fields))
+def _tables(items: Iterable[Item], block_rows: int) -> Iterator[Any]:
+    """Tables of pictures for Ray, of so many rows each; one without rows if there are no pictures."""
+    pa, rest = arrow()[0], iter(items)
+    columns = pa.schema([(KEY, pa.string()), (FILE, pa.string()), (CONTENT, pa.large_binary())])
+    block = list(islice(rest, block_rows))
+    while True:
+        rows = [
+            {KEY: each.key, FILE: str(each.source.absolute())}
+            if isinstance(each.source, Path)
+            else {KEY: each.key, CONTENT: each.source}
+            for each in block
+        ]
+        yield pa.Table.from_pylist(rows, columns)
+        if not (block := list(islice(rest, block_rows))):
+            return
 
 
 def _read_blocks(batch: dict[str, Any], done_keys_ref: Any) -> Iterator[Any]:
-    """The pictures of a source that streams, read on a worker."""
-    yield from _blocks(Items(str(batch["source"][0]), str(batch["column"][0])), set(ray_data().get(done_keys_ref)))
-
-
-def _blocks(items: Items, done_keys: set[bytes]) -> Iterator[Any]:
-    """Tables of the pictures that have no row, then one with the number of those that have."""
-    unprocessed = UnprocessedPictures(items, done_keys)
-    missing = iter(unprocessed)
-    while block_items := list(islice(missing, STREAM_BLOCK_ROWS)):
-        yield _table(block_items)
-    yield _table([], unprocessed.skipped)
+    """The pictures of a source that streams and that have no row, read on a worker."""
+    items = Items(str(batch["source"][0]), str(batch["column"][0]))
+    yield from _tables(UnprocessedPictures(items, set(ray_data().get(done_keys_ref))), STREAM_BLOCK_ROWS)
 
 
 def _absolute(source: str) -> str:
