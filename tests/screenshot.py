@@ -1,4 +1,4 @@
-"""Takes the picture of the app that the README shows: ``python -m tests.screenshot [FILE]``."""
+"""Takes the pictures of the app that the README and link previews show: ``python -m tests.screenshot [FILE]``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from PIL import Image
 
 from tests.driver import opened_page, running_app, running_browser
 from tests.support.example import ROOT
+from vitviz.ui.explorer.app import PREVIEW
+from vitviz.ui.explorer.assets import FOLDER
 
 OUTPUT = ROOT / "assets" / "screenshot.png"
 # A patch of the cat's face is the query; it and two others are pinned.
 LINK = "method=attention&p.layer=2&p.query=5,5&pins=5,5;5,9;11,8"
 WIDTH, HEIGHT = 1400, 940
+# Of link previews.
+PREVIEW_SIZE = (1200, 630)
 
 
 def take(path: Path) -> None:
@@ -24,8 +28,11 @@ def take(path: Path) -> None:
         page.evaluate("document.querySelectorAll('.vx-fold').forEach((each) => { each.open = false; })")
         page.wait_for_timeout(500)
         page.screenshot(path=path)
+    taken = Image.open(path).convert("RGB")
+    upper = taken.crop((0, 0, WIDTH, WIDTH * PREVIEW_SIZE[1] // PREVIEW_SIZE[0]))
+    upper.resize(PREVIEW_SIZE).save(FOLDER / PREVIEW, quality=60, optimize=True)
     # A palette takes a third of the bytes and looks the same.
-    Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+    taken.quantize(256).save(path, optimize=True)
 
 
 if __name__ == "__main__":

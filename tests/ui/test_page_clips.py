@@ -136,8 +136,6 @@ def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(
     upload(page, tmp_path / "cut.mp4")
     assert "cut.mp4: no clip, or one that is cut short" in notice(page).inner_text()
     assert first_view(page) == before
-    upload(page, write_clip(tmp_path / "long.mp4", 40, rate=1))
-    assert "long.mp4: 40.0 seconds; at most 30 are taken" in notice(page).inner_text()
     upload(page, write_clip(tmp_path / "large.mp4", 2, (2048, 1100)))
     assert "frames of 2048×1100 pixels; at most 2,088,960 pixels are taken" in notice(page).inner_text()
     assert first_view(page) == before
@@ -161,6 +159,17 @@ def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, 
     # A picture has none.
     reply = on_loop(handlers.open_link({"link": "?example=rocket.jpg&frame=3"}, lambda _: None))
     assert reply["state"]["views"][0]["frame"] is None and reply["views"][0]["clip"] is None
+
+
+def test_a_longer_clip_is_cut_with_a_word(handlers: Handlers, tmp_path: Path) -> None:
+    longer = write_clip(tmp_path / "longer.mp4", 25, rate=10)
+    picture = handlers.service.pictures.id(Upload(longer, "longer.mp4"))
+    reply = on_loop(handlers.open_link({"link": f"?{picture.replace(':', '=')}&method=rollout"}, lambda _: None))
+    assert reply["views"][0]["clip"] == {"frames": 20}
+    assert "longer.mp4: longer than 2 seconds, of which this is the beginning." in reply["notes"]
+    # It is said once, not with every frame.
+    link = f"?{picture.replace(':', '=')}&frame=7&method=rollout"
+    assert on_loop(handlers.open_link({"link": link}, lambda _: None))["notes"] == []
 
 
 def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +227,6 @@ def test_without_the_extra_the_answer_says_which_one_is_missing(
 def test_the_operator_limits_clips(bundled: Model, clip: Path) -> None:
     for given, words in (
         ({"clip_bytes": 1000}, "at most 1,000 are taken"),
-        ({"clip_seconds": 1.0}, "1.2 seconds; at most 1 are taken"),
         ({"clip_pixels": 76_799}, "at most 76,799 pixels"),
     ):
         service = AnalysisService(bundled, ServerSettings(**given))  # type: ignore[arg-type]

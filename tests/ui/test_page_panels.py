@@ -240,7 +240,7 @@ def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: Sm
 def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
     guide, layout = page.locator(".vx-guide"), example.trace.layout
     expect(guide).not_to_be_visible()
-    opener = page.get_by_role("button", name="Tour")
+    opener, before = page.get_by_role("button", name="Tour"), first_view(page)
     opener.click()
     titles = []
     for number in range(6):
@@ -259,6 +259,9 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
         page.locator(".vx-guide-next").click()
     assert len(set(titles)) == 6
     expect(guide).not_to_be_visible()
+    # The map is that of before.
+    settle(page)
+    assert first_view(page) == before
     # The head that two steps are about was chosen for these alone.
     choose_method(page, "attention")
     settle(page)

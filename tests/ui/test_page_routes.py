@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,15 @@ def test_the_page_begins_with_an_analysis_and_its_files_never_change(client: Tes
     for name in ("page.js", "page.css"):
         address = f"static/{static_version()}/{name}"
         assert f'"{address}"' in page.text and "immutable" in client.get(address).headers["cache-control"]
+    # A link is shown with a picture, whose address is whole; a proxy says under which name it is reached.
+    for headers, start in (
+        ({}, "http://testserver"),
+        ({"x-forwarded-host": "vit.example.org"}, "http://vit.example.org"),
+    ):
+        picture = f"{start}/static/{static_version()}/preview.jpg"
+        assert f'property="og:image" content="{picture}"' in client.get("/", headers=headers).text
+    preview = client.get(f"static/{static_version()}/preview.jpg")
+    assert Image.open(io.BytesIO(preview.content)).size == (1200, 630)
     for wrong in ("static/0/page.js", f"static/{static_version()}/app.py"):
         with pytest.raises(RequestError, match="no such file"):
             client.get(wrong)

@@ -233,10 +233,25 @@ def test_a_comparison_has_the_numbers_of_the_library(visit: Visit, analysis: Ana
     assert [each["name"] for each in reply["metrics"]] == list(METRICS)
     assert [each["method"] for each in reply["maps"]] == [each.method for each in expected.maps]
     for found, each in zip(reply["maps"], expected.maps, strict=True):
-        np.testing.assert_allclose(patches(found, analysis), each.heatmap.values.flatten(), rtol=1e-4, atol=1e-7)
         assert found["areas"] == pytest.approx(each.areas)
         assert found["beats"] == {metric: expected.beats_chance(each, metric) for metric in METRICS}
         assert found["correlation"] == pytest.approx(each.randomization_correlation)
+
+
+def test_a_comparison_computes_no_map_again(visit: Visit, uid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method, parameters in (("occlusion", {"target": 2}), ("rollout", {"discard_ratio": 0.2})):
+        visit.run("map", uid=uid, method=method, parameters=parameters)
+    computed: list[tuple[str, bool]] = []
+    original = Analysis.map
+
+    def watched(self: Analysis, method: str, *given: Any, **named: Any) -> Any:
+        computed.append((method, self is visit.handlers.service.cached(uid)))
+        return original(self, method, *given, **named)
+
+    monkeypatch.setattr(Analysis, "map", watched)
+    reply = visit.run("compare", uid=uid, parameters={"rollout": {"discard_ratio": 0.2}}, target=2)
+    own = [method for method, is_own in computed if is_own]
+    assert not {"occlusion", "rollout"} & {*own} and "relevance" in own and len(reply["maps"]) > len(own)
 
 
 def test_heads_are_ranked(visit: Visit, analysis: Analysis, uid: str) -> None:

@@ -217,13 +217,15 @@ def test_a_clip_beyond_its_limits_is_refused(opener: Opener, tmp_path: Path) -> 
     path = write_clip(tmp_path / "clip.mp4", 20)
     for limits, words in (
         (ClipLimits(pixels=1535), "frames of 48×32 pixels; at most 1,535 pixels are taken"),
-        (ClipLimits(seconds=0.7), "0.8 seconds; at most 0.7 are taken"),
         (ClipLimits(frames=19), "20 frames; at most 19 are taken"),
         (ClipLimits(nbytes=100), "bytes; at most 100 are taken"),
     ):
         assert words in refusal(opener, path, limits)
     with opener(path, ClipLimits(1536, 10**6, 20, 0.81)) as clip:
-        assert len(frames_of(clip)) == 20
+        assert len(frames_of(clip)) == 20 and not clip.is_cut
+    # A longer one is cut, also if that leaves no more frames than are taken.
+    with opener(path, ClipLimits(frames=10, seconds=0.4)) as clip:
+        assert clip.facts.frames == 10 and clip.skip(99) == 10 and clip.is_cut
     # A header that says less than there is.
     short = write_clip(tmp_path / "short.avi", 20)
     content = short.read_bytes()
@@ -232,7 +234,8 @@ def test_a_clip_beyond_its_limits_is_refused(opener: Opener, tmp_path: Path) -> 
         content = content[:start] + struct.pack("<I", 3) + content[start + 4 :]
     short.write_bytes(content)
     assert "frame" in refusal(opener, short, ClipLimits(frames=10))
-    assert "seconds" in refusal(opener, short, ClipLimits(seconds=0.5))
+    with opener(short, ClipLimits(seconds=0.4)) as clip:
+        assert clip.skip(99) == 10 and clip.is_cut
     with pytest.raises(ConfigError, match="pixels = 0"):
         ClipLimits(pixels=0)
 

@@ -86,6 +86,7 @@ def compare(
     metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
+    maps: Mapping[str, Heatmap] | None = None,
 ) -> Comparison:
     """The maps of all methods that support the model, their faithfulness, and their dependence on the weights.
 
@@ -96,6 +97,8 @@ def compare(
         metrics: names in :data:`vitviz.metrics.faithfulness.METRICS`.
         seed: seed of the random orders and of the shuffled weights.
         report: receives the number of finished maps and images; an exception from it ends the computation.
+        maps: those of this analysis, by method, that exist already with these parameters and target; they are not
+            computed again.
 
     Raises:
         MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the
@@ -124,6 +127,8 @@ def compare(
             report(Progress(done, total))
 
     def compute_map(name: MethodName, source: Analysis, done: int) -> Heatmap:
+        if source is analysis and maps and name in maps:
+            return maps[name]
         arguments = dict((parameters or {}).get(name, {}))
         if METHODS[name].class_specific:
             arguments["target"] = class_or_target
@@ -132,22 +137,22 @@ def compare(
         report_done(done + 1)
         return heatmap
 
-    maps: dict[str, Heatmap] = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
+    shares: dict[str, Heatmap] = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
     randomized = randomized_analysis(analysis, seed)
     randomization_correlation = {
-        name: rank_correlation(maps[name].values, compute_map(name, randomized, len(names) + done).values)
+        name: rank_correlation(shares[name].values, compute_map(name, randomized, len(names) + done).values)
         for done, name in enumerate(names)
     }
 
     def report_images(progress: Progress) -> None:
         report_done(2 * len(names) + progress.done)
 
-    curves = analysis.faithfulness(maps, class_or_target, metrics=metrics, seed=seed, report=report_images)
+    curves = analysis.faithfulness(shares, class_or_target, metrics=metrics, seed=seed, report=report_images)
     areas: dict[str, dict[str, float]] = {
         name: {metric: curves[metric][name].area for metric in metrics} for name in names
     }
     chance: dict[str, float] = {metric: curves[metric][RANDOM].area for metric in metrics}
-    results = tuple(MethodResult(name, maps[name], areas[name], randomization_correlation[name]) for name in names)
+    results = tuple(MethodResult(name, shares[name], areas[name], randomization_correlation[name]) for name in names)
     return Comparison(class_or_target, score.name, results, chance)
 
 

@@ -178,15 +178,19 @@ def faithfulness(
     records = [METRICS[name] for name in metrics]
     pixels = pixels.to(network.device)
     blank, full = ends(network, pixels, score) if records and isinstance(score, Target) else (0.0, 1.0)
-    total = images_needed(metrics, len(maps))
-    perturbed = (
-        _without(pixels[0], order, grid, step, metric)
+    removed = [
+        _removed(order, step, metric)
         for metric in records
         for map_orders in orders.values()
         for order in map_orders
         for step in metric.steps
-    )
-    scores = _batched_scores(network, perturbed, score, total, report)
+    ]
+    # Steps of several maps and metrics remove the same, such as nothing and everything.
+    unique = {key: None for key in removed}
+    perturbed = (fill(pixels[0], _mask(patches, grid, pixels)) for fill, patches in unique)
+    found = _batched_scores(network, perturbed, score, len(unique), images_needed(metrics, len(maps)), report)
+    by_removed = dict(zip(unique, found, strict=True))
+    scores = (by_removed[key] for key in removed)
     curves: dict[str, dict[str, Curve]] = {}
     for metric in records:
         steps, curves[metric.name] = torch.tensor(metric.steps, dtype=torch.float32), {}
@@ -232,31 +236,37 @@ def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Te
     return shuffled[values.flatten().cpu()[shuffled].argsort(stable=True)]
 
 
-def _without(
-    pixels: torch.Tensor, weakest_first: torch.Tensor, grid: tuple[int, int], share: float, metric: Metric
-) -> torch.Tensor:
-    """The image without a share of its patches."""
+def _removed(weakest_first: torch.Tensor, share: float, metric: Metric) -> tuple[Fill, bytes]:
+    """What fills a share of the patches, and for each patch whether it is one of them."""
     order = weakest_first.flip(0) if metric.strongest_first else weakest_first
-    deletion = torch.zeros(len(order), dtype=torch.bool)
-    deletion[order[: round(share * len(order))]] = True
-    return metric.fill(pixels, pixel_mask(deletion.view(grid), pixels).to(pixels.device))
+    patches = bytearray(len(order))
+    for patch in order[: round(share * len(order))].tolist():
+        patches[patch] = 1
+    # Without a hole, there is nothing to fill.
+    return metric.fill if any(patches) else zeros, bytes(patches)
+
+
+def _mask(patches: bytes, grid: tuple[int, int], pixels: torch.Tensor) -> torch.Tensor:
+    removed = torch.tensor(list(patches), dtype=torch.bool).view(grid)
+    return pixel_mask(removed, pixels[0]).to(pixels.device)
 
 
 def _batched_scores(
     network: Network,
     images: Iterator[torch.Tensor],
     score: EffectScore,
+    count: int,
     total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
-    """The score of each image, computed in batches."""
+    """The score of each of ``count`` images, computed in batches; they stand for ``total`` in the progress."""
     done = 0
-    while done < total:
+    while done < count:
         batch = list(islice(images, BATCH_SIZE))
         scores = _scores(network, batch, score)
         done += len(batch)
         if report is not None:
-            report(Progress(done, total))
+            report(Progress(total * done // count, total))
         yield from scores
 
 

@@ -193,8 +193,11 @@ class Handlers:
             color_profile = view.color_profile or model.preprocessing.color_profile
             return replace(view, frame=None), upload._replace(white=view.white, color_profile=color_profile), []
         report(ProgressReport("Reading the clip"))
-        last = (await self.service.uploaded.clip(upload, report)).frames - 1
-        frame, notes = view.frame or 0, []
+        clip = await self.service.uploaded.clip(upload, report)
+        frame, notes, last = view.frame or 0, [], clip.frames - 1
+        if clip.is_cut and view.frame is None:
+            seconds = self.service.server_settings.clip_seconds
+            notes.append(f"{upload.name}: longer than {seconds:g} seconds, of which this is the beginning.")
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last

@@ -68,8 +68,8 @@ class PageRoutes:
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
-        # The page, compressed, and the id of the analysis with which it opens.
-        self._html: tuple[str, bytes] | None = None
+        # The page, compressed, the id of the analysis with which it opens, and the address that it names.
+        self._html: tuple[tuple[str, str], bytes] | None = None
         self.runs, self._threads = PageRuns(handlers), Line(THREADS, SHARE)
         self._under_way = Quota(MAX_REQUESTS, UNDER_WAY.format(MAX_REQUESTS))
         self.routes = [
@@ -93,10 +93,12 @@ class PageRoutes:
     async def _page(self, request: Request) -> Response:
         with self._under_way.held(current_visitor()):
             start = await self._handlers.start()
-            uid = start["views"][0]["uid"]
-            if self._html is None or self._html[0] != uid:
-                html = await self._threads.run(lambda _: gzip.compress(app_page(start).encode(), PAGE_LEVEL))
-                self._html = uid, html
+            # A proxy that is not trusted has no such header here.
+            host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
+            key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
+            if self._html is None or self._html[0] != key:
+                html = await self._threads.run(lambda _: gzip.compress(app_page(start, key[1]).encode(), PAGE_LEVEL))
+                self._html = key, html
         return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
 
     async def _health(self, request: Request) -> Response:

@@ -309,6 +309,10 @@ class AnalysisService:
 
         return await line.run(use, report)
 
+    def known_heatmap(self, uid: object, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
+        """One of the latest maps of an analysis; None if it is none of them."""
+        return self.maps.get(self.cached(uid), _map_key(method, parameters))
+
     async def heatmap(
         self, uid: object, method: Method, parameters: Mapping[str, Any], report: Report = no_report
     ) -> tuple[Analysis, Heatmap]:
@@ -323,9 +327,8 @@ class AnalysisService:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
             LimitError: there is not enough memory.
         """
-        key = repr((method.name, sorted(parameters.items())))
-        heatmap = self.maps.get(self.cached(uid), key)
-        if heatmap is not None:
+        key = _map_key(method, parameters)
+        if (heatmap := self.known_heatmap(uid, method, parameters)) is not None:
             return self.cached(uid), heatmap
         arguments = dict(parameters)
         if "target" in arguments:
@@ -395,3 +398,7 @@ def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analy
     report_layer(Progress(0, encoder.model.network.config.depth))
     [analysis] = encoder.encode([prepared], report_layer)
     return analysis
+
+
+def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
+    return repr((method.name, sorted(parameters.items())))

@@ -20,12 +20,12 @@ from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
 from vitviz.ui.facts import class_names, visible
-from vitviz.ui.image_bytes import as_base64
-from vitviz.ui.normalize import bounds_of, refusal
-from vitviz.ui.packs import findings_pack, map_file
+from vitviz.ui.normalize import bounds_of, parameters_of, refusal
+from vitviz.ui.packs import findings_pack
 from vitviz.ui.progress_reports import ProgressReport, Report, under_title
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
+from vitviz.visualization.heatmaps import Heatmap
 
 MAX_CLASSES = 5
 # The slowest probe takes about as long as this many forward passes.
@@ -41,29 +41,31 @@ ABOUT_COMPARISON = (
 
 
 async def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Every map that the model can have, and how faithful each is."""
+    """How faithful every map is that the model can have; the latest ones are not computed again."""
     uid = request.get("uid")
     target = await _target(service, uid, request.get("target"), report)
     settings = fields("parameters", request.get("parameters") or {}, METHODS)
     parameters = {name: _without_target(service, uid, METHODS[name], values) for name, values in settings.items()}
+    known = {
+        name: _known_map(service, uid, METHODS[name], settings.get(name), request.get("target")) for name in METHODS
+    }
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
         report_pass = under_title("Maps, and pictures without some of their patches", report)
-        return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass), parameters)
+        maps: dict[str, Heatmap] = {name: heatmap for name, heatmap in known.items() if heatmap is not None}
+        return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass, maps=maps))
 
     return await service.run(service.studies, uid, compute, report)
 
 
-def _compared(analysis: Analysis, comparison: Comparison, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(analysis: Analysis, comparison: Comparison) -> dict[str, Any]:
     """A comparison as the page reads it."""
     maps = []
     for compared in comparison.maps:
-        method, correlation = METHODS[compared.method], compared.randomization_correlation
-        content = map_file(analysis, method, parameters.get(compared.method, {}), compared.heatmap.token_map)
+        correlation = compared.randomization_correlation
         maps.append(
             {
                 "method": compared.method,
-                "content": as_base64(content),
                 "areas": compared.areas,
                 "beats": {metric: comparison.beats_chance(compared, metric) for metric in compared.areas},
                 "correlation": None if math.isnan(correlation) else correlation,
@@ -169,6 +171,17 @@ def _without_target(service: AnalysisService, uid: object, method: Method, value
     parameters = [parameter for parameter in method.parameters if not isinstance(parameter.kind, ClassTarget)]
     bounds = bounds_of(analysis.model, analysis.trace.layout)
     return values_of(parameters, values, bounds, f"parameters.{method.name}")
+
+
+def _known_map(service: AnalysisService, uid: object, method: Method, values: object, target: object) -> Heatmap | None:
+    """A map that was computed lately, or None."""
+    analysis = service.cached(uid)
+    if refusal(method, analysis.model) is not None:
+        return None
+    asked = dict(values) if isinstance(values, Mapping) else {}
+    if method.class_specific and target is not None:
+        asked["target"] = target
+    return service.known_heatmap(uid, method, parameters_of(method, asked, analysis.model, analysis.trace.layout))
 
 
 def _target_facts(analysis: Analysis, target: int | Target) -> dict[str, Any]:

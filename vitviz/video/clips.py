@@ -89,13 +89,16 @@ class OpenClip:
         name: of the clip in messages.
         limits: of its size and length.
 
+    Attributes:
+        is_cut: whether its end was reached and lies before that of the file, which is longer than the limits.
+
     Raises:
         ImageError: as :func:`open_video`.
         ConfigError: the extra is not installed.
     """
 
     def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
-        self.path, self.name, self.limits = path, name, limits
+        self.path, self.name, self.limits, self.is_cut = path, name, limits, False
         self._av = pyav()
         self._file = _open_regular(path, name, limits.nbytes)
         try:
@@ -136,9 +139,9 @@ class OpenClip:
         rate = stream.average_rate or stream.guessed_rate or DEFAULT_RATE
         self._rate = rate if rate > 0 else DEFAULT_RATE
         seconds = max(0, self._container.duration or 0) / self._av.time_base
-        if self.limits.seconds is not None and seconds > self.limits.seconds:
-            raise self._refusal(f"{seconds:,.1f} seconds", f"at most {self.limits.seconds:g} are taken")
         frames = max(0, stream.frames) or round(seconds * float(self._rate))
+        if self.limits.seconds is not None and seconds > self.limits.seconds:
+            frames = round(frames * self.limits.seconds / seconds)
         self._check_count(frames)
         self._start_time = Fraction(self._container.start_time or 0, self._av.time_base)
         audio = streams.audio
@@ -173,7 +176,7 @@ class OpenClip:
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """Write a video with the sound of this clip."""
-        add_sound(video, start, self.path if self.facts.sound else None, output, self.name)
+        add_sound(video, start, self.path if self.facts.sound else None, output, self.name, self.limits.seconds)
 
     def _next_frames(self, count: int) -> Iterator[tuple[int, int, Any]]:
         for _ in range(count):
@@ -190,10 +193,11 @@ class OpenClip:
         if frame is None:
             self._check_end()
             return None
-        self._check_count(index + 1)
         ticks = self._ticks(index, frame)
-        if self.limits.seconds is not None and ticks > self.limits.seconds * TICKS_PER_SECOND:
-            raise ImageError(f"{self.name}: frame {index:,} comes after more than {self.limits.seconds:g} seconds")
+        if self.limits.seconds is not None and ticks >= self.limits.seconds * TICKS_PER_SECOND:
+            self.is_cut = True
+            return None
+        self._check_count(index + 1)
         self._count, self._last_ticks = index + 1, ticks
         return index, ticks, frame
 

@@ -38,7 +38,7 @@ class ClipLimits:
         pixels: of a frame.
         nbytes: of the file.
         frames: of the clip.
-        seconds: of its duration; None for any.
+        seconds: of its duration, after which a longer one is cut; None for any.
 
     Raises:
         ConfigError: one of them is not above zero.
@@ -68,6 +68,7 @@ class ClipFacts:
         rate: mean number of frames a second.
         frames: approximate number of frames; 0 if the header does not state it.
         sound: codec of its first sound track; empty without one.
+        is_cut: whether it is the beginning of a longer file.
 
     Raises:
         ConfigError: one of them is out of range.
@@ -78,6 +79,7 @@ class ClipFacts:
     rate: float
     frames: int
     sound: str
+    is_cut: bool = False
 
     def __post_init__(self) -> None:
         for name, minimum in (("width", 1), ("height", 1), ("frames", 0)):
@@ -110,6 +112,7 @@ class Clip(Protocol):
 
     name: str
     facts: ClipFacts
+    is_cut: bool
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""

@@ -46,7 +46,7 @@ def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits) -> Parts:
         while True:
             method, count = ask()
             if method == "skip":
-                yield {"skipped": clip.skip(count)}, b""
+                yield {"skipped": clip.skip(count), "is_cut": clip.is_cut}, b""
             else:
                 frames = clip.read(count)
                 levels = [np.ascontiguousarray(frame.image) for frame in frames]
@@ -85,9 +85,9 @@ class IsolatedClip:
 
     def __init__(self, worker: Worker, child: Child, path: Path, name: str, limits: ClipLimits) -> None:
         self.name = name
-        self._worker, self._child, self._path = worker, child, path
+        self._worker, self._child, self._path, self._seconds = worker, child, path, limits.seconds
         self.facts = checked_facts(child, child.part()[0], limits)
-        self._count, self._last_ticks = 0, -1
+        self._count, self._last_ticks, self.is_cut = 0, -1, False
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped.
@@ -98,7 +98,8 @@ class IsolatedClip:
         total = 0
         while total < count:
             batch = min(SKIP_BATCH_FRAMES, count - total)
-            skipped = self._child.part(("skip", batch))[0].get("skipped")
+            answer = self._child.part(("skip", batch))[0]
+            skipped, self.is_cut = answer.get("skipped"), answer.get("is_cut") is True
             if not isinstance(skipped, int) or not 0 <= skipped <= batch:
                 raise self._child.answer_error()
             total += skipped
@@ -132,7 +133,7 @@ class IsolatedClip:
         max_bytes = self._path.stat().st_size + video.stat().st_size + CONTAINER_BYTES
         limits = replace(CLIP_LIMITS, cpu_seconds=JOIN_SECONDS, wall_seconds=4 * JOIN_SECONDS, file_bytes=max_bytes)
         sound = self._path if self.facts.sound else None
-        arguments = (video.absolute(), start, sound, output.absolute(), self.name)
+        arguments = (video.absolute(), start, sound, output.absolute(), self.name, self._seconds)
         with self._worker.child(f"{__name__}:write_sound", arguments, limits, ImageError, self.name) as child:
             child.part()
 

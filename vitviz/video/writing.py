@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import merge
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,9 @@ def _video_stream(container: Any, size: tuple[int, int], rate: float) -> Any:
     return stream
 
 
-def add_sound(video: Path, start: int, sound: Path | None, output: Path, name: str) -> None:
+def add_sound(
+    video: Path, start: int, sound: Path | None, output: Path, name: str, seconds: float | None = None
+) -> None:
     """Write a video into a file with the sound of a clip, without encoding its pictures again.
 
     Sound is copied if the container can hold its codec, and encoded as AAC otherwise.
@@ -119,6 +121,7 @@ def add_sound(video: Path, start: int, sound: Path | None, output: Path, name: s
         sound: the clip whose first sound track is added; None for none.
         output: the file to write; its suffix selects the container.
         name: of the clip in messages.
+        seconds: after which the sound is left out; None for all of it.
 
     Raises:
         ImageError: the sound is damaged.
@@ -137,7 +140,8 @@ def add_sound(video: Path, start: int, sound: Path | None, output: Path, name: s
             target.start_encoding()
             streams = [_video_packets(pictures, video_out, start)]
             if source is not None:
-                streams.append(_sound_packets(source, audio_out, container, name))
+                packets = _sound_packets(source, audio_out, container, name)
+                streams.append(takewhile(lambda item: seconds is None or item[0] < seconds, packets))
             for _, _, packet in merge(*streams, key=lambda item: item[:2]):
                 target.mux(packet)
     except (ImageError, ConfigError):

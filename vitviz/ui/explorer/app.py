@@ -5,22 +5,30 @@ from __future__ import annotations
 import gzip
 import hashlib
 from functools import cache
+from html import escape
 from typing import Any
+from urllib.parse import urljoin
 
-from vitviz.ui.explorer.assets import document, script, style
+from vitviz.ui.explorer.assets import FOLDER, document, script, style
 
 # The patch grid, with one patch lit.
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 3 3'%3E%3Cpath fill='%234338ca' "
     "d='M0 0h3v3H0z'/%3E%3Cpath fill='%23fde047' d='M1 1h1v1H1z'/%3E%3C/svg%3E"
 )
+# What a link to the app is shown with, 1200×630 pixels; ``python -m tests.screenshot`` takes it.
+PREVIEW = "preview.jpg"
 
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
     """The files by name: their bytes, compressed with gzip, and their media type."""
-    texts = {"page.js": (script(), "text/javascript"), "page.css": (style(), "text/css")}
-    return {name: (gzip.compress(text.encode()), kind) for name, (text, kind) in texts.items()}
+    files = {
+        "page.js": (script().encode(), "text/javascript"),
+        "page.css": (style().encode(), "text/css"),
+        PREVIEW: ((FOLDER / PREVIEW).read_bytes(), "image/jpeg"),
+    }
+    return {name: (gzip.compress(content), kind) for name, (content, kind) in files.items()}
 
 
 @cache
@@ -29,17 +37,20 @@ def static_version() -> str:
     return hashlib.sha256(f"{script()}{style()}".encode()).hexdigest()[:12]
 
 
-def app_page(start: Any) -> str:
+def app_page(start: Any, address: str) -> str:
     """The page.
 
     Args:
         start: JSON with which it begins.
+        address: of the app, which link previews need for their picture.
     """
     folder = f"static/{static_version()}"
     about = "See where an image-recognition model looks, in your own picture."
     head = (
         f'<meta name="description" content="{about}">\n<meta property="og:title" content="vitviz">\n'
-        f'<meta property="og:description" content="{about}">\n<link rel="icon" href="{ICON}">\n'
+        f'<meta property="og:description" content="{about}">\n<meta property="og:type" content="website">\n'
+        f'<meta property="og:image" content="{escape(urljoin(address, f"{folder}/{PREVIEW}"))}">\n'
+        f'<meta name="twitter:card" content="summary_large_image">\n<link rel="icon" href="{ICON}">\n'
         f'<link rel="stylesheet" href="{folder}/page.css">\n'
         f'<script type="module" src="{folder}/page.js"></script>'
     )

@@ -7,7 +7,7 @@ import { notify, reasonOf, retryOf } from "./messages.js";
 import { range } from "./numbers.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
-import { isEqual, isPaired, MAX_PINS } from "./store.js";
+import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import {
   defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, queryOf, tokenOf, valueOf,
 } from "./tokens.js";
@@ -394,13 +394,17 @@ export function play() {
 
 // Whether the guide has chosen a head, for as long as its steps are about one.
 let isHeadOfGuide = false;
+/** @type {{ key: string, shown: { method: string, parameters: Record<string, any> } } | null} */
+let mapBeforeGuide = null;
 
 /**
  * Go to a step of the guide and its method; null closes the guide.
  * @param {number | null} step
  */
 export function goToStep(step) {
-  const { method, isOfOneHead } = STEPS[step ?? -1] ?? {};
+  const { method, isOfOneHead } = STEPS[step ?? -1] ?? {}, { method: shown, parameters } = activeView();
+  if (step !== null && store.state.panel !== "guide")
+    mapBeforeGuide = { key: analysisKey(activeView()), shown: { method: shown, parameters } };
   if (!isOfOneHead) returnHeadOfGuide();
   if (method && activeView().method !== method) chooseMethod(method);
   if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
@@ -408,6 +412,8 @@ export function goToStep(step) {
     setParameter("head", 0);
   }
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
+  // The tour leaves the map as it was, unless the visitor has gone on to another picture or model.
+  if (step === null && mapBeforeGuide && mapBeforeGuide.key === analysisKey(activeView())) store.patchView(page.active, mapBeforeGuide.shown);
 }
 
 /** Take back the head that the guide chose, unless the visitor has chosen another one since. */

@@ -331,6 +331,9 @@ export class Pane {
   /** @param {string} text */
   setStatus(text) {
     setText(this.find("status"), text);
+    // What a screen reader reads with every arrow key: the token that asks, and the strongest patch.
+    const [strongest] = /Strongest: .* with [^ ]*/.exec(text) ?? [text], token = this.hasToken && this.facts ? this.token : null;
+    setText(this.find("live"), `${token === null ? "" : `${nameOf(queryOf(token, this.facts))}. `}${strongest}`);
   }
 
   /**

@@ -4,12 +4,14 @@ import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { lookOfPanels } from "./look.js";
+import { computedBy, offeredMethods } from "./map_sources.js";
+import { reasonOf } from "./messages.js";
 import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
 import { activePane, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { withoutNaN } from "./scales.js";
-import { METHODS } from "./settings.js";
+import { backend, METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
 import { nameOf, queryOf } from "./tokens.js";
 
@@ -82,7 +84,7 @@ export class Panels {
     }
     const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
-    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = !this.comparison;
+    if (!this.comparison) for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = true;
     for (const [name, text] of Object.entries(this.texts)) {
       const hint = find(name);
       if (!hasTarget) hint.textContent = NO_SCORE;
@@ -94,40 +96,51 @@ export class Panels {
 
   /** Remove the results of the previous analysis. */
   clear() {
+    requests.keepOnly("compare", []);
     Object.assign(this, { comparison: null, ranking: null });
     find("cards").replaceChildren();
     this.showChanges(null);
     find("switch-said").textContent = "";
   }
 
+  /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
   compare() {
     const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = /** @type {Record<string, any>} */ ({});
     for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
       const { target: about, ...others } = settings;
       parameters[method] = others;
     }
+    requests.keepOnly("compare", []);
+    const comparison = { pane, packs: /** @type {Record<string, Tensors>} */ ({}), scores: null, failure: "" };
+    this.comparison = comparison;
     const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
-    runInPanel(
-      "compare",
-      JSON.stringify([uid, parameters, target]),
-      { kind: "compare", uid, parameters, target },
-      (/** @type {any} */ reply) => {
-        const packs = Object.fromEntries(
-          reply.maps.map((/** @type {any} */ { method, content }) => [method, readPack(fromBase64(content).buffer)]),
-        );
-        if (pane.facts?.uid === uid) this.showComparison(reply, packs, pane);
-      },
-      say,
-    );
+    const fail = (/** @type {string} */ text) => { comparison.failure = text, this.drawCards(), say(text); };
+    this.drawCards();
+    say("");
+    const takes = (/** @type {Method} */ { computed_by: by }) => ["page", "quick", "run"].indexOf(by);
+    const offered = offeredMethods(pane.facts, pane.model).sort((one, other) => takes(one) - takes(other));
+    for (const { name, about_a_class: isAbout } of offered) {
+      const own = { ...parameters[name], ...(isAbout && target !== null && { target }) };
+      const done = (/** @type {ArrayBuffer} */ content) => {
+        if (this.comparison !== comparison) return;
+        comparison.packs[name] = readPack(content);
+        this.drawCards();
+      };
+      const body = { uid, method: name, parameters: own };
+      const decoded = (/** @type {any} */ reply) => done(fromBase64(reply.content).buffer);
+      if (computedBy(name, Object.keys(own), pane.facts) === "run")
+        runInPanel(`compare ${name}`, uid + name, { kind: "map", ...body }, decoded, fail);
+      else backend.map(body).then(done, (error) => fail(reasonOf(error)));
+    }
+    const body = { kind: "compare", uid, parameters, target };
+    runInPanel("compare", JSON.stringify(body), body, (/** @type {any} */ reply) => {
+      if (this.comparison === comparison) this.showScores(reply);
+    }, fail);
   }
 
-  /**
-   * @param {any} reply of the request; `packs` has its maps by method, `pane` the analysis
-   * @param {Record<string, Tensors>} packs
-   * @param {Pane} pane
-   */
-  showComparison(reply, packs, pane) {
-    this.comparison = { ...reply, packs, pane };
+  /** @param {any} reply of the request */
+  showScores(reply) {
+    this.comparison.scores = reply;
     const orders = [
       new Option("as listed", ""),
       ...reply.metrics.map((/** @type {any} */ { name, title }) => new Option(`best by ${title}`, name)),
@@ -136,27 +149,28 @@ export class Panels {
     find("compare-order").replaceChildren(...orders);
     find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
     find("compare-said").textContent = reply.about;
-    for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = false;
     this.drawCards();
   }
 
   drawCards() {
     if (!this.comparison) return;
-    const { maps, metrics } = this.comparison,
-      order = find("compare-order").value,
-      metric = metrics.find((/** @type {any} */ { name }) => name === order);
-    const better = metric?.lower_is_better ? 1 : -1;
-    const sorted = metric ? [...maps].sort((a, b) => better * (a.areas[order] - b.areas[order])) : maps;
+    const { packs, scores } = this.comparison, order = find("compare-order").value;
+    const metric = scores?.metrics.find((/** @type {any} */ { name }) => name === order), better = metric?.lower_is_better ? 1 : -1;
+    const areaOf = Object.fromEntries((scores?.maps ?? []).map((/** @type {any} */ { method, areas }) => [method, areas[order]]));
+    const methods = Object.keys(METHODS).filter((method) => packs[method]);
+    if (metric) methods.sort((one, other) => better * (areaOf[one] - areaOf[other]));
+    find("compare-scale").parentElement.hidden = !methods.length;
+    find("compare-order").parentElement.hidden = !scores;
     const unfolded = [...find("cards").children].filter((card) => card.querySelector("details[open]")).map(({ dataset }) => dataset.method);
-    find("cards").replaceChildren(...sorted.map((/** @type {any} */ map) => this.card(map, unfolded.includes(map.method))));
+    find("cards").replaceChildren(...methods.map((method) => this.card(method, unfolded.includes(method))));
   }
 
   /**
-   * @param {any} options
-   * @param {any} isUnfolded
+   * @param {string} method
+   * @param {boolean} isUnfolded
    */
-  card({ method, areas, beats, correlation }, isUnfolded) {
-    const { packs, pane, metrics, chance } = this.comparison, { title, interpretation } = METHODS[method];
+  card(method, isUnfolded) {
+    const { packs, pane, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
       visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -165,40 +179,18 @@ export class Panels {
     const { table, fittedScale, look } = lookOfPanels(), patches = isShared ? sharesOf(method) : patchesOf(visibleValues);
     const scale = isShared
       ? fittedScale(
-          this.comparison.maps.map((/** @type {any} */ item) => withoutNaN(sharesOf(item.method))),
+          Object.keys(packs).map((name) => withoutNaN(sharesOf(name))),
           { low: 0 },
         )
       : fittedScale([withoutNaN(patches)], { signed: isSigned });
     const canvas = createCanvas(320, Math.round(320 * pane.painter.ratio));
     pane.painter.paint(canvas, patches, scale, table, look);
-    const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
-    const summary = create("summary", {
-      className: "vx-bar",
-      style: `--part: ${(100 * wins) / Math.max(1, metrics.length)}%`,
-      textContent: hint,
-    });
     const open = createButton({
       className: "vx-button",
       textContent: "Show",
       onclick: () => chooseMethod(method),
       "aria-label": `Show ${title} on the picture`,
     });
-    const rows = metrics.filter((/** @type {any} */ metric) => metric.name in areas).map((/** @type {any} */ metric) => {
-      const mark = beats[metric.name] ? "better" : "worse";
-      return [
-        `${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`,
-        `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`,
-        metric.interpretation,
-      ];
-    });
-    rows.push([
-      "Weights shuffled",
-      correlation === null
-        ? "no rank correlation: one of the two maps is the same everywhere"
-        : `rank correlation ${signed(digits(correlation))}`,
-      "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): " +
-        "near 1, the map does not depend on what was learnt",
-    ]);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(visibleValues), pane.facts))}`);
     const caption = create(
@@ -207,7 +199,7 @@ export class Panels {
       create("b", { textContent: title }),
       create("p", { textContent: interpretation }),
       open,
-      create("details", { open: isUnfolded }, summary, tableOf(rows)),
+      scores ? scoresOf(method, scores, isUnfolded) : create("p", { textContent: failure ? "" : "Its scores follow …" }),
     );
     return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
@@ -298,6 +290,39 @@ export class Panels {
       output.textContent = before === undefined ? percent(value) : `${percent(before).slice(0, -1)} → ${percent(value)}`;
     }
   }
+}
+
+/**
+ * How faithful a map is, folded below one line.
+ * @param {string} method
+ * @param {any} scores of all maps
+ * @param {boolean} isUnfolded
+ */
+function scoresOf(method, { maps, metrics, chance }, isUnfolded) {
+  const { areas, beats, correlation } = maps.find((/** @type {any} */ map) => map.method === method);
+  const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
+  const summary = create("summary", {
+    className: "vx-bar",
+    style: `--part: ${(100 * wins) / Math.max(1, metrics.length)}%`,
+    textContent: hint,
+  });
+  const rows = metrics.filter((/** @type {any} */ metric) => metric.name in areas).map((/** @type {any} */ metric) => {
+    const mark = beats[metric.name] ? "better" : "worse";
+    return [
+      `${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`,
+      `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`,
+      metric.interpretation,
+    ];
+  });
+  rows.push([
+    "Weights shuffled",
+    correlation === null
+      ? "no rank correlation: one of the two maps is the same everywhere"
+      : `rank correlation ${signed(digits(correlation))}`,
+    "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): " +
+      "near 1, the map does not depend on what was learnt",
+  ]);
+  return create("details", { open: isUnfolded }, summary, tableOf(rows));
 }
 
 /** @param {string[][]} rows */

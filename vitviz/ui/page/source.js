@@ -100,7 +100,7 @@ export class Source {
     const families = [...new Set(models.map(({ family }) => family))];
     find("menu").replaceChildren(...families.map((family) => {
       const members = models.filter((item) => item.family === family).map((item) => this.modelChoice(item));
-      return create("div", {}, create("h3", { textContent: family }), ...members);
+      return create("div", {}, create("h2", { textContent: family }), ...members);
     }));
     find("own").hidden = legal !== "all";
     find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;

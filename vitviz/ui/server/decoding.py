@@ -127,7 +127,7 @@ class UploadedPictures:
             while skipped := clip.skip(COUNT_BATCH):
                 frames += skipped
                 report(ProgressReport("Reading the clip"))
-            return replace(clip.facts, frames=frames)
+            return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
 
     def _use(self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], line: Line) -> Result:
         if upload.path.parent == resources("assets"):

@@ -118,7 +118,7 @@ class ServerSettings:
     clip_seconds: float = setting(
         30.0,
         time("seconds"),
-        f"the longest clip that is opened, of at most {FRAMES_A_SECOND} frames a second",
+        f"the longest clip, of at most {FRAMES_A_SECOND} frames a second; of a longer one, the beginning is taken",
         "{:g}".format,
     )
     clip_pixels: int = setting(
