@@ -234,3 +234,11 @@ def test_an_unknown_scale_is_refused_in_one_sentence(style: dict[str, Any], mess
     with pytest.raises(MethodError) as caught:
         Style(**style)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_zero_of_a_signed_map_leaves_the_image_clear_where_weak_values_do() -> None:
+    signed = heatmap([[-1.0, 0.0, 1.0]], signed=True)
+    overlay = np.asarray(signed.overlay(Style("gray", 1.0, fade=True, scale="linear")))[1, 2::4, 0]
+    # Black over black, the image's own black, and white.
+    assert overlay.tolist() == [0, pytest.approx(0, abs=20), 255]
+    assert np.asarray(signed.overlay(Style("gray", 1.0)))[1, 2::4, 0].tolist() == [0, 128, 255]

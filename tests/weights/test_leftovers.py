@@ -330,3 +330,12 @@ def test_a_name_that_is_not_timms_is_answered_for_what_it_is(tmp_path: Path) -> 
 def test_nothing_is_left_out_of_a_checkpoint_of_vitvizs_own() -> None:
     with pytest.raises(CheckpointError, match="says everything itself; leave out ignore"):
         vitviz.load(ignore=["head.*"])
+
+
+def test_what_ignore_an_assumption_proposes_works(tmp_path: Path) -> None:
+    states = {f"model.{name}.": timm_state(seed=seed) for seed, name in enumerate(("ema", "raw"))}
+    both = {key: tensor for prefix, state in states.items() for key, tensor in prefixed(prefix, state).items()}
+    (encoder,) = (check for check in read(both, tmp_path).checks if check.fact == "encoder")
+    chosen = read(both, tmp_path, ignore=_proposed(encoder.source))
+    assert not any(check.fact == "encoder" and check.assumed for check in chosen.checks)
+    assert torch.equal(answer(chosen), answer(read(states["model.ema."], tmp_path, "plain.pth")))

@@ -97,3 +97,10 @@ def test_filters_are_centred_on_grey() -> None:
     filters[0, 0, 0, 0] = 0.25
     first, second = images(draw(filters, "component", "channel", "row", "column"))
     assert first[2, 3, 1] == 0 and first[0, 0, 0] == 0.75 and second.min() == second.max() == 0.5
+
+
+def test_positions_of_a_large_grid_are_drawn_at_equal_distances() -> None:
+    values = torch.rand(17, 5, 17, 5)
+    found = images(draw(values, "row", "column", "other row", "other column"))
+    assert len(found) == 9 * 5
+    np.testing.assert_allclose(found[5], values[2, 0])
