@@ -26,7 +26,7 @@ from tests.worker import misbehaviour
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
 from vitviz.images.colours import gamma_profile
-from vitviz.images.isolated_pictures import open_picture
+from vitviz.images.isolated_pictures import limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.weights import isolated_models
 from vitviz.weights.detector import OODDetector
@@ -79,6 +79,8 @@ def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model:
         found = picture.model_input(preprocessing, 4, 4, None, 90)
     expected = preprocessing.prepare(vitviz.open_image(path), 4, 4).resized(90)
     assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
+    # Its decoder cannot do without threads, which root may start in any case.
+    assert limits_of(path).threads and not limits_of(ROOT / "assets" / "chelsea.jpg").threads
 
 
 @pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])

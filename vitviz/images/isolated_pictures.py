@@ -7,8 +7,8 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.colours import ColorProfile
 from vitviz.images.decoding import heif_formats
 from vitviz.images.geometry import Geometry
-from vitviz.images.kinds import FORMATS, HAS_AVIF, MAX_PIXELS
+from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, START_BYTES, kind_of
 from vitviz.images.opening import ImageFacts, UnopenedImage, open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
@@ -187,7 +187,17 @@ def unopened_picture(
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
     """
-    return unopened(worker, f"{__name__}:read_picture", (path.absolute(), name, value_range, color_profile), name)
+    arguments = (path.absolute(), name, value_range, color_profile)
+    return unopened(worker, f"{__name__}:read_picture", arguments, name, limits_of(path))
+
+
+def limits_of(path: Path) -> Limits:
+    """The limits of the child that reads a picture. The decoder of HEIC starts threads, whatever it is told."""
+    start = b""
+    # A missing file is reported by the child.
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        start = file.read(START_BYTES)
+    return replace(LIMITS, threads=kind_of(start) == HEIC)
 
 
 @contextmanager

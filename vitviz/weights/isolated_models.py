@@ -25,8 +25,8 @@ from vitviz.weights.zoo import ZOO
 from vitviz.worker import Child, Limits, Worker
 
 MODEL_LIMITS = Limits(GIB, 60, 900, answer_bytes=GIB, total_cpu_seconds=300, niceness=BACKGROUND_NICENESS)
-# For opening a text tower, and for each text.
-TOWER_LIMITS = Limits(GIB, 120, 900, answer_bytes=2**40, total_cpu_seconds=3600)
+# For opening a text tower, and for each text. transformers reads weights by threads.
+TOWER_LIMITS = Limits(GIB, 120, 900, answer_bytes=2**40, total_cpu_seconds=3600, threads=True)
 
 
 def warm_up() -> None:

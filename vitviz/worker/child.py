@@ -48,6 +48,7 @@ class Limits:
         file_bytes: of a file that it writes.
         niceness: from 0 to 19, the lowest priority.
         private_bytes: private memory beyond that of an idle child, without mapped files; None for ``memory_bytes``.
+        threads: whether it may start threads, and with them processes.
     """
 
     memory_bytes: int
@@ -58,6 +59,7 @@ class Limits:
     file_bytes: int = 0
     niceness: int = 0
     private_bytes: int | None = None
+    threads: bool = False
 
     def begin_part(self) -> None:
         """Start the timer of a part. Its signal ends the process, whatever Python is doing."""
@@ -74,7 +76,7 @@ class Limits:
         if IS_LINUX:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
-            bounds |= {"NPROC": 0, "AS": addresses + self.memory_bytes}
+            bounds |= {"AS": addresses + self.memory_bytes} | ({} if self.threads else {"NPROC": 0})
             bounds["DATA"] = private + (self.memory_bytes if self.private_bytes is None else self.private_bytes)
             _prctl(PR_SET_NO_NEW_PRIVS, 1)
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
