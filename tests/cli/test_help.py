@@ -89,7 +89,7 @@ def test_there_is_a_command_for_every_method() -> None:
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
-    assert {"checkpoint", "family", "ignore", "base", *OVERRIDES} <= actions.keys()
+    assert {"checkpoint", "family", "ignore", *OVERRIDES} <= actions.keys()
     assert all(family.name in str(actions["family"].help) for family in FAMILIES)
     assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"
     if command != "inspect":
