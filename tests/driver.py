@@ -164,7 +164,7 @@ RESTART = """(link) => {
     if (find(".vx-play").ariaPressed === "true") find(".vx-play").click();
     find(".vx-shot").close();
     for (const part of root.querySelectorAll("details:not(.vx-probe-table)")) part.open = false;
-    for (const name of ["search", "own-hub", "own-overrides"]) find(`.vx-${name}`).value = "";
+    for (const field of root.querySelectorAll(".vx-search, .vx-own input")) field.value = "";
     find(".vx-search").oninput();
     find(".vx-compare-scale").checked = false;
     scrollTo(0, 0);

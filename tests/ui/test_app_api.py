@@ -27,10 +27,10 @@ pytestmark = pytest.mark.process
 DOCUMENTATION = ROOT / "docs" / "app.md"
 
 
-# What takes long by default takes less.
-QUICK = {"attention_flow": {"most_patches": 16}, "integrated_gradients": {"steps": 4}}
+# Of every kind of value; every method is asked in tests/ui/test_runs.py.
 DRAWN: list[tuple[str, dict[str, Any]]] = [
-    *((method, QUICK.get(method, {})) for method in METHODS if method != "pooling_attention"),
+    ("attention_mass", {}),
+    ("attention_flow", {"most_patches": 16}),
     ("attention", {"layer": -2, "head": 3, "query": [2, 5], "direction": "column"}),
     ("relevance", {"target": "dog", "start_layer": 2}),
     ("rollout", {"head_fusion": "max", "discard_ratio": 0.9, "query": "patches"}),
@@ -141,7 +141,7 @@ def test_fit_and_resolution_say_what_is_seen(client: Client, bundled: Model) -> 
     np.testing.assert_allclose(row["values"], expected.attention().values, rtol=1e-5, atol=1e-7)
 
 
-def test_every_map_is_that_of_the_library(client: Client, coarse_example: Analysis) -> None:
+def test_a_map_is_that_of_the_library(client: Client, coarse_example: Analysis) -> None:
     coarse = client.predict(image=PHOTO, resolution=COARSE, api_name="/analyze")
     answers = maps(client, coarse["id"], *({"method": method, "parameters": said} for method, said in DRAWN))
     for (method, said), answer in zip(DRAWN, answers, strict=True):

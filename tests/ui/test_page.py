@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+import vitviz
 from tests.driver import (
     EXPLORER,
     ask,
-    keep_picture,
+    expect_map,
+    first_view,
+    new_page,
     notice,
+    open_link,
     open_panel,
     opened_page,
     settle,
+    upload,
 )
+from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
-from vitviz import Model
+from vitviz import Analysis, Model
 
 pytestmark = pytest.mark.browser
-
-
-def test_it_opens_with_an_example_already_analysed(page: Page, library: Library) -> None:
-    check_page(page, library)
-    keep_picture(page, "light.png")
 
 
 # What is in the window: words of two letters and more, and controls; canvases count none.
@@ -49,14 +52,27 @@ IN_SIGHT = """() => {
 }"""
 
 
-def test_few_words_and_controls_are_in_sight(browser: Browser, address: str) -> None:
-    page = browser.contexts[0].new_page()
+def test_it_opens_with_a_map_that_answers_the_hand_and_few_words_and_controls(
+    browser: Browser, address: str, example: Analysis, library: Library
+) -> None:
+    page = new_page(browser)
     try:
         page.set_viewport_size({"width": 1440, "height": 900})
         page.goto(f"{address}/?__theme=light")
         settle(page)
         words, controls = page.evaluate(IN_SIGHT)
         assert 40 < words <= 120 and 10 < controls <= 25, (words, controls)
+        check_page(page, library)
+        # Of all patches, it is the one whose attention is farthest from the mean.
+        layer, query = example.trace.layers // 2, first_view(page)["parameters"]["query"]
+        count, weights = example.trace.layout.prefix_count, example.trace.fused(layer)
+        rows = weights[count:, count:]
+        farthest = count + int((rows - rows.mean(0)).norm(dim=1).argmax())
+        assert query == list(example.trace.layout.cell(farthest))
+        assert page.url.endswith(f"?__theme=light&method=attention&p.layer={layer}&p.query={query[0]},{query[1]}")
+        # A link without a method means what it meant.
+        open_link(page, "/?__theme=light&example=chelsea.jpg")
+        expect_map(page, example.rollout())
     finally:
         page.close()
 
@@ -84,6 +100,18 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
                 page.evaluate(paste)
                 expect(notice(page)).to_be_visible()
                 assert page.evaluate(boxes) == before, (width, question)
+
+
+def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
+    white = tmp_path / "white.png"
+    Image.new("RGB", (320, 240), "white").save(white)
+    hint = page.locator(".vx-headline", has_text="Unlike its training pictures")
+    unlike = {path: vitviz.analyze(path, bundled).is_out_of_distribution for path in (EXAMPLE, white)}
+    # There is one of each kind.
+    assert set(unlike.values()) == {True, False}
+    expect(hint).to_be_visible(visible=unlike[EXAMPLE])
+    upload(page, white)
+    expect(hint).to_be_visible(visible=unlike[white])
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

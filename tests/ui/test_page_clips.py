@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -13,9 +12,9 @@ from tests.driver import (
     EXPLORER,
     choose_example,
     choose_method,
+    close_menus,
     first_view,
     keep_picture,
-    notice,
     open_link,
     open_panel,
     settle,
@@ -30,7 +29,6 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
-from vitviz.video.clips import read_frame
 from vitviz.worker import Worker
 
 pytestmark = pytest.mark.browser
@@ -73,72 +71,17 @@ def test_a_clip_is_looked_at_frame_by_frame(cifar_page: Page, cifar: SmallApp, c
     assert first_view(page)["frame"] == COUNT - 1
     check_page(page, library)
     keep_picture(page, "clip.png")
+    with page.expect_download(timeout=300_000) as download:
+        open_panel(page, "save").locator("[data-act=video]").click()
+    assert download.value.suggested_filename == "clip-rollout.mp4"
+    video = Path(download.value.path())
+    assert len(read_frames(video)) == COUNT and len(sound_packets(video)) == len(sound_packets(clip))
+    for said in (f"One scale for all {COUNT} frames", "Sound: aac, as it was."):
+        expect(page.locator(".vx-said")).to_contain_text(said)
+    close_menus(page)
     choose_example(page, "rocket.jpg")
     assert first_view(page)["frame"] is None and "frame" not in page.url
     expect(slider).to_be_hidden()
-
-
-@pytest.mark.long
-def test_scrubbing_fast_ends_on_the_last_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
-    page = cifar_page
-    upload(page, clip)
-    library = Library(cifar.model, pictures={first_view(page)["picture"]: clip})
-    for frame in (3, 9, 4, 22, 12, 13, 14):
-        page.locator(".vx-clip-frame").fill(str(frame))
-    settle(page)
-    assert first_view(page)["frame"] == 14
-    check_page(page, library)
-
-
-@pytest.mark.long
-def test_the_video_of_a_clip_shows_the_map_of_every_frame(cifar_page: Page, cifar: SmallApp, clip: Path) -> None:
-    page = cifar_page
-    upload(page, clip)
-    choose_method(page, "rollout")
-    panel = open_panel(page, "save")
-    with page.expect_download(timeout=300_000) as download:
-        panel.locator("[data-act=video]").click()
-    assert download.value.suggested_filename == "clip-rollout.mp4"
-    video = Path(download.value.path())
-    frames = read_frames(video)
-    assert len(frames) == COUNT and len(sound_packets(video)) == len(sound_packets(clip))
-    expect(page.locator(".vx-said")).to_contain_text(f"One scale for all {COUNT} frames")
-    expect(page.locator(".vx-said")).to_contain_text("Sound: aac, as it was.")
-    maps = [vitviz.analyze(read_frame(clip, index), cifar.model).rollout() for index in (0, COUNT - 1)]
-    assert all(picture.shape[1] == 320 and picture.shape[0] > 240 for _, picture in frames)
-    assert np.abs(frames[0][1].astype(float) - frames[-1][1]).mean() > 2
-    assert maps[0].description in page.locator(".vx-said").inner_text()
-
-
-@pytest.mark.long
-def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
-    upload(page, write_clip(tmp_path / "long.mp4", frames=moving_frames(600)))
-    panel = open_panel(page, "save")
-    panel.locator("[data-act=video]").click()
-    expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
-    # Nothing else waits for it.
-    choose_example(page, "rocket.jpg")
-    assert first_view(page)["picture"] == "example:rocket.jpg"
-    expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
-    page.locator(".vx-stop").click()
-    expect(page.locator(".vx-said")).to_contain_text("Stopped", timeout=60_000)
-    settle(page)
-
-
-@pytest.mark.long
-def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(
-    cifar_page: Page, clip: Path, tmp_path: Path
-) -> None:
-    page = cifar_page
-    before = first_view(page)
-    content = clip.read_bytes()
-    (tmp_path / "cut.mp4").write_bytes(content[: len(content) // 2])
-    upload(page, tmp_path / "cut.mp4")
-    assert "cut.mp4: no clip, or one that is cut short" in notice(page).inner_text()
-    assert first_view(page) == before
-    upload(page, write_clip(tmp_path / "large.mp4", 2, (2048, 1100)))
-    assert "frames of 2048×1100 pixels; at most 2,088,960 pixels are taken" in notice(page).inner_text()
-    assert first_view(page) == before
 
 
 # What the server does, without a page.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from math import ceil
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,29 +18,21 @@ from tests.driver import (
     canvas,
     canvas_values,
     caption,
-    choose_example,
     choose_method,
-    choose_option,
     click_patch,
     expect_map,
     first_view,
-    keep_picture,
-    new_page,
     notice,
     open_figure,
     open_link,
     open_menu,
     open_panel,
-    open_settings,
-    patch_position,
     save_figure,
-    set_slider,
+    saved_page,
     settle,
     upload,
-    watch_errors,
 )
-from tests.support.example import EXAMPLE, FINER
-from tests.ui.answers import SENTENCE, Library, check_page, number_of
+from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import HEADS, SmallApp
 from vitviz import Analysis, Model, Style
 
@@ -57,14 +47,6 @@ def wide(tmp_path: Path) -> Path:
     return tmp_path / "wide.png"
 
 
-# What a page that works from disk has drawn.
-SAVED_VALUES = """() => {
-    let part = document.querySelector(".vx");
-    while (!part.explorer) part = part.parentElement;
-    return part.explorer.map(part.explorer.store.state.views[0].parameters.query);
-}"""
-
-
 def saved(page: Page, act: str) -> Path:
     """Save something, and return the file, under the name that the page gave it."""
     panel = open_panel(page, "save")
@@ -75,48 +57,6 @@ def saved(page: Page, act: str) -> Path:
 
 
 # ---- pictures of visitors ----
-
-
-def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Path) -> None:
-    photo = tmp_path / "automobile.png"
-    rng = np.random.default_rng(0)
-    Image.fromarray(rng.integers(0, 255, (9, 16, 3), dtype=np.uint8)).resize((640, 360)).save(photo)
-    upload(page, photo)
-    assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
-    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
-    keep_picture(page, "upload.png")
-
-
-@pytest.mark.long
-def test_a_bad_file_is_told_and_the_picture_before_stays(cifar_page: Page, cifar: SmallApp) -> None:
-    page, library = cifar_page, Library(cifar.model)
-    choose_example(page, "rocket.jpg")
-    before, words = canvas(page).evaluate("canvas => canvas.toDataURL()"), caption(page).inner_text()
-    for number, content in enumerate([b"", b"<html>not a picture</html>", EXAMPLE.read_bytes()[:9000]]):
-        name = f"my _notes_ [{number}].jpg"
-        upload(page, {"name": name, "mimeType": "image/jpeg", "buffer": content})
-        expect(notice(page)).to_contain_text(f"{name}: ")
-        expect(notice(page)).to_contain_text("The previous view is still shown.")
-        expect(page.get_by_text("Traceback")).to_have_count(0)
-        assert canvas(page).evaluate("canvas => canvas.toDataURL()") == before
-        assert caption(page).inner_text() == words and first_view(page)["picture"] == "example:rocket.jpg"
-        check_page(page, library)
-        # The message goes by itself when something else is chosen, or by its button.
-        page.locator(".vx-notice button").click()
-        expect(notice(page)).not_to_be_visible()
-
-
-@pytest.mark.long
-def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: Path) -> None:
-    photo = tmp_path / "scan.tiff"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.open(EXAMPLE).save(photo, exif=exif)
-    upload(page, photo)
-    assert vitviz.analyze(photo, bundled).prepared.image.size == (300, 451)
-    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
-    edges = canvas(page).bounding_box()
-    assert edges is not None and edges["width"] < edges["height"]
 
 
 # A picture that needs no file: a rectangle on blue, as PNG.
@@ -156,24 +96,26 @@ def test_a_checkpoint_is_dropped_anywhere_and_an_address_is_not_fetched(page: Pa
     expect(notice(page)).to_contain_text("an address, which this page does not fetch")
 
 
-@pytest.mark.parametrize("way", ["paste", "drop"])
-def test_a_picture_can_be_pasted_and_dropped(page: Page, bundled: Model, way: str) -> None:
+def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wide: Path) -> None:
     picture = Image.new("RGB", (200, 100), (51, 102, 255))
     picture.paste((255, 255, 255), (120, 40, 160, 60))
-    data = page.evaluate_handle(PICTURE)
-    with page.expect_request(lambda sent: sent.url.endswith("/run")):
-        page.evaluate(
-            """([way, data]) => {
-                const place = way === "paste" ? document.body : document.querySelector(".vx-canvas");
-                const options = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
-                const Kind = way === "paste" ? ClipboardEvent : DragEvent;
-                place.dispatchEvent(new Kind(way, options));
-            }""",
-            [way, data],
-        )
-    settle(page)
-    choose_method(page, "attention")
-    expect_map(page, vitviz.analyze(picture, bundled).attention())
+    expected = vitviz.analyze(picture, bundled).attention()
+    for way in ("paste", "drop"):
+        data = page.evaluate_handle(PICTURE)
+        with page.expect_request(lambda sent: sent.url.endswith("/run")):
+            page.evaluate(
+                """([way, data]) => {
+                    const place = way === "paste" ? document.body : document.querySelector(".vx-canvas");
+                    const options = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
+                    const Kind = way === "paste" ? ClipboardEvent : DragEvent;
+                    place.dispatchEvent(new Kind(way, options));
+                }""",
+                [way, data],
+            )
+        expect_map(page, expected)
+        upload(page, wide)
+        assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
+        check_page(page, Library(bundled, pictures={first_view(page)["picture"]: wide}))
 
 
 def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
@@ -245,7 +187,6 @@ def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundle
     expect(page.locator(".vx-paper")).not_to_be_visible()
 
 
-@pytest.mark.long
 def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) -> None:
     open_link(page, "?method=rollout&p.query=1,1&second.method=attention&second.p.query=1,1&layout=difference")
     settle(page)
@@ -289,7 +230,6 @@ def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analys
     assert about["caption"] == caption(page).inner_text() and "method=relevance" in about["link"]
 
 
-@pytest.mark.long
 def test_a_figure_of_every_layer_and_head(registers_page: Page, registers: SmallApp) -> None:
     page, example = registers_page, registers.analysis
     # Whatever the map is, the sheet is of attention.
@@ -303,66 +243,27 @@ def test_a_figure_of_every_layer_and_head(registers_page: Page, registers: Small
     assert len(np.unique(colours, axis=0)) > 200
 
 
-@pytest.mark.long
-def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis, tmp_path: Path) -> None:
-    choose_method(page, "attention")
-    path = saved(page, "page").replace(tmp_path / "explorer.html")
-    other = new_page(browser)
-    with watch_errors(other, path.as_uri()):
-        other.goto(path.as_uri())
-        loaded = "() => document.querySelector('.vx')?.dataset.state === 'ready'"
-        other.wait_for_function(loaded)
-        offered = other.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
-        assert set(offered) == {"attention", "rollout"}
-        for name, expected in (("rollout", example.rollout()), ("attention", example.attention())):
-            other.locator(".vx-method").select_option(name)
-            expect(caption(other)).to_contain_text(expected.description)
-            found = other.evaluate(SAVED_VALUES)
-            values = expected.values.double().numpy().ravel()
-            np.testing.assert_allclose(found[-values.size :], values, atol=0.01 * values.max(), rtol=0)
-        canvas(other).hover(position=patch_position(other, example, 4, 4))
-        expect(caption(other)).to_contain_text(example.attention(query=(4, 4)).description)
-        for part in (".vx-pictures", ".vx-camera", "[data-act=page]"):
-            expect(other.locator(part).first).not_to_be_visible()
-        keep_picture(other, "offline.png")
-    other.close()
-
-
-@pytest.mark.long
 def test_a_saved_explorer_opens_as_it_was_left(
     registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
 ) -> None:
     page, example = registers_page, registers.analysis
-    choose_method(page, "attention")
-    set_slider(page, "layer", 1)
-    choose_option(page, "head", 1)
+    # A map that only the model computes is kept, with those of its pins.
+    choose_method(page, "relevance")
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
     click_patch(page, example, 5, 6)
     page.keyboard.press("Enter")
     page.locator(".vx-colormap").select_option("viridis")
     settle(page)
     path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_have_text("")
-    other = new_page(browser)
-    with watch_errors(other, path.as_uri()):
-        other.goto(path.as_uri())
-        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
-        expect(caption(other)).to_contain_text(example.attention(layer=1, head=1, query=(5, 6)).description)
-        expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
-        expect(other.locator(".vx-colormap")).to_have_value("viridis")
-    # A map that only the model computes is kept, with those of its pins.
-    choose_method(page, "relevance")
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
-    path = saved(page, "page").replace(tmp_path / "kept.html")
-    expect(page.locator(".vx-said")).to_have_text("")
     shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
-    with watch_errors(other, path.as_uri()):
-        other.goto(path.as_uri())
-        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
+    with saved_page(browser, path) as other:
         expect(caption(other)).to_contain_text(shown.description)
-        found = other.evaluate(SAVED_VALUES)[-shown.values.numel() :]
+        found = canvas_values(other)[-shown.values.numel() :]
         np.testing.assert_allclose(found, shown.numpy().ravel(), rtol=1e-3, atol=1e-6)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
+        expect(other.locator(".vx-colormap")).to_have_value("viridis")
         assert "relevance" in other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
     # What is about another picture is not, which is said.
     page.locator(".vx-likeness > summary").click()
@@ -370,55 +271,7 @@ def test_a_saved_explorer_opens_as_it_was_left(
     settle(page)
     path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_contain_text("needs the server")
-    with watch_errors(other, path.as_uri()):
-        other.goto(path.as_uri())
-        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
+    with saved_page(browser, path) as other:
         expect(caption(other)).to_contain_text(example.rollout(query=(5, 6)).description)
         # The mean patch is no token that the file could compute.
         expect(other.locator(".vx-chips").first).not_to_contain_text("mean patch")
-    other.close()
-
-
-@pytest.mark.long
-def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    choose_example(page, "rocket.jpg")
-    choose_method(page, "relevance")
-    page.locator(".vx-predictions button").nth(1).click()
-    open_settings(page)
-    page.locator(".vx-fit").select_option("native")
-    page.locator(".vx-resolution").select_option(str(FINER))
-    page.locator(".vx-colormap").select_option("viridis")
-    page.locator(".vx-grid").check()
-    settle(page)
-    panel = open_panel(page, "save")
-    panel.locator("[data-act=python]").click()
-    expect(panel.locator(".vx-said")).to_have_text("Copied.")
-    code = panel.locator(".vx-code").text_content() or ""
-    assert page.evaluate("navigator.clipboard.readText()") == code
-    made: dict[str, Any] = {}
-    monkeypatch.chdir(tmp_path)
-    exec(code, made)
-    values = canvas_values(page)[-made["heatmap"].values.numel() :]
-    np.testing.assert_allclose(values, made["heatmap"].numpy().ravel(), rtol=1e-3, atol=1e-5)
-    said = SENTENCE.match(caption(page).inner_text())
-    assert said is not None, caption(page).inner_text()
-    assert said["description"] == made["heatmap"].description
-    assert number_of(said["value"]) == pytest.approx(float(made["heatmap"].values.max()), rel=0.01)
-    # The picture that the lines save is the one that the page saves.
-    with Image.open(tmp_path / "relevance.png") as ours:
-        size = (2 * ONE, round(2 * ONE * ours.height / ours.width))
-        first = np.asarray(ours.convert("RGB").resize(size), dtype=np.float32)
-    second = pixels_of(save_figure(page))[2 * GAP : 2 * GAP + size[1], 2 * GAP : 2 * (GAP + ONE)]
-    assert first.shape == second.shape and float(np.abs(first - second).mean()) < 6
-
-
-@pytest.mark.long
-def test_a_file_of_another_name_is_called_so_in_what_is_saved(cifar_page: Page) -> None:
-    page = cifar_page
-    content = io.BytesIO()
-    Image.new("RGB", (64, 64), (200, 30, 30)).save(content, "PNG")
-    upload(page, {"name": "red & <b>.png", "mimeType": "image/png", "buffer": content.getvalue()})
-    choose_method(page, "grad_cam")
-    with np.load(saved(page, "numbers")) as file:
-        assert json.loads(file["about"].item().decode())["picture"] == "red & <b>.png"

@@ -55,11 +55,12 @@ def test_patches_and_names_above_the_picture_are_asked_by_a_click(
     expect_map(page, example.attention(query=(5, 2), direction="column"))
     check_page(page, library)
     choose_option(page, "direction", "row")
-    more = page.locator(".vx-chip").filter(has_text="more")
+    chips = page.locator(".vx-pane").first.locator(".vx-chip")
+    more = chips.filter(has_text="more")
     if more.count():
         more.click()
     names = ["CLS", *(f"register {number}" for number in range(1, 5)), "mean patch"]
-    expect(page.locator(".vx-chip b")).to_have_text(names)
+    expect(chips.locator("b")).to_have_text(names)
     for name, query in (("register 2", "register 2"), ("mean patch", "patches")):
         chip(page, name).click()
         page.mouse.move(1, 1)

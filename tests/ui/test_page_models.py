@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 from safetensors.torch import save_file
 
 import vitviz
 from tests.driver import (
-    caption,
-    choose_example,
     choose_method,
     choose_model,
     click_patch,
@@ -28,7 +25,6 @@ from tests.driver import (
     opened_page,
     set_slider,
     settle,
-    upload,
 )
 from tests.hub_server import HubServer, close_session
 from tests.parity.timm_cases import TOLD
@@ -36,15 +32,10 @@ from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import timm, transformers
 from tests.support.example import EXAMPLE
-from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
-from vitviz.training.out_of_distribution import BELOW_THRESHOLD
 from vitviz.ui import service
-from vitviz.ui.handlers import Handlers
-from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
 from vitviz.weights.snapshots import snapshot_path
 from vitviz.worker import Worker, shared_worker
@@ -134,27 +125,6 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
 # ---- the menu ----
 
 
-@pytest.mark.long
-def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None:
-    assert name_of(page) == "vitviz-photos"
-    open_menu(page, "models")
-    listed = {
-        button.get_attribute("data-model"): button.inner_text() for button in page.locator(".vx-menu button").all()
-    }
-    assert list(listed) == ["", *ZOO]
-    for name, model in ZOO.items():
-        cost = f"downloads {round(model.megabytes):,} MB"
-        assert model.title in listed[name] and (cost in listed[name] or "ready" in listed[name]), listed[name]
-    families = page.locator(".vx-menu h3").all_inner_texts()
-    assert len(families) == len({"vitviz", *(model.family for model in ZOO.values())})
-    page.locator(".vx-search").fill("dino")
-    shown = [button.get_attribute("data-model") for button in page.locator(".vx-menu button:visible").all()]
-    assert DINO.name in shown and "" not in shown and all("dino" in str(name).lower() for name in shown)
-    page.locator(".vx-search").fill("")
-    expect(page.locator(".vx-menu button:visible")).to_have_count(1 + len(ZOO))
-    keep_picture(page, "menu.png")
-
-
 def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, library: Library) -> None:
     choose_model(page, DINO.name)
     check_page(page, library)
@@ -181,30 +151,12 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     choose_model(page, "")
     check_page(page, library)
     assert "layer" not in first_view(page)["parameters"]
-
-
-@pytest.mark.long
-def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, library: Library) -> None:
-    choose_method(page, "relevance")
-    choose_model(page, CLIP.name)
-    expect(notice(page)).to_contain_text(CLIP.repository)
-    expect(notice(page)).to_contain_text("The previous view is still shown")
-    assert first_view(page)["model"] == "" and name_of(page) == "vitviz-photos" and "model=" not in page.url
-    check_page(page, library)
-
-
-@pytest.mark.long
-def test_a_class_map_of_a_model_without_classes_offers_likeness(page: Page, library: Library) -> None:
-    choose_method(page, "relevance")
-    choose_model(page, DINO.name)
-    expect(caption(page)).to_have_text(f"{NO_TARGET}.")
-    assert first_view(page)["method"] == "relevance"
-    page.locator('.vx-like button[data-like="example:coffee.jpg"]').click()
-    check_page(page, library)
-    # What is of no class stays with another model.
-    choose_model(page, "")
-    assert first_view(page)["parameters"] == {"target": {"like": "example:coffee.jpg"}}
-    check_page(page, library)
+    # By its name on the hub.
+    open_own(page, hub="nobody/nothing")
+    expect(notice(page)).to_contain_text("nobody/nothing")
+    assert first_view(page)["model"] == ""
+    open_own(page, hub=DINO.repository)
+    assert first_view(page)["model"] == f"hf:{DINO.repository}" and name_of(page) == DINO.repository
 
 
 # ---- a checkpoint of one's own ----
@@ -259,11 +211,8 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     model = vitviz.load(weights, **TOLD, image_size=32)
     check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
     assert name_of(page) == "mine.safetensors"
-
-
-def test_a_plain_file_of_weights_offers_the_architectures_that_fit(page: Page, tmp_path: Path) -> None:
+    # A plain file of weights offers the architectures that fit.
     torch.manual_seed(0)
-    weights = tmp_path / "mine.safetensors"
     save_file(timm.create_model("vit_tiny_patch16_224", num_classes=5).state_dict(), weights)
     open_own(page, weights)
     page.get_by_role("button", name="Open as vit_tiny_patch16_224", exact=True).click()
@@ -271,35 +220,6 @@ def test_a_plain_file_of_weights_offers_the_architectures_that_fit(page: Page, t
     expect(notice(page)).to_be_hidden()
     model = vitviz.load(weights, architecture="vit_tiny_patch16_224")
     check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
-
-
-@pytest.mark.long
-def test_a_file_that_is_no_checkpoint_is_refused_in_one_sentence(page: Page, library: Library, tmp_path: Path) -> None:
-    path = tmp_path / "*evil*.pth"
-    path.write_bytes(b"<html>not weights</html>")
-    open_own(page, path)
-    expect(notice(page)).to_contain_text("a web page, not the weights")
-    expect(notice(page)).to_contain_text("The previous view is still shown")
-    assert "Traceback" not in notice(page).inner_text() and str(tmp_path) not in notice(page).inner_text()
-    check_page(page, library)
-
-
-@pytest.mark.long
-def test_a_model_by_its_name_on_the_hub(page: Page, published: Path, bundled: Model) -> None:
-    open_own(page, hub="nobody/nothing")
-    expect(notice(page)).to_contain_text("nobody/nothing")
-    assert first_view(page)["model"] == ""
-    open_own(page, hub=DINO.repository)
-    assert first_view(page)["model"] == f"hf:{DINO.repository}" and name_of(page) == DINO.repository
-    check_page(page, Library(bundled, {f"hf:{DINO.repository}": vitviz.load(published)}))
-
-
-@pytest.mark.long
-def test_nothing_to_open_is_said(page: Page) -> None:
-    open_menu(page, "models")
-    page.locator(".vx-own > summary").click()
-    page.locator(".vx-own-open").click()
-    expect(notice(page)).to_contain_text("choose its file, or write its name on the hub")
 
 
 # ---- states of a training, and pictures of another kind ----
@@ -340,27 +260,3 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
             page.keyboard.press("ArrowRight")
         check_page(page, library)
         assert first_view(page)["step"] is None and "step=" not in page.url
-
-
-@pytest.mark.long
-def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
-    white = tmp_path / "white.png"
-    Image.new("RGB", (320, 240), "white").save(white)
-    hint = page.locator(".vx-headline", has_text="Unlike its training pictures")
-    unlike = {path: vitviz.analyze(path, bundled).is_out_of_distribution for path in (white, EXAMPLE)}
-    # There are some of each kind.
-    assert set(unlike.values()) == {True, False}
-    expect(hint).to_be_visible(visible=unlike[EXAMPLE])
-    upload(page, white)
-    expect(hint).to_be_visible(visible=unlike[white])
-    if unlike[EXAMPLE]:
-        choose_example(page, EXAMPLE.name)
-    assert "one in ten gets this hint" in page.locator(".vx-unlike").inner_text()
-    expect(page.locator(".vx-seen-as")).to_contain_text("112×112 pixels, no sharper than 56×56: 14×14 patches")
-    assert BELOW_THRESHOLD == 0.1, "the page says one in ten"
-    # What the page is told of the other examples.
-    handlers = Handlers(service.AnalysisService(bundled))
-    for name in EXAMPLES:
-        [told] = on_loop(handlers.open_link({"link": f"?example={name}"}, lambda _: None))["views"]
-        expected = vitviz.analyze(EXAMPLE.with_name(name), bundled).is_out_of_distribution
-        assert told["is_out_of_distribution"] == expected, name

@@ -14,7 +14,6 @@ import vitviz
 from tests.driver import (
     ask,
     caption,
-    choose_example,
     choose_method,
     click_cell,
     click_patch,
@@ -25,11 +24,10 @@ from tests.driver import (
     open_panel,
     opened_page,
     page_at,
-    set_slider,
     settle,
     state,
 )
-from tests.support.example import EXAMPLE, ROOT
+from tests.support.example import EXAMPLE
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, small_app
@@ -125,21 +123,6 @@ def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: Sm
     assert first_view(page)["method"] == "legrad"
 
 
-@pytest.mark.long
-def test_what_is_compared_is_what_the_controls_say(tiny_page: Page, tiny: SmallApp) -> None:
-    page, example = tiny_page, tiny.analysis
-    second = example.predictions(2)[1].label
-    choose_method(page, "rollout")
-    set_slider(page, "discard_ratio", 0.5)
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
-    start_comparison(page)
-    expect_scores(page, compare(example, {"rollout": {"discard_ratio": 0.5}}, second))
-    # Of another picture nothing was compared yet.
-    choose_example(page, "rocket.jpg")
-    expect(cards(page)).to_have_count(0)
-
-
 # ---- switching off ----
 
 
@@ -190,6 +173,12 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     expect_changes(page, example, {(1, 2)}, {spots[1]})
     page.locator(".vx-all-on").click()
     expect_changes(page, example, set(), set())
+    page.locator(".vx-rank").click()
+    settle(page)
+    layer, number, fall = example.head_effects().strongest(1)[0]
+    said = page.locator(".vx-switch-said")
+    expect(said).to_contain_text(f"The probability of {example.predictions(1)[0].label} with one head off at a time")
+    assert f"Most needed: layer {layer}, head {number} (−{100 * fall:.1f} points)" in said.inner_text()
     # From any other question, Alt and a click ask this one; so does Enter on the cell that the arrow keys chose.
     ask(page, "token")
     click_cell(page, example, 2, 3, modifiers=["Alt"])
@@ -200,38 +189,6 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     for key in ("ArrowUp", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     expect_changes(page, example, {(2, 3), (6, 0)}, set())
-
-
-@pytest.mark.long
-def test_what_is_switched_off_changes_no_map(page: Page, example: Analysis, library: Library) -> None:
-    choose_method(page, "relevance")
-    before = caption(page).inner_text()
-    open_panel(page, "switches")
-    click_cell(page, example, 5, 0)
-    # Away from the cell, which is shown large under the pointer.
-    page.mouse.move(1, 1)
-    expect(caption(page)).to_have_text(before)
-    check_page(page, library)
-
-
-@pytest.mark.long
-def test_heads_are_ranked_by_what_falls_without_them(cifar_page: Page, cifar: SmallApp) -> None:
-    page, example = cifar_page, cifar.analysis
-    open_panel(page, "switches")
-    page.locator(".vx-rank").click()
-    settle(page)
-    said = page.locator(".vx-switch-said")
-    best = example.head_effects().strongest(5)
-    expect(said).to_contain_text(f"The probability of {example.predictions(1)[0].label} with one head off at a time")
-    named = re.findall(r"layer (\d+), head (\d+) \(([+−][\d.]+) points\)", said.inner_text())
-    assert [(int(layer), int(number)) for layer, number, _ in named] == [(layer, number) for layer, number, _ in best]
-    for (_, _, text), (_, _, fall) in zip(named, best, strict=True):
-        assert float(text.replace("−", "-")) == pytest.approx(-100 * fall, abs=0.06)
-    # Another picture has another ranking, which nobody has asked for.
-    choose_example(page, "rocket.jpg")
-    expect(said).to_have_text("")
-    click_cell(page, example, 0, 0)
-    expect_changes(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", cifar.model), {(0, 0)}, set())
 
 
 # ---- the guide ----
@@ -286,13 +243,9 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     expect(page.locator(".vx-lit")).to_have_count(0)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("link", ["method=attention&p.head=2&p.layer=3&p.query=4,7", "method=rollout&p.query=4,7"])
-def test_the_guide_says_the_real_numbers_of_one_head(
-    browser: Browser, address: str, example: Analysis, link: str
-) -> None:
-    """Scores before the softmax, and weights, whatever the map is of."""
-    layer, head = (3, 2) if "p.layer" in link else (example.trace.layers - 1, 0)
+def test_the_guide_says_the_real_numbers_of_one_head(browser: Browser, address: str, example: Analysis) -> None:
+    """Scores before the softmax, and weights."""
+    layer, head, link = 3, 2, "method=attention&p.head=2&p.layer=3&p.query=4,7"
     trace, layout = example.trace, example.trace.layout
     scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
     patches = (scores - scores.mean())[layout.prefix_count :]
@@ -316,10 +269,7 @@ def test_the_guide_says_the_real_numbers_of_one_head(
         expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
 
 
-@pytest.mark.long
 def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:
-    """One step after the other, and at those with which links open the page."""
-
     def covers_nothing(step: int) -> None:
         settle(page)
         assert state(page)["guide"] == step
@@ -329,11 +279,10 @@ def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) ->
         assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (width, step, lit)
         assert beside or lit["y"] + lit["height"] <= card["y"], (width, step, lit, card)
 
-    for width, height, links in ((390, 844, (1, 4)), (768, 1024, (2, 5)), (1440, 900, (3,))):
+    for width, height in ((390, 844), (1440, 900)):
         page.set_viewport_size({"width": width, "height": height})
-        for first in (*links, 0):
-            open_link(page, f"/?__theme=light&panel=guide&guide={first}")
-            covers_nothing(first)
+        open_link(page, "/?__theme=light&panel=guide")
+        covers_nothing(0)
         for step in range(1, 6):
             page.locator(".vx-guide-next").click()
             covers_nothing(step)
@@ -407,9 +356,4 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         said = page.locator(".vx-switch-said")
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
         expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{digits(fall)})")
-        open_panel(page, "compare")
-        page.locator(".vx-compare-start").click()
-        expect(cards(page)).to_have_count(len(SERVING), timeout=1000 * COMPARE_SECONDS)
-        # One measure says what they are about.
-        expect_scores(page, compare(analysis, target=target, metrics=["deletion"]))
         keep_picture(page, "words.png")

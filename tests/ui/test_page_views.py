@@ -20,7 +20,6 @@ from tests.driver import (
     choose_example,
     choose_layout,
     choose_method,
-    choose_model,
     choose_other,
     click_patch,
     expect_map,
@@ -33,12 +32,12 @@ from tests.driver import (
     state,
     upload,
 )
-from tests.support.example import EXAMPLE, FINER, ROOT
+from tests.support.example import EXAMPLE, ROOT
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import SmallApp
 from vitviz import Analysis, Model
 from vitviz.images.code_points import PRIMARIES
 from vitviz.images.colours import gamma_profile
-from vitviz.weights import BUNDLED
 
 pytestmark = pytest.mark.browser
 
@@ -102,17 +101,6 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     settle(page)
     choose_example(page, "coffee.jpg")
     assert [view["picture"] for view in state(page)["views"]] == ["example:coffee.jpg", "example:rocket.jpg"]
-    check_page(page, library)
-
-
-@pytest.mark.long
-def test_another_model_stands_beside_the_first(page: Page, library: Library) -> None:
-    """The menu has the bundled one by its name, too; others would have to be downloaded."""
-    choose_layout(page, "two")
-    canvas(page, 1).click()
-    settle(page)
-    buttons = page.locator(".vx-menu button").evaluate_all("all => all.map((button) => button.dataset.model)")
-    choose_model(page, BUNDLED[0] if BUNDLED[0] in buttons else "")
     check_page(page, library)
 
 
@@ -189,109 +177,47 @@ def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
     assert state(page)["divider"] == 0.5 and state(page)["layout"] == "slide"
 
 
-# ---- fit and resolution ----
+# ---- what the model sees ----
 
 
-@pytest.mark.long
-def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library) -> None:
-    for fit in ("crop", "native", "squash"):
+def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallApp, tmp_path: Path) -> None:
+    page, library, model = cifar_page, Library(cifar.model), cifar.model
+    # The last is the model's own.
+    for fit in ("squash", "native", "crop"):
         open_settings(page).locator(".vx-fit").select_option(fit)
         check_page(page, library)
-        # The last is the model's own.
-        found = first_view(page)["fit"], f"fit={fit}" in page.url
-        assert found == ((None, False) if fit == "squash" else (fit, True))
-
-
-@pytest.mark.long
-def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> None:
-    open_settings(page).locator(".vx-resolution").select_option(str(FINER))
-    check_page(page, library)
-    assert first_view(page)["resolution"] == FINER and f"resolution={FINER}" in page.url
+        assert first_view(page)["fit"] == (None if fit == "crop" else fit)
     written = page.locator(".vx-pixels")
-    written.fill("72")
-    written.press("Enter")
-    check_page(page, library)
-    assert first_view(page)["resolution"] == 72
-    # What cannot be is said, and what was there before stays.
-    written.fill("75")
-    written.press("Enter")
-    expect(notice(page)).to_contain_text("75")
-    check_page(page, library)
-    page.locator(".vx-resolution").select_option("null")
-    check_page(page, library)
-    assert first_view(page)["resolution"] is None and "resolution" not in page.url
-
-
-@pytest.mark.long
-def test_the_value_of_white_is_a_field_and_what_was_assumed_is_said(page: Page, bundled: Model, tmp_path: Path) -> None:
-    ramp = np.linspace(0, 4095, 96 * 96).reshape(96, 96).astype(np.uint16)
-    Image.fromarray(ramp).save(tmp_path / "cells.tif")
-    upload(page, tmp_path / "cells.tif")
-    said = page.locator(".vx-picture-assumptions")
-    expect(said).to_contain_text("value_range=(0, 4095)")
-    expect_map(page, vitviz.analyze(tmp_path / "cells.tif", bundled).attention())
-    written = open_settings(page).locator(".vx-white")
-    # What cannot be is said, and the file is kept for a better number.
-    for white in ("99", "4095"):
-        written.fill(white)
+    # What cannot be is said, and the trained resolution is used.
+    for pixels, expected in (("48", 48), ("75", None)):
+        written.fill(pixels)
         written.press("Enter")
-        settle(page)
-    expect(said).not_to_be_visible()
-    assert first_view(page)["white"] == 4095
-    expect_map(page, vitviz.analyze(tmp_path / "cells.tif", bundled, value_range=(0, 4095)).attention())
-    choose_example(page, "rocket.jpg")
-    assert first_view(page)["white"] is None
-
-
-@pytest.mark.long
-def test_stored_colours_can_be_kept_where_there_is_a_profile(page: Page, bundled: Model, tmp_path: Path) -> None:
-    photo = tmp_path / "phone.png"
+        check_page(page, library)
+        assert first_view(page)["resolution"] == expected
+    expect(notice(page)).to_contain_text("75")
+    page.locator(".vx-resolution").select_option("native")
+    check_page(page, library)
+    assert first_view(page)["resolution"] == "native"
+    page.locator(".vx-resolution").select_option("null")
+    settle(page)
+    # What a file leaves open is assumed, said, and can be chosen.
+    ramp, photo = tmp_path / "cells.tif", tmp_path / "phone.png"
+    Image.fromarray(np.linspace(0, 4095, 96 * 96).reshape(96, 96).astype(np.uint16)).save(ramp)
     with Image.open(EXAMPLE) as example:
         example.resize((96, 64)).save(photo, icc_profile=gamma_profile(1 / 2.2, PRIMARIES[12][1]))
-    kept = open_settings(page).locator(".vx-stored-colours")
-    expect(kept).not_to_be_visible()
+    said = page.locator(".vx-picture-assumptions")
+    upload(page, ramp)
+    expect(said).to_contain_text("value_range=(0, 4095)")
+    white = open_settings(page).locator(".vx-white")
+    white.fill("4095")
+    white.press("Enter")
+    settle(page)
+    expect(said).not_to_be_visible()
+    expect_map(page, vitviz.analyze(ramp, model, value_range=(0, 4095)).attention())
     upload(page, photo)
-    expect(page.locator(".vx-picture-assumptions")).to_contain_text("converted to sRGB")
-    expect_map(page, vitviz.analyze(photo, bundled).attention())
-    kept.check()
+    expect(said).to_contain_text("converted to sRGB")
+    assert first_view(page)["white"] is None
+    open_settings(page).locator(".vx-stored-colours").check()
     settle(page)
-    expect(page.locator(".vx-picture-assumptions")).not_to_be_visible()
-    expect_map(page, vitviz.analyze(photo, bundled, color_profile="ignore").attention())
-    kept.uncheck()
-    settle(page)
-    assert first_view(page)["color_profile"] is None
-
-
-@pytest.mark.long
-def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 255, (42, 63, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "small.png")
-    upload(page, tmp_path / "small.png")
-    open_settings(page).locator(".vx-resolution").select_option("native")
-    page.locator(".vx-fit").select_option("native")
-    settle(page)
-    assert first_view(page)["resolution"] == "native" and "resolution=native" in page.url
-    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: tmp_path / "small.png"}))
-
-
-@pytest.mark.long
-def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, library: Library) -> None:
-    before, busy = caption(page).inner_text(), page.locator(".vx-busy")
-    expect(busy).not_to_be_visible()
-    written = open_settings(page).locator(".vx-pixels")
-    written.fill("640")
-    written.press("Enter")
-    expect(busy).to_contain_text("Analysing, layer by layer")
-    page.locator(".vx-stop").click()
-    expect(notice(page)).to_contain_text("Stopped. The previous view is still shown.")
-    check_page(page, library)
-    expect(caption(page)).to_have_text(before)
-    # What was asked for in between is not wanted any more once the page is back at what it shows.
-    written.fill("632")
-    written.press("Enter")
-    expect(busy).to_contain_text("Analysing, layer by layer")
-    page.locator(".vx-resolution").select_option("null")
-    expect(busy).not_to_be_visible()
-    check_page(page, library)
-    expect(caption(page)).to_have_text(before)
-    assert "resolution" not in page.url
+    assert first_view(page)["color_profile"] == "ignore"
+    expect_map(page, vitviz.analyze(photo, model, color_profile="ignore").attention())

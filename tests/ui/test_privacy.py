@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import notice, page_at, upload
 from tests.support.api_calls import PLAIN
 from tests.support.example import ROOT
 from tests.support.visits import STATE, Visit, on_loop
@@ -153,19 +151,3 @@ def test_characters_that_turn_text_round_are_escaped(hostile: Model) -> None:
     facts = model_facts("", "mine\u202e.pth", turned)
     assert (facts["name"], facts["title"], facts["labels"][0]) == ("a\\u202eb", "mine\\u202e.pth", "cat\\u200b")
     assert ["\\u2066", "\\x00"] in facts["card"]
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with page_at(browser, address) as found:
-        yield found
-
-
-def test_the_name_of_a_file_is_shown_to_the_letter(page: Page, tmp_path: Path) -> None:
-    name = "<img src=x onerror=document.title=1> **b**.png"
-    (tmp_path / name).write_bytes(b"no picture")
-    upload(page, tmp_path / name)
-    expect(notice(page)).to_contain_text("png: ")
-    assert notice(page).locator("img, b, strong").count() == 0
-    assert page.title() == "vitviz"
-    assert str(tmp_path) not in page.content() and "Traceback" not in page.content()
