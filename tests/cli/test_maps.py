@@ -273,7 +273,7 @@ def test_a_map_is_about_what_is_typed(
     own, another = (analyze(path, load(checkpoint)) for path in (photo, other))
     heatmap = own.map("relevance", target=target(own, another))
     assert same_pixels(written, heatmap.overlay(Style()))
-    assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {written}\n"
+    assert capsys.readouterr().out == f"{heatmap.caption(Style())}\nwritten to {written}\n"
 
 
 def test_likeness_needs_no_classifier(
