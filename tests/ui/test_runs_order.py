@@ -174,8 +174,8 @@ def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisServ
 
     analyze = service.analyze
 
-    def watched(model: Any, upload: Any, settings: Any, report: Any, *others: Any, **named: Any) -> Any:
-        return analyze(model, upload, settings, lambda state: (stop_at(state), report(state))[1], *others, **named)
+    def watched(*arguments: Any, report: Any, **named: Any) -> Any:
+        return analyze(*arguments, report=lambda state: (stop_at(state), report(state))[1], **named)
 
     service.analyze = watched  # type: ignore[method-assign]
     assert visit.run("analyze", state=STATE, index=0)["stopped"] is True

@@ -59,10 +59,7 @@ GRADIENT_PASSES = 3
 MAX_MAPS, MAX_LIKENESSES = 16, 8
 # Analyses that keep gradients and fused attention, and remembered analyses of examples.
 MAX_LATEST, MAX_EXAMPLES = 8, 1000
-THIS_PICTURE = "this picture"
-NO_WORDS = (
-    "This model has no classes, but reads texts: write what the map is about, or choose a picture to compare with"
-)
+NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
 
@@ -94,8 +91,7 @@ class AnalysisService:
         self.likenesses: RecentResults[Target] = RecentResults(MAX_LIKENESSES)
         # Model, picture and settings of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        self.own_models = OwnModels()
-        self.pictures = Pictures()
+        self.own_models, self.pictures = OwnModels(), Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
@@ -122,8 +118,8 @@ class AnalysisService:
         if choice == DEFAULT_MODEL:
             return self.start
         legal = self.server_settings.models
-        is_start = choice.run == DEFAULT_MODEL
-        if not is_start and (legal == "start" or (legal == "menu" and choice.source not in (*BUNDLED, *ZOO))):
+        is_known = choice.source in (*BUNDLED, *ZOO) and legal != "start"
+        if choice.run != DEFAULT_MODEL and legal != "all" and not is_known:
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[legal]}")
         model = self.models.get(choice)
         if model is None:
@@ -377,7 +373,7 @@ class AnalysisService:
         target = self.likenesses.get(self.cached(uid), request)
         if target is not None:
             return target
-        other, name = None, THIS_PICTURE
+        other, name = None, "this picture"
         if request.picture is not None:
             report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture

@@ -370,6 +370,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
 
         return draw_into(ax, self._small, Style.of(style), mark)
 
+    @named_arguments(MethodError, _unknown_argument)
     def panel(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, heading: str = "") -> Panel:
         """The map as a panel of a figure, with what stands above it."""
         from vitviz.visualization.vectors import draw_map
@@ -387,11 +388,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
     def show(self, style: AnyStyle = None, mark: tuple[int, int] | None = None) -> None:
         """Show :meth:`figure`: below the cell of a notebook, or else in the system's viewer of pictures.
 
-        Args:
-            style, mark: as in :meth:`overlay`.
-
-        Raises:
-            MethodError, QueryError: as :meth:`overlay`.
+        Args and errors are those of :meth:`overlay`.
         """
         show_png(png(self.figure(style, mark)))
 
