@@ -97,10 +97,9 @@ class AnalysisService:
         self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
         self._opening: Once[Model] = Once()
-        # One line for each kind of work, so that long work does not hold up short work.
+        # One line for each kind of work, so that long work does not hold up short work; one model is opened at a time.
         self.small, self.long, self.studies = Line(), Line(), Line()
         self.large, self.films = Line(begun=2), Line(begun=2)
-        # One model is opened at a time, since each may take the memory of the largest.
         self._downloads, self._model_line = Line(places=8, share=2), Line()
 
     def _forget_model(self, model: Model) -> None:
@@ -130,17 +129,15 @@ class AnalysisService:
         max_bytes = self.server_settings.kept_model_bytes
         if choice.step is not None:
             run, step = await self.model(choice.run, report), choice.step
-            snapshot = partial(open_snapshot, self.worker, max_bytes=max_bytes)
-            model = await self._model_line.run(lambda _: self._like_start(snapshot_of(run, step, snapshot)), report)
+            opened = partial(snapshot_of, run, step, partial(open_snapshot, self.worker, max_bytes=max_bytes))
         else:
             origin = None
             if not choice.files:
                 origin = await self._downloads.run(lambda _: fetch(choice.source, report), report)
             if self.server_settings.uploads == "safetensors":
                 require_safetensors(choice.files if origin is None else map(str, origin.folder.iterdir()))
-            model = await self._model_line.run(
-                lambda _: self._like_start(open_choice(choice, origin, self.worker, max_bytes)), report
-            )
+            opened = partial(open_choice, choice, origin, self.worker, max_bytes)
+        model = await self._model_line.run(lambda _: self._like_start(opened()), report)
         self.models.put(choice, model)
         return model
 

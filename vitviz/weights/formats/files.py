@@ -18,12 +18,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, plain, quote
+from vitviz.weights.formats.arrays import open_npz
 from vitviz.weights.formats.foreign import START_BYTES, foreign_file, foreign_format, foreign_zip
 from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
 from vitviz.weights.formats.paths import existing_path
@@ -47,7 +47,6 @@ DISTRIBUTED, ADAPTER = (".metadata", ".distcp"), "adapter_model."
 LEGACY_START = b"L119547037146038801333356L"
 # Also of the arrays in an archive.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError)
-NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d{1,12})")
 
 SAFETENSORS_DTYPES = {
@@ -333,44 +332,8 @@ def _open_zip(file: Path, name: str) -> FileContent:
             refuse(name, "numbers of a big-endian machine", "little-endian ones")
         return open_torch(file, name, is_zip=True)
     if members and all(member.endswith(".npy") for member in members):
-        return _open_npz(file, name)
+        return open_npz(file, name)
     refuse(name, foreign_zip(members) or f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
-
-
-def _open_npz(file: Path, name: str) -> FileContent:
-    tensors: dict[str, LazyTensor] = {}
-    beside = []
-    with zipfile.ZipFile(file) as archive:
-        for member in archive.namelist():
-            key = member.removesuffix(".npy")
-            try:
-                with archive.open(member) as stream:
-                    version = np.lib.format.read_magic(stream)
-                    shape, _, dtype = NPY_HEADERS[version](stream)
-            # MemoryError: a header that is nested too deeply.
-            except (ValueError, KeyError, MemoryError):
-                refuse(name, f"{quote(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
-            if dtype.hasobject:
-                refuse(name, f"{quote(key)} holds Python objects, which are code", "arrays of numbers")
-            # JAX writes bfloat16 as two bytes.
-            kind = "bfloat16" if dtype == np.dtype("V2") else dtype.name if dtype.kind in "fiubc" else ""
-            if kind:
-                tensors[key] = LazyTensor(TensorInfo(shape, kind), partial(_load_array, file, key))
-            else:
-                beside.append(key)
-    return FileContent("npz", {"": tensors}, tuple(beside))
-
-
-def _load_array(file: Path, key: str) -> torch.Tensor:
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            array = arrays[key]
-    # It holds fewer values than its header says, or cannot be unpacked.
-    except ValueError:
-        raise EOFError from None
-    if array.dtype.kind == "V":
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).reshape(array.shape)).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
 
 
 def _open_index(file: Path) -> FileContent:
