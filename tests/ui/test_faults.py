@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,31 +56,6 @@ def test_nothing_is_left_of_a_file_that_a_full_disk_cut(
     with pytest.raises(LimitError, match=r"cannot keep a file of 1,000 bytes \(No space left on device\)"):
         Folder().keep(bytes(1000), "pack.safetensors")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("uploaded", [True, False])
-def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
-    make_model: Make, picture: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploaded: bool
-) -> None:
-    timers = []
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path if uploaded else tmp_path / "elsewhere"))
-    monkeypatch.setattr("threading.Timer", lambda *said: timers.append(said) or SimpleNamespace(start=lambda: None))
-    bench, bad = AnalysisService(make_model()), Upload(tmp_path / "bad.png", "bad.png")
-    bad.path.write_bytes(b"<html>")
-    with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
-        on_loop(bench.analyze(bench.start, bad, "squash"))
-    with pytest.raises(ImageError):
-        on_loop(bench.uploaded.opened(bad, lambda opened: opened))
-    # One for a file, however often it is told of.
-    [(seconds, act, given)] = timers
-    assert seconds == 30 and bad.path.exists()
-    act(*given)
-    assert bad.path.exists() is not uploaded and picture.path.exists()
-    # A page that asks for it once more is told the same.
-    with pytest.raises(ImageError) as again:
-        on_loop(bench.analyze(bench.start, bad, "squash"))
-    assert str(again.value) == str(first.value)
-    assert on_loop(bench.uploaded.opened(picture, lambda opened: opened.size)) == (40, 24)
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(

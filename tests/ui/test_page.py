@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +163,16 @@ def test_something_else_is_noticed(page: Page, library: Library) -> None:
 
 def test_what_takes_long_is_seen_and_ends_when_its_page_is_closed(browser: Browser, bundled: Model) -> None:
     with small_app(bundled) as app:
-        ended, compare = threading.Event(), app.handlers.kinds["compare"]
+        ended, kinds = threading.Event(), dict(app.handlers.kinds)
 
-        async def watched(*given: Any) -> dict[str, Any]:
+        async def watched(kind: str, *given: Any) -> dict[str, Any]:
             try:
-                return await compare(*given)
+                return await kinds[kind](*given)
             except asyncio.CancelledError:
                 ended.set()
                 raise
 
-        app.handlers.kinds["compare"] = watched
+        app.handlers.kinds |= {kind: partial(watched, kind) for kind in ("map", "compare")}
         with opened_page(browser, app.address) as page:
             open_panel(page, "compare")
             page.locator(".vx-compare-start").click()

@@ -149,7 +149,7 @@ def test_a_state_keeps_the_probe_that_its_model_can_have(visit: Visit, key: str)
     assert "probe=patch_similarity&probe.query=register+1" in answer["link"]
     state = {"views": [{"probe": "patch_components", "probe_parameters": {"layer": 7}}]}
     answer = visit.ask("describe", state=state, uids=[key])
-    assert answer["state"]["views"][0]["probe_parameters"] == {} and "layer" in answer["notes"][0]
+    assert answer["state"]["views"][0]["probe_parameters"] == {} and "Layer = 7" in answer["notes"][0]
     with pytest.raises(Exception, match="probe = 'x'"):
         View(probe="x")
 

@@ -413,7 +413,8 @@ export function goToStep(step) {
   }
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
   // The tour leaves the map as it was, unless the visitor has gone on to another picture or model.
-  if (step === null && mapBeforeGuide && mapBeforeGuide.key === analysisKey(activeView())) store.patchView(page.active, mapBeforeGuide.shown);
+  if (step === null && mapBeforeGuide?.key === analysisKey(activeView()))
+    store.patchView(page.active, mapBeforeGuide.shown);
 }
 
 /** Take back the head that the guide chose, unless the visitor has chosen another one since. */

@@ -105,6 +105,7 @@ export class Panels {
 
   /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
   compare() {
+    if (find("compare-start").disabled) return;
     const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = /** @type {Record<string, any>} */ ({});
     for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
       const { target: about, ...others } = settings;
@@ -114,7 +115,12 @@ export class Panels {
     const comparison = { pane, packs: /** @type {Record<string, Tensors>} */ ({}), scores: null, failure: "" };
     this.comparison = comparison;
     const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
-    const fail = (/** @type {string} */ text) => { comparison.failure = text, this.drawCards(), say(text); };
+    const fail = (/** @type {string} */ text) => {
+      if (this.comparison !== comparison) return;
+      comparison.failure = text;
+      this.drawCards();
+      say(text);
+    };
     this.drawCards();
     say("");
     const takes = (/** @type {Method} */ { computed_by: by }) => ["page", "quick", "run"].indexOf(by);
