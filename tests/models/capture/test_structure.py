@@ -319,6 +319,24 @@ def test_layers_that_are_not_shown_are_named() -> None:
     assert behind.assumptions[-1] == f"not shown: 2 of 5 calls of attention, counted from 0: {names}"
 
 
+class LastForCls(OwnViT):
+    """In its last layer, CLS alone asks."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers[:-1]:
+            tokens = layer(tokens)
+        heads = tokens.unflatten(2, (HEADS, -1)).transpose(1, 2)
+        attended = nn.functional.scaled_dot_product_attention(heads[:, :, :1], heads, heads)
+        return self.classifier((tokens[:, :1] + attended.transpose(1, 2).flatten(2))[:, 0])
+
+
+def test_a_last_layer_that_asks_for_cls_alone_is_named() -> None:
+    model = load_own(LastForCls())
+    assert model.network.config.depth == DEPTH - 1
+    assert model.assumptions[-1].startswith(f"call {DEPTH - 1} of attention, counted from 0, has one query")
+
+
 class Convolutions(OwnViT):
     """Convolutions between the layers mix neighbouring patches, and a mean scales all of them."""
 

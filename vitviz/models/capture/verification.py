@@ -153,6 +153,14 @@ class VerifiedCapture:
         names = f"not shown: {count} of {len(all_calls)} calls of attention, counted from 0: {'; '.join(parts)}"
         return names if parts else ""
 
+    def describe_pooling(self, prefix: Collection[str]) -> str:
+        """Which call is the pooling though the layers have a CLS token, in words; empty for none."""
+        if self.pooling_call is None or "cls" not in prefix:
+            return ""
+        number = len(self.calls) + sum(call < self.pooling_call for call in self.others)
+        one = f"call {number} of attention, counted from 0, has one query: it is shown as pooling attention"
+        return f"{one}, and rollout and relevance of the CLS token end below it"
+
     def describe_unseen(self) -> str:
         """What mixes tokens beside the calls of attention, in words; empty for nothing."""
         parts = [*self.unfollowed]

@@ -183,8 +183,9 @@ def load_module(
     if stages.grids and patch in stages.patches:
         card["grid"] = stages.describe_grid(patch, network.config.depth)
         assumptions += () if stated_patch else (card["grid"],)
-    others = network.verified_at_own_size.describe_others(stages.tokens_beside(patch))
-    assumptions += tuple(filter(None, (others, network.verified_at_own_size.describe_unseen())))
+    verified = network.verified_at_own_size
+    others, pooling = verified.describe_others(stages.tokens_beside(patch)), verified.describe_pooling(prefix_tokens)
+    assumptions += tuple(filter(None, (others, pooling, verified.describe_unseen())))
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
 
