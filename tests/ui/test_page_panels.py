@@ -14,6 +14,7 @@ import vitviz
 from tests.driver import (
     ask,
     caption,
+    choose_layout,
     choose_method,
     click_cell,
     click_patch,
@@ -147,6 +148,11 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
         assert re.fullmatch(r"no change|[+−](\d+\.\d|0\.0+\d|\de-\d+) points", cells[2]), cells
         change = float(cells[2].split()[0].replace("−", "-")) if cells[2] != "no change" else 0
         assert change == pytest.approx(100 * float(after[index] - before[index]), abs=0.06)
+    # The answer above the picture is the one without what is hidden.
+    headline, label = page.locator(".vx-headline"), analysis.model.labels[int(after.argmax())].split(",")[0]
+    expect(headline.locator("b")).to_have_text(label)
+    for parts, name in ((patches, "square"), (heads, "head")):
+        assert not parts or re.search(rf"^Without .*\b{len(parts)} {name}", headline.inner_text())
 
 
 def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:
@@ -189,6 +195,14 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     for key in ("ArrowUp", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     expect_changes(page, example, {(2, 3), (6, 0)}, set())
+    # Comparing hides nothing more: a click on the other map chooses it.
+    page.locator(".vx-compare-open").click()
+    settle(page)
+    page.locator(".vx-canvas").nth(1).click()
+    settle(page)
+    assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
+    assert page.locator(".vx").get_attribute("data-question") == "token"
+    choose_layout(page, "one")
 
 
 # ---- the guide ----

@@ -100,7 +100,10 @@ function restoreView(pane, key, error) {
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
   // Of what was found wrong, the same request would say the same.
   if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
-  notify(`${error.message.replace(/\.$/, "")}. The previous view is still shown.`, remedies);
+  const reason = names.length
+    ? `${error.message.split(":")[0]}: its file does not state which of these networks it is, and they compute differently`
+    : error.message.replace(/\.$/, "");
+  notify(`${reason}. The previous view is still shown.`, remedies);
 }
 
 /**

@@ -3,25 +3,39 @@
 import { labelOf } from "./class_names.js";
 import { create, find, setText } from "./dom.js";
 import { percent } from "./numbers.js";
+import { activePane, activeView, page } from "./page.js";
 import { backend } from "./settings.js";
 
 // Below this probability the sentence says that the model is not sure.
 const SURE = 0.5;
 
-/**
- * What the model says of the picture.
- * @param {Facts} facts
- * @param {Model} model
- */
-export function showAnswer(facts, model) {
-  const headline = find("headline"), [best] = facts.predictions, classes = model.labels.length.toLocaleString("en");
-  const parts = !best ? [backend.computes ? "This model names no classes: ask where it looks, or what is alike." : ""]
-    : best.probability < SURE
-      ? [`Not sure. Closest of its ${classes} classes: `, nameOfClass(model, best), ` (${percent(best.probability)}).`]
-      : ["The model says ", nameOfClass(model, best), `, ${Math.floor(100 * best.probability)} % sure.`];
+/** What the model says of the picture, without what is hidden from it. */
+export function showAnswer() {
+  const { facts, model } = activePane(), headline = find("headline"), classes = model.labels.length.toLocaleString("en");
+  const hidden = page.changes?.unit === "probability" ? namesOfHidden(activeView()) : "";
+  const answers = hidden
+    ? page.changes.rows.map((/** @type {any} */ { index, after }) => ({ index, probability: after }))
+    : facts.predictions;
+  const [best] = [...answers].sort((one, other) => other.probability - one.probability);
+  const isSure = best?.probability >= SURE, sureness = best && `, ${Math.floor(100 * best.probability)} % sure.`;
+  const [before, after] = isSure ? [hidden || "The model says ", sureness]
+    : [hidden ? `${hidden}perhaps ` : `Not sure. Closest of its ${classes} classes: `, best && ` (${percent(best.probability)}).`];
+  const parts = best ? [before, nameOfClass(model, best), after]
+    : [backend.computes ? "This model names no classes: ask where it looks, or what is alike." : ""];
   const unlike = facts.is_out_of_distribution ? " Unlike its training pictures: don’t trust the name." : "";
   const text = parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("") + unlike;
   if (headline.textContent !== text) headline.replaceChildren(...parts, unlike);
+}
+
+/**
+ * What is hidden from the model, as the beginning of its answer.
+ * @param {View} view
+ */
+function namesOfHidden({ patches_off: squares, heads_off: heads }) {
+  const counted = (/** @type {number} */ count, /** @type {string} */ name) =>
+    (count ? [`${count} ${name}${count === 1 ? "" : "s"}`] : []);
+  const names = [...counted(squares.length, "square"), ...counted(heads.length, "head")];
+  return names.length ? `Without ${names.join(" and ")}: ` : "";
 }
 
 /**

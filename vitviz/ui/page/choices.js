@@ -4,8 +4,7 @@ import { hasClasses, withoutPlaces } from "./class_names.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { notify, reasonOf, retryOf } from "./messages.js";
-import { range } from "./numbers.js";
-import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
+import { activePane, activeView, isHiding, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import {
@@ -271,20 +270,32 @@ let hiddenView = null;
  */
 export function chooseLayout(layout) {
   const { views: [first, second] } = store.state;
-  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hiddenView ?? withNextHead(first)] });
+  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hiddenView ?? withNext(first, "head")] });
   hiddenView = second ?? hiddenView;
   page.active = 0;
   store.patch({ layout, views: [first] });
 }
 
 /**
- * A view with another head, if its map is of heads.
- * @param {View} view
+ * Let the second map differ from the first in this alone: by the next head or layer, or by what is chosen then.
+ * @param {string} name
  */
-function withNextHead(view) {
-  const { facts } = panes[0], head = facts && valueOf(view, "head", facts);
-  if (head === undefined) return view;
-  return { ...view, parameters: { ...view.parameters, head: typeof head === "number" ? (head + 1) % facts.heads : 0 } };
+export function chooseOther(name) {
+  const [first] = store.state.views;
+  page.active = 1;
+  store.patch({ views: [first, withNext(first, name)] });
+}
+
+/**
+ * A view with another head or layer, if its map is of one.
+ * @param {View} view
+ * @param {string} name
+ */
+function withNext(view, name) {
+  const { facts } = panes[0], value = facts && valueOf(view, name, facts);
+  if (value === undefined || !(`${name}s` in facts)) return view;
+  const next = typeof value === "number" ? (value + 1) % /** @type {any} */ (facts)[`${name}s`] : 0;
+  return { ...view, parameters: { ...view.parameters, [name]: next } };
 }
 
 /**
@@ -317,39 +328,6 @@ export function chooseToken(pane, query) {
   store.patch({ views });
 }
 
-/** Whether the picture is painted on. */
-export const isHiding = () => store.state.panel === "switches";
-
-export const isHidden = (/** @type {Cell} */ cell) => activeView().patches_off.some((item) => isEqual(item, cell));
-
-/**
- * Hide a patch from the model, or show it again.
- * @param {Pane} pane
- * @param {Cell} cell
- * @param {boolean} isOff
- */
-export function hidePatch(pane, cell, isOff) {
-  activate(pane);
-  if (isHidden(cell) === isOff) return;
-  const { patches_off } = activeView();
-  store.patchView(page.active, { patches_off: isOff ? [...patches_off, cell] : patches_off.filter((item) => !isEqual(item, cell)) });
-}
-
-/**
- * Switch the head of a cell of the sheet off, or on again; a fusion stands for all heads of its layer.
- * The question that it asks is opened.
- * @param {{ layer: number, head: Head }} cell
- */
-export function switchHead({ layer, head }) {
-  const heads = typeof head === "number" ? [head] : range(activePane().facts.heads), { heads_off } = activeView();
-  const isMeant = (/** @type {[number, number]} */ pair) => pair[0] === layer && heads.includes(pair[1]);
-  const remaining = heads_off.filter((pair) => !isMeant(pair)), areOff = heads_off.length - remaining.length === heads.length;
-  /** @type {[number, number][]} */
-  const added = areOff ? [] : heads.map((each) => [layer, each]);
-  const views = store.state.views.map((view, index) => (index === page.active ? { ...view, heads_off: [...remaining, ...added] } : view));
-  if (backend.computes) store.patch({ views, panel: "switches" });
-}
-
 /**
  * @param {Pane} pane
  * @param {number} token
@@ -371,7 +349,7 @@ export function unpinToken(pinIndex) {
  * Make a pane the one of the controls.
  * @param {Pane} pane
  */
-function activate(pane) {
+export function activate(pane) {
   if (pane.index === page.active || !pane.facts) return;
   page.active = pane.index;
   store.refresh();

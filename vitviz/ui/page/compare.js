@@ -1,10 +1,10 @@
 // The mode in which two maps stand side by side, A and B, and beside them their difference.
 
 import { FUSIONS } from "./attention.js";
-import { chooseLayout, chooseModel, choosePicture, showHead, showLayer } from "./choices.js";
+import { chooseLayout, chooseOther, chooseModel, choosePicture, showHead, showLayer } from "./choices.js";
 import { find, setText } from "./dom.js";
 import { range } from "./numbers.js";
-import { isDouble, page, panes, store } from "./page.js";
+import { isDouble, isHiding, page, panes, store } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
 import { isPaired } from "./store.js";
 import { valueOf } from "./tokens.js";
@@ -54,10 +54,13 @@ export class Comparison {
     find("compare-open").onclick = find("compare-end").onclick = () => {
       this.kind = "";
       page.active = isDouble() ? 0 : 1;
+      // A click on a map chooses it there, and hides nothing.
+      if (isHiding()) store.patch({ panel: "" });
       chooseLayout(isDouble() ? "one" : "two");
     };
     find("other-kind").onchange = () => {
       this.kind = find("other-kind").value;
+      chooseOther(this.kind);
       store.refresh();
     };
     find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);

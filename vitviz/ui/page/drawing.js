@@ -2,13 +2,13 @@
 
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { showChips } from "./chips.js";
-import { isHiding, unpinToken } from "./choices.js";
+import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, sum } from "./numbers.js";
-import { activePane, isDouble, page, shownPanes, store, timings } from "./page.js";
+import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { SCALES } from "./settings.js";
 import { isEqual } from "./store.js";

@@ -2,13 +2,14 @@
 
 import { retryFailed } from "./analyses.js";
 import {
-  chooseToken, isHiding, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer, switchHead,
+  chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer,
 } from "./choices.js";
 import { element, find, root } from "./dom.js";
+import { switchHead } from "./hiding.js";
 import { hideLens, showLens } from "./lens.js";
 import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
-import { activePane, activeView, films, page, panes, requestDraw, requests, store } from "./page.js";
+import { activePane, activeView, films, isHiding, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
 import { listenToStrip } from "./strip.js";
 import { queryOf, valueOf } from "./tokens.js";

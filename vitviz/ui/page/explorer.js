@@ -2,11 +2,12 @@
 
 import { describeSoon, showEntry } from "./address.js";
 import { dropMaps, fetchFile, renewAnalysis, requestAnalysis } from "./analyses.js";
-import { chooseToken, hidePatch, isHidden, isHiding, isPlaying, pinToken } from "./choices.js";
+import { chooseToken, isPlaying, pinToken } from "./choices.js";
 import { findAll, root } from "./dom.js";
 import { hoverToken } from "./events.js";
+import { hidePatch, isHidden } from "./hiding.js";
 import { notify } from "./messages.js";
-import { activePane, isDouble, page, panes, requestDraw, requests, store, timings } from "./page.js";
+import { activePane, isDouble, isHiding, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
 import { comparison, controls, panels, probes, questions, source } from "./widgets.js";
@@ -24,7 +25,15 @@ const hooks = {
   onChange: paneChanged,
   isOpening: () => page.isOpening,
 };
-const [first, second, third] = findAll(".vx-pane");
+const [first] = findAll(".vx-pane");
+const [second, third] = ["Map B", "A minus B"].map((name) => {
+  const copy = /** @type {HTMLElement} */ (first.cloneNode(true));
+  copy.hidden = true;
+  copy.querySelector("canvas")?.setAttribute("aria-label", `${name}, patch by patch.`);
+  copy.querySelector(".vx-chips")?.setAttribute("aria-label", `Tokens that are not patches, ${name}`);
+  return copy;
+});
+first.after(second, third);
 panes.push(new Pane(first, 0, hooks), new Pane(second, 1, hooks));
 // On the difference of two maps, which has the first one's tokens, the pointer acts as on the first.
 const ofFirst = Object.fromEntries(["hover", "pin", "choose", "hide"].map((name) => [

@@ -5,13 +5,16 @@ import { RequestQueue } from "./request_queue.js";
 import { backend, START } from "./settings.js";
 import { isPaired, Store } from "./store.js";
 
-// `hovered` is a pane and its query under the pointer; the other pane shows its counterpart.
+// `changes` is what the model says without what is hidden from it. `hovered` is a pane and its query under the pointer; the
+// other pane shows its counterpart.
 /**
  * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
- *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, draw: () => void }}
+ *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, changes: any,
+ *   draw: () => void }}
  */
 export const page = {
-  active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, moveTime: 0, draw: () => {},
+  active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, moveTime: 0,
+  changes: null, draw: () => {},
 };
 /** @type {{ hovers: number[], changes: number[] }} */
 export const timings = { hovers: [], changes: [] };
@@ -30,6 +33,9 @@ export const [requests, films] = ["runs", "films"].map((lane) => new RequestQueu
 export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
 
 export const isDouble = () => isPaired(store.state.layout);
+
+/** Whether the picture is painted on, to hide squares. */
+export const isHiding = () => store.state.panel === "switches";
 
 export const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
 

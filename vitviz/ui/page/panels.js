@@ -1,5 +1,6 @@
 // The panels below the map: comparing methods, and switching parts off.
 
+import { showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll } from "./dom.js";
@@ -256,7 +257,8 @@ export class Panels {
     if (!pane.facts || pane.key !== analysisKey(view)) return;
     const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
     const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
-    if (key === this.requested) return;
+    // Another view's bars may have come in the meantime.
+    if (key === this.requested) return this.showGhosts(page.changes);
     this.requested = key;
     if (!key) {
       requests.drop("switch");
@@ -270,8 +272,10 @@ export class Panels {
    * @param {any} reply of the request, or null if everything is on
    */
   showChanges(reply) {
+    page.changes = reply;
     find("changes").hidden = !reply;
     this.showGhosts(reply);
+    if (activePane().facts) showAnswer();
     if (!reply) return;
     const { level, change } = UNIT_TEXTS[reply.unit];
     find("changes").querySelector("tbody").replaceChildren(...reply.rows.map((/** @type {any} */ { name, before, after }) => {
@@ -287,6 +291,7 @@ export class Panels {
    */
   showGhosts(reply) {
     const now = new Map((reply?.unit === "probability" ? reply.rows : []).map((/** @type {any} */ row) => [row.name, row]));
+    find("predictions").classList.toggle("vx-changed", now.size > 0);
     for (const button of find("predictions").children) {
       const { before, after } = now.get(button.firstElementChild.textContent) ?? {}, [, bar, output] = button.children;
       bar.style.setProperty("--ghost", before === undefined ? 0 : 1);

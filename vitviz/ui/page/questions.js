@@ -5,7 +5,7 @@ import { chooseMethod, latestMethods } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
-import { page, store } from "./page.js";
+import { isHiding, page, store } from "./page.js";
 import { backend, METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none.
@@ -26,13 +26,13 @@ export const QUESTIONS = {
 };
 
 /** The question that the state answers. */
-const questionOf = () => (store.state.panel === "switches" ? "hide" : METHODS[store.state.views[page.active].method].group);
+const questionOf = () => (isHiding() ? "hide" : METHODS[store.state.views[page.active].method].group);
 
 /** @param {string} name */
 function ask(name) {
-  const { method } = QUESTIONS[name], { panel } = store.state;
+  const { method } = QUESTIONS[name];
   if (!method) return store.patch({ panel: "switches" });
-  if (panel === "switches") store.patch({ panel: "" });
+  if (isHiding()) store.patch({ panel: "" });
   if (questionOf() === name) return;
   chooseMethod(latestMethods[name] ?? method);
 }

@@ -23,7 +23,9 @@ const ACTIONS = {
       views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "",
       views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : "",
     ];
-    await copyText(new URL(addressOf(link), location.href).href, notes.join(""));
+    // Whoever opens it need not see this menu open.
+    const view = link.replace(/[?&]panel=save$|panel=save&/, "");
+    await copyText(new URL(addressOf(view), location.href).href, notes.join(""));
   },
   python: async () => copyText((await describe()).python),
   figure: () => openFigure(fileName("").slice(0, -1)),

@@ -170,7 +170,7 @@ export class Source {
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
     if (this.predictedFacts !== facts) this.offerWhole(facts);
     find("unlike").hidden = !facts.is_out_of_distribution;
-    showAnswer(facts, model);
+    showAnswer();
     this.showPredictions(view, facts, model);
   }
 
