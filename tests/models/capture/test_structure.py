@@ -320,18 +320,25 @@ def test_layers_that_are_not_shown_are_named() -> None:
 
 
 class LastForCls(OwnViT):
-    """In its last layer, CLS alone asks."""
+    """In its last layer, CLS alone asks; written out or not."""
+
+    is_written_out = False
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)
         for layer in self.layers[:-1]:
             tokens = layer(tokens)
         heads = tokens.unflatten(2, (HEADS, -1)).transpose(1, 2)
-        attended = nn.functional.scaled_dot_product_attention(heads[:, :, :1], heads, heads)
+        if self.is_written_out:
+            attended = (heads[:, :, :1] @ heads.mT * heads.shape[-1] ** -0.5).softmax(-1) @ heads
+        else:
+            attended = nn.functional.scaled_dot_product_attention(heads[:, :, :1], heads, heads)
         return self.classifier((tokens[:, :1] + attended.transpose(1, 2).flatten(2))[:, 0])
 
 
-def test_a_last_layer_that_asks_for_cls_alone_is_named() -> None:
+@pytest.mark.parametrize("is_written_out", [False, True])
+def test_a_last_layer_that_asks_for_cls_alone_is_named(is_written_out: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LastForCls, "is_written_out", is_written_out)
     model = load_own(LastForCls())
     assert model.network.config.depth == DEPTH - 1
     assert model.assumptions[-1].startswith(f"call {DEPTH - 1} of attention, counted from 0, has one query")

@@ -228,7 +228,9 @@ class EagerAttentionTracer:
         number, self._softmaxes = self._softmaxes, self._softmaxes + 1
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         scores = self._scores.get(source)
-        if dim not in (-1, result.ndim - 1) or min(result.shape[-2:]) < 2:
+        # One query may ask, such as CLS in a last layer; of something else than scores, it is a softmax of classes.
+        is_of_one = result.shape[-1] < 2 or (scores is None and min(result.shape[-2:]) < 2)
+        if dim not in (-1, result.ndim - 1) or is_of_one:
             if scores is not None:
                 scores.origin.operation = "softmax over another axis"
             return
