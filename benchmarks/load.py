@@ -2,8 +2,8 @@
 
 Every visitor uploads their own picture, fetches the data of the explorer, opens their own model, returns to the bundled
 one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. They
-come beside hostile visitors, and once more without these. The memory of the app with all its processes must stay within
-its budget, and no analysis of theirs may expire.
+come beside hostile visitors, and twice more without these. The memory of the app with all its processes must stay
+within its budget and must have stopped growing, and no analysis of theirs may expire.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEAVE_EVERY = 5
 ALONE_ANALYSES = 12
 # The app's bound on files: less than one hostile visitor uploads.
 FILES = "384 MiB"
-ALONE, BESIDE, AMONG = "alone", "beside hostile visitors", "among themselves"
+ALONE, BESIDE, AMONG, AGAIN = "alone", "beside hostile visitors", "among themselves", "once more"
 # The wait before memory is measured after a stage.
 SETTLE_SECONDS = 5.0
 
@@ -53,7 +53,7 @@ class Plan:
 
     Args:
         sessions: how many at once.
-        hostile: how many of them are hostile; the others come once beside them, and once more among themselves.
+        hostile: how many of them are hostile; the others come once beside them, and twice more among themselves.
         arrive: seconds over which the visitors arrive.
         think: mean pause between two actions of a visitor, in seconds.
         most_seconds, most_requests: bounds of the whole measurement.
@@ -82,6 +82,7 @@ async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: Non
             ALONE: partial(_alone, traffic, visitors[0], tally),
             BESIDE: partial(_beside_hostile, partial(wave, BESIDE), traffic, plan, tally),
             AMONG: partial(wave, AMONG),
+            AGAIN: partial(wave, AGAIN),
         }
         tally.memory_bytes["before"] = resident_bytes(process)
         try:

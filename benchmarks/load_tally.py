@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
 from benchmarks.numbers import significant
 
+# Of memory after the last two stages, which are alike.
+MAX_GROWTH = 1.1
 # The memory budget in the app's settings, and the tolerated ratio of its peak memory to that budget.
 BUDGET_BYTES, MAX_BUDGET_RATIO = 3 * 2**30, 1.15
 
@@ -31,10 +34,16 @@ class Tally:
     limit_error: str = ""
 
     @property
+    def growth(self) -> float:
+        """Memory after the last stage, over that after the one before."""
+        after = [count for name, count in self.memory_bytes.items() if name.startswith("after ")]
+        return after[-1] / after[-2] if len(after) > 1 else inf
+
+    @property
     def is_good(self) -> bool:
         """Whether nothing went wrong; times are not judged."""
         faults = self.errors or self.wrong_pictures or self.complaints or self.limit_error or self.expired_count
-        return not faults and 0 < self.peak_bytes <= MAX_BUDGET_RATIO * BUDGET_BYTES
+        return not faults and self.growth <= MAX_GROWTH and self.peak_bytes <= MAX_BUDGET_RATIO * BUDGET_BYTES
 
     @property
     def peak_bytes(self) -> int:
@@ -71,6 +80,7 @@ def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
         "mixed up": len(tally.wrong_pictures),
         "errors": len(tally.errors) + len(tally.complaints) + bool(tally.limit_error),
         "analyses that had to be made again": tally.expired_count,
+        "memory after the last stage, over that after the one before": tally.growth,
         "most memory, over what the app may take": tally.peak_bytes / BUDGET_BYTES,
     }
     return {

@@ -308,11 +308,12 @@ def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) ->
 
 
 def test_errors_make_a_load_test_fail() -> None:
-    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after one": 100})
+    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after one": 100, "after two": 109})
     assert good.is_good and good.ratio("alone") == pytest.approx(1.45)
     wrong: list[dict[str, Any]] = [
         {"memory_bytes": {"after one": 4 * 2**30}},
         {"memory_bytes": {}},
+        {"memory_bytes": {"after one": 100, "after two": 111}},
         {"wrong_pictures": ["guest-1.png: another's"]},
         {"errors": ["guest-1.png: refused"]},
         {"expired_count": 1},
