@@ -69,7 +69,7 @@ class WeightFile:
 
     Attributes:
         name: of the file or folder in messages.
-        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "distributed torch", "npz" or "memory".
+        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "npz" or "memory".
         groups: the dicts of tensors by their path: "" at the top, "model", "state_dict.teacher", ….
         beside: the paths of all other entries, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
