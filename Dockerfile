@@ -1,4 +1,4 @@
-# The app in a container: docs/operations.md says how to build and run it. Its steps are those of `make app`.
+# The app in a container: docs/hosting.md says how to build and run it. Its steps are those of `make app`.
 FROM python:3.12-slim-bookworm
 
 # hadolint ignore=DL3008

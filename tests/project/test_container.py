@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text()
+PAGE = (ROOT / "docs" / "hosting.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 

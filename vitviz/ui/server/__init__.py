@@ -3,5 +3,5 @@
 :mod:`vitviz.ui.server.request_filter` is the outermost layer of the app. It serves only the routes of
 :mod:`vitviz.ui.server.routes`, for the hosts and origins of :mod:`vitviz.ui.server.hosts`, with bodies that
 :mod:`vitviz.ui.server.bodies` has bounded and :mod:`vitviz.ui.server.calls` has checked. It answers everything else in
-one sentence. ``docs/security.md`` lists what this promises.
+one sentence. ``docs/hosting.md`` lists what this promises.
 """
