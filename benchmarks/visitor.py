@@ -127,7 +127,7 @@ class Visitor:
         """
         state = {**self.state, "views": [{**self.state["views"][0], **view}]}
         reply = await self.run("analyze", state=state, index=0, upload=upload, own=own)
-        self.state, self.facts = reply["state"], reply["facts"]
+        self.state, self.facts = reply["state"], reply["views"][0]
         self.models |= reply["models"]
         return reply
 

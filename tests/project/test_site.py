@@ -31,7 +31,7 @@ from vitviz.ui.links import (
     print_link,
     read_link,
 )
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
 ROOT = Path(__file__).parents[2]
@@ -209,14 +209,13 @@ def test_every_example_link_of_a_space_shows_what_it_says(example: Analysis) -> 
     table = PAGES["hosting.md"].partition("<!-- example links -->")[2].partition("<!-- /example links -->")[0]
     links = re.findall(r"`(\?[^`]+)`", table)
     assert len(links) >= 12
-    shown = ShownView(example.model, example.trace.layout)
     for link in links:
         read = read_link(link)
-        state, changes = normalize(read.state, [shown] * len(read.state.views))
+        state, changes = normalize(read.state, [example] * len(read.state.views))
         assert (read.notes, changes) == ((), []), link
         # No part of the link was ignored.
         printed = print_link(state, {})
-        again, _ = normalize(read_link(printed).state, [shown] * len(state.views))
+        again, _ = normalize(read_link(printed).state, [example] * len(state.views))
         assert again == state and len(printed.split("&")) >= link.count("&"), link
     panels = {read_link(link).state.panel for link in links}
     assert {"compare", "switches", "probes", "guide"} <= panels

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import HealthCheck, settings
+from PIL import Image
 
+import vitviz
+from vitviz import Analysis, Model
 from vitviz.errors.kinds import MethodError
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import normalize
 from vitviz.ui.state import PageState
 
 FAST = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -28,7 +31,12 @@ def is_sentence(error: MethodError) -> bool:
     return 0 < len(text) < 2000 and "\n" not in text
 
 
-def is_legal(value: object, view: ShownView) -> bool:
+def shown(model: Model, height: int = 16, width: int = 24) -> Analysis:
+    """The analysis of a grey picture, as it is."""
+    return vitviz.analyze(Image.new("RGB", (width, height)), model, "native", resolution=min(height, width))
+
+
+def is_legal(value: object, view: Analysis) -> bool:
     """Whether a value becomes a state that is legal for a model once normalized, or is refused with a sentence."""
     try:
         state = PageState.from_json(value)

@@ -19,7 +19,7 @@ from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
 from vitviz.training.loop import MAX_SNAPSHOTS, snapshot_steps
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, open_choice
+from vitviz.ui.models import ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import find_snapshots, open_snapshot
@@ -162,7 +162,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
     bench = AnalysisService(vitviz.load(run), ServerSettings(models="start"))
-    assert on_loop(bench.model(DEFAULT_MODEL._replace(step=20))).step == 20
+    assert on_loop(bench.model(bench.choice("", 20))).step == 20
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, con
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import normalize
 from vitviz.ui.state import PageState, View
 from vitviz.video.clips import read_frame
 from vitviz.visualization.overlays import grid_lines
@@ -402,7 +402,7 @@ def check_address(shown: Mapping[str, Any], state: PageState, expected: list[Exp
     if not own:
         assert shown["link"] == print_link(state, {})
         read = read_link(shown["link"])
-        seen = [ShownView(each.analysis.model, each.layout) for each in expected]
+        seen = [each.analysis for each in expected]
         assert (normalize(read.state, seen)[0], read.notes) == (state, ())
     words = [word for word in urlsplit(shown["search"]).query.split("&") if word and not word.startswith("__")]
     assert "?" * bool(words) + "&".join(words) == shown["link"]

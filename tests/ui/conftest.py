@@ -15,11 +15,10 @@ import vitviz
 import vitviz.ui.facts
 import vitviz.ui.normalize
 from tests.support.api_calls import PHOTO
-from tests.support.page_states import KINDS, STEPS
+from tests.support.page_states import KINDS, STEPS, shown
 from tests.support.visits import Make, Visit, on_loop
 from vitviz import Analysis
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.normalize import ShownView
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.model import Snapshots
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=KINDS)
-def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> ShownView:
+def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> Analysis:
     """A model of every kind, with a picture of other patches than those it was trained with."""
     model = make_model(**KINDS[request.param])
     monkeypatch.setattr(vitviz.ui.normalize, "reads_text", lambda model: request.param == "texts")
     if request.param == "snapshots":
         model = replace(model, snapshots=Snapshots(dict.fromkeys(STEPS, Path("none"))), step=STEPS[-1])
-    return ShownView(model, model.network.config.layout(20, 28))
+    return shown(model, 20, 28)
 
 
 @pytest.fixture

@@ -82,13 +82,13 @@ def test_the_lines_make_the_map_that_the_page_shows(
 ) -> None:
     model = replace(make_model(), labels=("a", 'b "quoted"', "c", "c", "e\u202e"))
     opened = own_checkpoint(handlers, tmp_path, model, picture)
-    uid = opened["facts"]["uid"]
+    uid = opened["views"][0]["uid"]
     view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {})}
     answer = described(handlers, {**opened["state"], "views": [view]}, uid)
     legal = answer["state"]["views"][0]
     found = on_loop(handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore))
     made = run(answer["python"])
-    shown = map_values(found)[len(opened["facts"]["prefix"]) :]
+    shown = map_values(found)[len(opened["views"][0]["prefix"]) :]
     np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert (tmp_path / f"{method}.png").is_file()
     assert map_metadata(found)["description"].startswith(made["heatmap"].description)

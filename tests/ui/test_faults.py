@@ -15,7 +15,6 @@ import pytest
 from tests.support.visits import Visit, on_loop
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
-from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
@@ -98,7 +97,7 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     bench = AnalysisService(model)
     shutil.rmtree(tmp_path / "clip")
     with pytest.raises(CheckpointError):
-        on_loop(bench.target(model, TextPrompt("a cat")))
+        on_loop(bench.towers.target(model, "a cat"))
     _, analysis = on_loop(bench.analyze(model, picture, model.preprocessing.fit))
     assert analysis.rollout().values.sum() > 0
 

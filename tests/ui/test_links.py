@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
-from vitviz import METHODS
+from vitviz import METHODS, Analysis
 from vitviz.attention.layout import PATCHES, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View, plain_json
 from vitviz.visualization.colormaps import COLORMAPS
@@ -26,9 +26,9 @@ from vitviz.visualization.scales import SCALES
 # ---- links ----
 
 
-def parameters(part: Parameter, seen: ShownView) -> st.SearchStrategy[Any]:
+def parameters(part: Parameter, seen: Analysis) -> st.SearchStrategy[Any]:
     """The values that a model and a picture have."""
-    config, layout = seen.model.network.config, seen.layout
+    config, layout = seen.model.network.config, seen.trace.layout
     match part.kind:
         case Choice():
             return st.sampled_from([value for _, value in part.kind.options])
@@ -63,10 +63,10 @@ def tokens(layout: TokenLayout) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def views(draw: Any, seen: ShownView) -> View:
+def views(draw: Any, seen: Analysis) -> View:
     method = METHODS[draw(st.sampled_from(list(METHODS)))]
     given = {part.name: parameters(part, seen) for part in method.parameters}
-    config, layout = seen.model.network.config, seen.layout
+    config, layout = seen.model.network.config, seen.trace.layout
     heads = st.tuples(st.integers(0, config.depth - 1), st.integers(0, config.heads - 1))
     patches = st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
     values = draw(st.fixed_dictionaries({}, optional=given))
@@ -93,7 +93,7 @@ def views(draw: Any, seen: ShownView) -> View:
 
 
 @st.composite
-def states(draw: Any, seen: ShownView) -> PageState:
+def states(draw: Any, seen: Analysis) -> PageState:
     return PageState(
         views=tuple(draw(st.lists(views(seen), min_size=1, max_size=2))),
         layout=draw(st.sampled_from(LAYOUTS)),
@@ -115,7 +115,7 @@ def states(draw: Any, seen: ShownView) -> PageState:
 
 @FAST
 @given(data=st.data())
-def test_a_link_gives_the_state_back_that_it_was_written_from(seen: ShownView, data: st.DataObject) -> None:
+def test_a_link_gives_the_state_back_that_it_was_written_from(seen: Analysis, data: st.DataObject) -> None:
     state, _ = normalize(data.draw(states(seen)), [seen, seen])
     link = print_link(state, {})
     read = read_link(link)
@@ -159,7 +159,7 @@ VALUES = st.one_of(
     pairs=st.lists(st.tuples(WORDS, VALUES, st.booleans()), max_size=12), rest=st.text(max_size=20), split=st.booleans()
 )
 def test_any_link_is_a_legal_state_or_one_sentence(
-    seen: ShownView, pairs: list[tuple[str, str, bool]], rest: str, split: bool
+    seen: Analysis, pairs: list[tuple[str, str, bool]], rest: str, split: bool
 ) -> None:
     words = [f"{'second.' * second}{name}={value}" for name, value, second in pairs]
     middle = len(words) // 2 if split else len(words)

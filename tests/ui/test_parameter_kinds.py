@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.page_states import shown
 from vitviz import METHODS, Model
 from vitviz.attribution.json_values import number
 from vitviz.attribution.parameters import Kind, Parameter, pair_of
@@ -16,7 +17,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.ui.facts import method_facts
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.normalize import ShownView, normalize_view, parameters_of
+from vitviz.ui.normalize import normalize_view, parameters_of
 from vitviz.ui.state import PageState, View
 
 
@@ -47,10 +48,10 @@ def test_a_new_kind_is_one_class(make_model: Callable[..., Model], monkeypatch: 
     assert "span = 'perhaps' (expected two whole numbers)" in read_link("?method=attention&p.span=perhaps").notes[0]
     with pytest.raises(MethodError, match=r"^parameters\.span = 1: expected two layers$"):
         View(parameters={"span": 1})
-    layout = model.network.config.layout(8, 8)
+    analysis = shown(model)
     view = View(parameters={"span": (0, 1)})
-    assert normalize_view(view, ShownView(model, layout)) == (view, [])
-    assert parameters_of(METHODS["attention"], {"span": [0, 1]}, model, layout)["span"] == (0, 1)
+    assert normalize_view(view, analysis) == (view, [])
+    assert parameters_of(METHODS["attention"], {"span": [0, 1]}, analysis)["span"] == (0, 1)
     assert added.kind.python((0, 1), model.labels) == "(0, 1)"
     assert method_facts(METHODS["attention"])["parameters"][-1] == {
         "name": "span", "title": "Span", "help": "layers that are shown", "default": None,

@@ -102,9 +102,9 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     reply = visit.run("analyze", state=state, index=0, upload=upload)
     name = reply["state"]["views"][0]["picture"]
     assert name.startswith("picture:")
-    assert reply["facts"]["name"] == title and reply["facts"]["pixels"] == [40, 24]
+    assert reply["views"][0]["name"] == title and reply["views"][0]["pixels"] == [40, 24]
     assert reply["notes"] == ["Of the pins, 1 are left out: this model and picture lack them."]
-    answer = visit.ask("describe", state=reply["state"], uids=[reply["facts"]["uid"]])
+    answer = visit.ask("describe", state=reply["state"], uids=[reply["views"][0]["uid"]])
     assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5"
     again = visit.run("open", link=answer["link"])
     assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
@@ -133,15 +133,15 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
     expected = vitviz.analyze(tmp_path / "tall.png", model, fit).logits.argmax()
-    assert reply["facts"]["predictions"][0]["index"] == expected
+    assert reply["views"][0]["predictions"][0]["index"] == expected
 
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:
     photo = copyfile(Path(__file__).parents[1] / "data" / "display_p3.heic", tmp_path / "photo")
     upload = {"path": str(photo), "orig_name": "IMG_0001.HEIC"}
     reply = visit.run("analyze", state=STATE, index=0, upload=upload)
-    assert (reply["facts"]["name"], reply["facts"]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
-    found, expected = service.cache.get(reply["facts"]["uid"]), vitviz.analyze(photo, service.start)
+    assert (reply["views"][0]["name"], reply["views"][0]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
+    found, expected = service.cache.get(reply["views"][0]["uid"]), vitviz.analyze(photo, service.start)
     assert found is not None and torch.equal(found.logits, expected.logits)
 
 
@@ -152,13 +152,13 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     state = {**STATE, "layout": "two", "views": STATE["views"] * 2}
     reply = visit.run("analyze", state=state, index=1, own={"files": files, "overrides": "", "hub": None})
     first, second = reply["state"]["views"]
-    assert first["model"] == "" and second["model"].startswith("own:") and reply["facts"]["model"] == second["model"]
+    assert first["model"] == "" and second["model"].startswith("own:") and reply["views"][0]["model"] == second["model"]
     facts = reply["models"][second["model"]]
     assert facts["title"] == "mine.safetensors" and facts["labels"] == [] and "relevance" not in facts["refusals"]
-    assert reply["facts"]["prefix"] == ["cls", "register 1", "register 2"] and reply["facts"]["predictions"] == []
+    assert reply["views"][0]["prefix"] == ["cls", "register 1", "register 2"] and reply["views"][0]["predictions"] == []
     link = visit.ask("describe", state=reply["state"], uids=["", ""])["link"]
     assert link == "?method=attention&second.method=attention&second.own=mine.safetensors&layout=two"
-    assert visit.run("analyze", state=reply["state"], index=1)["facts"]["layers"] == 3
+    assert visit.run("analyze", state=reply["state"], index=1)["views"][0]["layers"] == 3
 
 
 def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.page_states import FAST, STEPS, is_legal
+from tests.support.page_states import FAST, STEPS, is_legal, shown
 from tests.support.visits import Make
-from vitviz import METHODS
+from vitviz import METHODS, Analysis
 from vitviz.attention.layout import PATCHES
 from vitviz.attribution.parameters import Choice, Number
 from vitviz.errors.kinds import MethodError
 from vitviz.ui.facts import method_facts, model_facts
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.normalize import normalize
 from vitviz.ui.pictures import EXAMPLES, picture_name
 from vitviz.ui.state import ANYTHING, MAX_PINS, ModelName, PageState, View
 
@@ -38,14 +38,14 @@ FULL_VIEW = {"parameters": {"layer": 1, "head": 2, "query": [1, 2], "direction":
 
 @FAST
 @given(value=JSON)
-def test_any_json_is_a_legal_state_or_one_sentence(seen: ShownView, value: object) -> None:
+def test_any_json_is_a_legal_state_or_one_sentence(seen: Analysis, value: object) -> None:
     assert is_legal(value, seen)
 
 
 @FAST
 @given(data=st.data())
 def test_any_state_with_something_else_in_one_place_is_legal_or_one_sentence(
-    seen: ShownView, data: st.DataObject
+    seen: Analysis, data: st.DataObject
 ) -> None:
     state = {**PLAIN, "views": [{**PLAIN["views"][0], **FULL_VIEW}]}
     at = data.draw(st.sampled_from(["", "view", "parameters", "pins"]))
@@ -119,7 +119,7 @@ def test_what_may_stand_for_a_model_or_a_picture() -> None:
 
 def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: Make) -> None:
     model = make_model()
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     view = View(
         step=20,
         fit="squash",
@@ -153,7 +153,7 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
 
 def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_word(make_model: Make) -> None:
     model = make_model(classes=0)
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     state, notes = normalize(read_link("?method=relevance&p.target=cat&p.query=3,5").state, [seen])
     # It can still be about likeness.
     assert state.views[0] == View(method="relevance", parameters={"query": (3, 5)})
@@ -182,7 +182,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
     make_model: Make, target: dict[str, Any], words: str, classes: int
 ) -> None:
     model = make_model(classes=classes)
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     state = PageState((View(method="relevance", parameters={"target": target}),))
     found, notes = normalize(state, [seen])
     if not classes and "like" not in target and "patch" not in target:
@@ -197,7 +197,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
 
 def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> None:
     model = make_model()
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     read = read_link("?method=grad_cam&p.target=class+1&against=class+4").state
     assert normalize(read, [seen])[0].views[0].parameters == {"target": {"class": 1, "against": 4}}
     for words, note in (
@@ -218,12 +218,12 @@ def test_what_contradicts_itself_in_a_link_is_left_out_and_said() -> None:
 
 def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(make_model: Make) -> None:
     for model, query in ((make_model(), "cls"), (make_model(cls_token=False, pooling="mean"), PATCHES)):
-        seen = ShownView(model, model.network.config.layout(16, 24))
+        seen = shown(model)
         for parameters in ({"layer": -1, "head": "mean", "query": query}, {"layer": 2, "direction": "row"}):
             state, notes = normalize(PageState((View(parameters=parameters),)), [seen])
             assert state.views[0].parameters == {} and notes == []
     pooled = make_model(cls_token=False, pooling="attention")
-    seen = ShownView(pooled, pooled.network.config.layout(16, 24))
+    seen = shown(pooled)
     # There the default starts from what is no token.
     assert normalize(PageState((View(parameters={"query": PATCHES}),)), [seen])[0].views[0].parameters == {
         "query": PATCHES
@@ -232,7 +232,7 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
 
 def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: Make) -> None:
     model = make_model()
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     for target, default, other in (
         ({"patch": (0, 1)}, PATCHES, "cls"),
         ({"like": "example:rocket.jpg"}, "cls", PATCHES),
@@ -251,7 +251,7 @@ def test_what_is_not_known_yet_stays(make_model: Make) -> None:
 # ---- what the page is told ----
 
 
-def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
+def test_every_method_says_all_that_its_controls_need(seen: Analysis) -> None:
     for method in METHODS.values():
         facts = method_facts(method)
         assert facts["group"] in ("token", "layers", "target")
@@ -259,12 +259,12 @@ def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
         assert (method.computed_by == "run") == (method.requires != "trace" or method.reports)
         assert {part.name for part in method.parameters}.issuperset(facts["page_parameters"])
         assert facts["about_a_class"] == (facts["group"] == "target")
-        for part, shown in zip(method.parameters, facts["parameters"], strict=True):
-            assert shown["name"] == part.name and shown["default"] == part.default and shown["help"]
+        for part, told in zip(method.parameters, facts["parameters"], strict=True):
+            assert told["name"] == part.name and told["default"] == part.default and told["help"]
             if isinstance(part.kind, Choice):
-                assert [each["value"] for each in shown["options"]] == [value for _, value in part.kind.options]
+                assert [each["value"] for each in told["options"]] == [value for _, value in part.kind.options]
             if isinstance(part.kind, Number):
-                assert (shown["minimum"], shown["maximum"], shown["step"]) == (
+                assert (told["minimum"], told["maximum"], told["step"]) == (
                     part.kind.minimum,
                     part.kind.maximum,
                     part.kind.step,
@@ -281,7 +281,7 @@ def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
 def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
     model = replace(make_model(), labels=("crane", "cat", "crane", "dog", "eel"))
     assert model_facts("", "", model)["labels"] == ["crane (0)", "cat", "crane (2)", "dog", "eel"]
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     for label, index in (("crane (2)", 2), ("cat", 1)):
         state = PageState((View(method="relevance", parameters={"target": label}),))
         assert normalize(state, [seen])[0].views[0].parameters == {"target": index}
@@ -292,7 +292,7 @@ def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
 @pytest.mark.parametrize("target", [0, 1, 2, 3, 4, {"class": 1, "against": 3}, {"class": 3, "margin": True}])
 def test_a_link_to_classes_that_are_named_by_numbers_shows_the_same_ones(make_model: Make, target: Any) -> None:
     model = replace(make_model(), labels=("10", "3", "7", "1", "7"))
-    seen = ShownView(model, model.network.config.layout(16, 24))
+    seen = shown(model)
     state = PageState((View(method="relevance", parameters={"target": target}),))
     read = read_link(print_link(state, {}, [model.labels]))
     assert normalize(read.state, [seen]) == (state, [])

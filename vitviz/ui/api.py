@@ -228,7 +228,7 @@ class Api:
             scale=None if scale is None else word("scale", scale, SCALES),
             percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
         )
-        arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
+        arguments = parameters_of(record, parameters, analysis)
         # It may be dropped while this waits.
         del analysis
         query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
@@ -304,7 +304,7 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         request = fields(f"maps[{index}]", value, ("method", "parameters"))
         method = METHODS[word(f"maps[{index}].method", request.get("method"), METHODS)]
         field = f"maps[{index}].parameters"
-        yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
+        yield method, parameters_of(method, request.get("parameters"), analysis, field)
 
 
 def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> None:

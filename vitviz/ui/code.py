@@ -11,7 +11,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
-from vitviz.ui.models import Origin
+from vitviz.ui.models import Origin, source_of
 from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
 from vitviz.ui.state import NATIVE, PageState, View
@@ -25,13 +25,11 @@ class ViewSource:
     Args:
         analysis: of the view.
         origin: model, picture and settings of the analysis.
-        model_name: the argument of :func:`vitviz.load`.
         liked: the other picture that the map is about likeness to, or None.
     """
 
     analysis: Analysis
     origin: Origin
-    model_name: str
     liked: Upload | None = None
 
 
@@ -69,7 +67,7 @@ def _opening(source: ViewSource) -> list[str]:
     precision = next(name for name, dtype in PRECISIONS.items() if dtype == model.network.precision)
     options = {**dict(choice.overrides), **({} if precision == "float32" else {"precision": precision})}
     arguments = ", ".join(
-        [python_of(source.model_name), *(f"{name}={python_of(value)}" for name, value in options.items())]
+        [python_of(source_of(choice, model)), *(f"{name}={python_of(value)}" for name, value in options.items())]
     )
     snapshot = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
     return [
@@ -100,7 +98,7 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
     """The lines that make a map and save its picture."""
     method, model = METHODS[view.method], source.analysis.model
     target = _target_of(view)
-    bounds = bounds_of(model, source.analysis.trace.layout)
+    bounds = bounds_of(source.analysis)
     options = {
         parameter.name: parameter.kind.python(value, model.labels)
         for parameter in method.parameters

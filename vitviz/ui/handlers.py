@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
@@ -18,24 +17,23 @@ from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
-from vitviz.ui.image_bytes import as_base64, as_webp
+from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, menu, title_of
-from vitviz.ui.normalize import ShownView, normalize, normalize_input, parameters_of
+from vitviz.ui.normalize import normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
+from vitviz.ui.server.explorer_files import SEEN
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.state import FIRST_VIEW, PageState, View
+from vitviz.ui.state import PageState, View
 from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.overrides import parse_overrides
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
-# The canvas picture among the files of an analysis.
-SEEN = "seen.webp"
 OPENING = ProgressReport("Opening the model")
 HIDDEN = (
     "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
@@ -59,8 +57,6 @@ class Handlers:
 
     def __init__(self, service: AnalysisService) -> None:
         self.service = service
-        # Pictures of analyses as WebP files.
-        self._webp: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
         # What answers a run, by the kind of the request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[dict[str, Any]]]] = {
             "open": self.open_link,
@@ -93,34 +89,62 @@ class Handlers:
         if not isinstance(text, str):
             raise MethodError(f"link = {quote(text)}: expected a text")
         link = read_link(text)
-        notes, views = list(link.notes), []
-        opened: list[tuple[str, Analysis]] = []
+        return await self._opened(link.state, range(len(link.state.views)), [*link.notes], report, DEFAULTS)
+
+    async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """A state whose view of an index has another model, picture or input, and the analysis of this view."""
+        state, index = PageState.of_request(request)
+        upload = None if request.get("upload") is None else upload_of(request["upload"], "upload")
+        if request.get("own") is not None:
+            own = _own_model(request["own"])
+            report(OPENING)
+            await self.service.model(own, report)
+            # What cannot be opened has no name.
+            name = self.service.own_models.id(own, current_visitor())
+            state = state.with_view(index, replace(state.views[index], model=name, step=None))
+        return await self._opened(state, [index], [], report, {}, upload)
+
+    async def _opened(
+        self,
+        state: PageState,
+        indexes: Iterable[int],
+        notes: list[str],
+        report: Report,
+        defaults: Mapping[str, Mapping[str, Any]],
+        upload: Upload | None = None,
+    ) -> dict[str, Any]:
+        """A legal state, and the analyses of its views of these indexes; the other arguments as of `_open_view`."""
+        shown: dict[int, tuple[str, Analysis]] = {}
         by_input: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
-        for view in link.state.views:
+        for index in indexes:
+            view = state.views[index]
             key = tuple(view.input.values())
             if key not in by_input:
-                by_input[key] = await self._open_view(view, report, notes)
-            uid, analysis, legal = by_input[key]
-            parameters = dict(view.parameters)
-            if legal.model != view.model:
-                # Its target may be a class of the other model.
-                parameters.pop("target", None)
-            views.append(replace(view, **legal.input, parameters=parameters))
-            opened.append((uid, analysis))
-        shown_views = [ShownView(analysis.model, analysis.trace.layout) for _, analysis in opened]
-        state, changes = normalize(replace(link.state, views=tuple(views)), shown_views)
-        facts = [await self._facts(*pair, view) for pair, view in zip(opened, state.views, strict=False)]
-        models = {
-            view.model: self._model_facts(view.model, each.model) for view, each in zip(views, shown_views, strict=True)
+                by_input[key] = await self._open_view(view, report, notes, defaults, upload)
+            uid, analysis, opened = by_input[key]
+            # The target may be a class of the other model.
+            lost = {"target"} if opened.model != view.model else set()
+            parameters = {name: value for name, value in view.parameters.items() if name not in lost}
+            state = state.with_view(index, replace(view, **opened.input, parameters=parameters))
+            shown[index] = uid, analysis
+        analyses = [shown[index][1] if index in shown else None for index in range(len(state.views))]
+        state, changes = normalize(state, analyses)
+        views = {index: state.views[index] for index in shown}
+        return {
+            "state": state.to_json(),
+            "views": [await self._facts(*shown[index], view) for index, view in views.items()],
+            "models": {
+                view.model: self._model_facts(view.model, shown[index][1].model) for index, view in views.items()
+            },
+            "notes": [*notes, *changes],
         }
-        return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
     async def _open_view(
         self,
         view: View,
         report: Report,
         notes: list[str],
-        defaults: Mapping[str, Mapping[str, Any]] = DEFAULTS,
+        defaults: Mapping[str, Mapping[str, Any]],
         upload: Upload | None = None,
     ) -> tuple[str, Analysis, View]:
         """Id and analysis of a view, and the view. Notes list what was changed.
@@ -153,39 +177,16 @@ class Handlers:
                 choice=choice,
                 show_whole=upload is not None,
             )
-            return uid, analysis, view
+            origin = self.service.origins[analysis]
+            notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
+            picture = view.picture if upload is None else self.service.pictures.id(opened, current_visitor())
+            return uid, analysis, replace(view, fit=origin.fit, picture=picture)
         except VitvizError as error:
             default = replace(view, **defaults.get(part, {}))
             if default == view:
                 raise
             notes.append(sentence(error) + " The default model is shown." * (part == "model"))
         return await self._open_view(default, report, notes, defaults)
-
-    async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """One view of a state, with another model, picture or input."""
-        state, index = PageState.of_request(request)
-        view, notes = state.views[index], list[str]()
-        upload = None if request.get("upload") is None else upload_of(request["upload"], "upload")
-        if request.get("own") is not None:
-            own = _own_model(request["own"])
-            report(OPENING)
-            await self.service.model(own, report)
-            # What cannot be opened has no name.
-            view = replace(view, model=self.service.own_models.id(own, current_visitor()), step=None)
-        uid, analysis, view = await self._open_view(view, report, notes, {}, upload)
-        origin = self.service.origins[analysis]
-        notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
-        picture = self.service.pictures.id(origin.upload, current_visitor())
-        shown_views: list[ShownView | None] = [None] * len(state.views)
-        shown_views[index] = ShownView(analysis.model, analysis.trace.layout)
-        state, changes = normalize(state.with_view(index, replace(view, fit=origin.fit, picture=picture)), shown_views)
-        return {
-            "state": state.to_json(),
-            "index": index,
-            "facts": await self._facts(uid, analysis, state.views[index]),
-            "models": {view.model: self._model_facts(view.model, analysis.model)},
-            "notes": [*notes, *changes],
-        }
 
     async def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
@@ -205,15 +206,9 @@ class Handlers:
 
     async def start(self) -> dict[str, Any]:
         """What a page begins with."""
-        uid, analysis, view = await self._open_view(FIRST_VIEW, no_report, [])
-        shown = ShownView(analysis.model, analysis.trace.layout)
-        state, _ = normalize(PageState((opening_view(analysis.trace),)), [shown])
-        return {
-            "settings": self.settings(),
-            "state": state.to_json(),
-            "views": [await self._facts(uid, analysis, view)],
-            "models": {"": self._model_facts("", analysis.model)},
-        }
+        opened = await self.open_link({"link": ""}, no_report)
+        trace = self.service.cached(opened["views"][0]["uid"]).trace
+        return {**opened, "state": PageState((opening_view(trace),)).to_json(), "settings": self.settings()}
 
     async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
@@ -248,23 +243,12 @@ class Handlers:
     def _map_request(self, request: Mapping[str, Any], *, is_run: bool) -> tuple[Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
         method = METHODS[word("method", request.get("method"), METHODS)]
-        parameters = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
+        parameters = parameters_of(method, request.get("parameters"), analysis)
         if not is_run and computed_by(method, parameters, analysis.trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
         return method, parameters
 
     # ---- files, links and uploads ----
-
-    def seen(self, uid: str) -> bytes:
-        """The canvas picture of an analysis, as a WebP file.
-
-        Raises:
-            ExpiredError: the analysis is no longer cached.
-        """
-        analysis = self.service.cached(uid)
-        if analysis not in self._webp:
-            self._webp[analysis] = as_webp(analysis.prepared.image, quality=90)
-        return self._webp[analysis]
 
     def describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """A legal state, its link, and its lines of Python."""
@@ -274,11 +258,7 @@ class Handlers:
             raise MethodError(f"uids = {quote(uids)}: expected a list of ids")
         # A second view without an id shows the first view's analysis.
         sources = [self._source(view, uid) for view, uid in zip(state.views, [*uids, *uids[:1]], strict=False)]
-        shown_views = [
-            None if source is None else ShownView(source.analysis.model, source.analysis.trace.layout)
-            for source in sources
-        ]
-        state, notes = normalize(state, shown_views)
+        state, notes = normalize(state, [None if source is None else source.analysis for source in sources])
         # Normalizing may have added a second view, equal to the first.
         sources = [*sources, *sources][: len(state.views)]
         available = [source for source in sources if source is not None]
@@ -304,13 +284,12 @@ class Handlers:
             return None
         if choice.run != origin.choice.run:
             return None
-        model_name = self.service.source(origin.choice, analysis.model)
         picture = _liked_picture(view)
         try:
             liked = None if picture is None else self.service.pictures.upload(picture)
         except ImageError:
             liked = None
-        return ViewSource(analysis, origin, model_name, liked)
+        return ViewSource(analysis, origin, liked)
 
     async def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Id and name of an uploaded picture that is not to be analysed."""

@@ -9,15 +9,17 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.images.preprocessing import Fit
+from vitviz.models.targets import Target
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
+from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.isolated_models import open_checkpoint, open_published
@@ -49,9 +51,9 @@ class ModelChoice(NamedTuple):
         return self._replace(step=None)
 
 
-DEFAULT_MODEL = ModelChoice("start")
-"""The model with which the page opened."""
 MAX_OWN = 1000
+# Kept of each analysis: a map is a number per token, a likeness target the features of one token.
+MAX_MAPS, MAX_LIKENESSES = 16, 8
 # Files beside weights: configurations and tokenizers.
 SIDECAR_SUFFIXES = (".json", ".txt", ".model")
 OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
@@ -137,7 +139,7 @@ def _link(file: str, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """Model, picture and input of an analysis.
+    """Model, picture and input of an analysis, and its latest results.
 
     Args:
         choice: the model.
@@ -148,6 +150,7 @@ class Origin:
         pixels: the shorter side of the model's input, as :func:`vitviz.analyze` takes it.
         hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
             for this reason; otherwise 0.
+        maps, likenesses: the latest maps, and likenesses to pictures, by what was asked.
     """
 
     choice: ModelChoice
@@ -157,6 +160,13 @@ class Origin:
     resolution: int | str | None
     pixels: int | None
     hidden_share: float = 0.0
+    maps: Holdings[Heatmap] = field(default_factory=lambda: Holdings(MAX_MAPS))
+    likenesses: Holdings[Target] = field(default_factory=lambda: Holdings(MAX_LIKENESSES))
+
+
+def source_of(choice: ModelChoice, model: Model) -> str:
+    """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
+    return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
 
 class OwnModels:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
-from vitviz.attention.layout import Query, TokenLayout
+from vitviz.analysis.analysis import Analysis
+from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.parameters import ClassTarget, Parameter, values_of
 from vitviz.attribution.requests import Bounds, canonical_token
@@ -20,25 +21,17 @@ from vitviz.weights import Model
 from vitviz.weights.text_tower import reads_text
 
 
-@dataclass(frozen=True)
-class ShownView:
-    """The model of a view, and the token layout of its picture."""
-
-    model: Model
-    layout: TokenLayout
-
-
-def normalize(state: PageState, shown_views: Sequence[ShownView | None] = ()) -> tuple[PageState, list[str]]:
+def normalize(state: PageState, analyses: Sequence[Analysis | None] = ()) -> tuple[PageState, list[str]]:
     """The legal state, and a sentence for each value that was changed.
 
     Args:
         state: of a page or a link.
-        shown_views: model and layout of each view; a view without them stays as it is.
+        analyses: of each view; a view without one stays as it is.
     """
     notes: list[str] = []
     views = []
-    for view, shown_view in zip(state.views, [*shown_views, *[None] * MAX_VIEWS], strict=False):
-        legal, changes = (view, []) if shown_view is None else normalize_view(view, shown_view)
+    for view, analysis in zip(state.views, [*analyses, *[None] * MAX_VIEWS], strict=False):
+        legal, changes = (view, []) if analysis is None else normalize_view(view, analysis)
         views.append(legal)
         notes += changes
     if state.layout in PAIRED_LAYOUTS and len(views) == 1:
@@ -46,9 +39,9 @@ def normalize(state: PageState, shown_views: Sequence[ShownView | None] = ()) ->
     return replace(state, views=tuple(views)), list(dict.fromkeys(notes))
 
 
-def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
+def normalize_view(view: View, analysis: Analysis) -> tuple[View, list[str]]:
     """The legal view, and a sentence for each value that was changed."""
-    model, layout = shown_view.model, shown_view.layout
+    model, layout = analysis.model, analysis.trace.layout
     view, notes = normalize_input(view, model)
     method, reason = METHODS[view.method], refusal(METHODS[view.method], model)
     if reason is not None:
@@ -56,7 +49,8 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
         notes.append(f"{method.title}: {reason}. Shown instead: {replacement.title.lower()}.")
         method = replacement
     target = view.parameters.get("target") if reason is None else None
-    parameters = _parameters(method.parameters, view.parameters, shown_view, target, notes)
+    bounds = bounds_of(analysis)
+    parameters = _parameters(method.parameters, view.parameters, bounds, target, notes)
     pins: list[Query] = []
     for pin in view.pins:
         with suppress(VitvizError):
@@ -74,8 +68,7 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
         if len(before) != len(after):
             notes.append(f"Of the {kind}, {len(before) - len(after)} are left out: this model and picture lack them.")
     # A probe asks about the patch in the middle by default.
-    middle = (layout.grid_height // 2, layout.grid_width // 2)
-    probe = PROBES[view.probe]
+    middle = replace(bounds, default_query=(layout.grid_height // 2, layout.grid_width // 2))
     return (
         replace(
             view,
@@ -84,24 +77,16 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
             pins=tuple(dict.fromkeys(pins)),
             heads_off=tuple(heads_off),
             patches_off=tuple(patches_off),
-            probe_parameters=_parameters(probe.parameters, view.probe_parameters, shown_view, None, notes, middle),
+            probe_parameters=_parameters(PROBES[view.probe].parameters, view.probe_parameters, middle, None, notes),
         ),
         notes,
     )
 
 
 def _parameters(
-    records: Sequence[Parameter],
-    values: Mapping[str, Any],
-    shown_view: ShownView,
-    target: Any,
-    notes: list[str],
-    default_query: Query | None = None,
+    records: Sequence[Parameter], values: Mapping[str, Any], bounds: Bounds, target: Any, notes: list[str]
 ) -> dict[str, Any]:
     """The legal values in canonical form that are no defaults; a note for each one that is not legal."""
-    bounds = bounds_of(shown_view.model, shown_view.layout)
-    if default_query is not None:
-        bounds = replace(bounds, default_query=default_query)
     parameters = {}
     for record in records:
         if record.name not in values:
@@ -145,8 +130,9 @@ def refusal(method: Method, model: Model) -> str | None:
     return method.refusal(model.network.config, has_target=True)
 
 
-def bounds_of(model: Model, layout: TokenLayout) -> Bounds:
+def bounds_of(analysis: Analysis) -> Bounds:
     """What a model and a picture have."""
+    model, layout = analysis.model, analysis.trace.layout
     config = model.network.config
     return Bounds(
         config.depth,
@@ -174,25 +160,23 @@ def _other_picture(field: str, value: object) -> str | Upload:
     return picture_name(field, value, ", or a file that was uploaded here")
 
 
-def parameters_of(
-    method: Method, parameters: object, model: Model, layout: TokenLayout, field: str = "parameters"
-) -> dict[str, Any]:
+def parameters_of(method: Method, parameters: object, analysis: Analysis, field: str = "parameters") -> dict[str, Any]:
     """All arguments of a method; a missing or null one gets its default.
 
     Args:
         method: to which they belong.
         parameters: an object with a field for each, or null.
-        model, layout: of the analysis.
+        analysis: whose map is asked for.
         field: the name of the object in messages.
 
     Raises:
         MethodError: a parameter is unknown or not legal, or the model cannot serve the method.
     """
-    reason = refusal(method, model)
+    reason = refusal(method, analysis.model)
     if reason is not None:
         raise MethodError(f"{method.name}: {reason}")
     defaults = {parameter.name: parameter.default for parameter in method.parameters}
-    return defaults | values_of(method.parameters, parameters, bounds_of(model, layout), field)
+    return defaults | values_of(method.parameters, parameters, bounds_of(analysis), field)
 
 
 def resolution_step(model: Model) -> int:

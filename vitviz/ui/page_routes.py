@@ -21,7 +21,7 @@ from vitviz import __version__
 from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
-from vitviz.ui.handlers import SEEN, Handlers
+from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import UNDER_WAY, PageRuns, failure, outcome
 from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.quota import Quota, RequestError
@@ -117,10 +117,8 @@ class PageRoutes:
         uid, name = request.path_params["uid"], request.path_params["name"]
 
         async def respond() -> Response:
-            if name == SEEN:
-                content = await self._threads.run(lambda _: self._handlers.seen(uid))
-                return Response(content, 200, KEPT, "image/webp")
-            return FileResponse(await self._service.file(uid, name), headers=KEPT, media_type=BYTES)
+            media_type = PICTURES.get(Path(name).suffix, BYTES)
+            return FileResponse(await self._service.file(uid, name), headers=KEPT, media_type=media_type)
 
         return await self._answered(respond)
 

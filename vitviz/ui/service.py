@@ -24,12 +24,12 @@ from vitviz.errors.messages import quote
 from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.models.require import require_vit
-from vitviz.models.targets import ClassDifference, Target, TargetChoice
+from vitviz.models.targets import Target, TargetChoice
 from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, Origin, OwnModels, open_choice, require_safetensors
+from vitviz.ui.models import ModelChoice, Origin, OwnModels, open_choice, require_safetensors, source_of
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
@@ -37,7 +37,6 @@ from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once, current_visitor
-from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
@@ -55,8 +54,6 @@ CANVAS_SIDE = 900
 LARGE_FLOPS = 150e9
 # A backward pass costs as much as two forward passes.
 GRADIENT_PASSES = 3
-# Kept of each analysis: a map is a number per token, a likeness target the features of one token.
-MAX_MAPS, MAX_LIKENESSES = 16, 8
 # Analyses that keep gradients and fused attention, and remembered analyses of examples.
 MAX_LATEST, MAX_EXAMPLES = 8, 1000
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
@@ -87,9 +84,7 @@ class AnalysisService:
         self._examples: Holdings[str] = Holdings(MAX_EXAMPLES)
         # Those that may keep what they can compute again.
         self._latest = Holdings[ReferenceType[Analysis]](MAX_LATEST, on_drop=lambda of: drop_recomputable(of()))
-        self.maps: RecentResults[Heatmap] = RecentResults(MAX_MAPS)
-        self.likenesses: RecentResults[Target] = RecentResults(MAX_LIKENESSES)
-        # Model, picture and settings of each analysis.
+        # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         self.own_models, self.pictures = OwnModels(), Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
@@ -114,11 +109,11 @@ class AnalysisService:
         Raises:
             CheckpointError: it cannot be opened, or the settings do not allow it.
         """
-        if choice == DEFAULT_MODEL:
+        if choice == self.choice(""):
             return self.start
         legal = self.server_settings.models
         is_known = choice.source in (*BUNDLED, *ZOO) and legal != "start"
-        if choice.run != DEFAULT_MODEL and legal != "all" and not is_known:
+        if choice.run != self.choice("") and legal != "all" and not is_known:
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[legal]}")
         model = self.models.get(choice)
         if model is None:
@@ -155,7 +150,7 @@ class AnalysisService:
         """
         if name.startswith("own:"):
             return self.own_models.get(name)._replace(step=step)
-        return DEFAULT_MODEL._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
+        return ModelChoice(name or self.start.name, step=step)
 
     async def analyze(
         self,
@@ -165,7 +160,7 @@ class AnalysisService:
         resolution: int | str | None = None,
         *,
         report: Report = no_report,
-        choice: ModelChoice = DEFAULT_MODEL,
+        choice: ModelChoice | None = None,
         max_flops: float = math.inf,
         show_whole: bool = False,
     ) -> tuple[str, Analysis]:
@@ -173,7 +168,8 @@ class AnalysisService:
 
         Args:
             model, upload, fit, resolution: what is analysed, and how; visitors share the analyses of examples.
-            report, choice: receives the progress, and with which the model was opened.
+            report: receives the progress.
+            choice: with which the model was opened; that of the start by default.
             max_flops: of the forward pass.
             show_whole: whether the picture is shown in its own shape if the model's own crop hides most of it.
 
@@ -182,7 +178,7 @@ class AnalysisService:
             ConfigError: the model cannot have this resolution.
             LimitError: the analysis would need too much memory or computation.
         """
-        example = example_of(upload)
+        choice, example = choice or self.choice(""), example_of(upload)
         example_key = (choice, example, upload.white, upload.color_profile, fit, resolution, show_whole)
         uid = None if example is None else self._examples.get(example_key)
         analysis = None if uid is None else self.cache.get(uid)
@@ -248,8 +244,8 @@ class AnalysisService:
         analysis = self.cache.get(uid)
         if analysis is None:
             raise ExpiredError
-        origin = self.origins.get(analysis)
-        for path in () if origin is None else (origin.upload.path, *map(Path, origin.choice.files)):
+        origin = self.origins[analysis]
+        for path in (origin.upload.path, *map(Path, origin.choice.files)):
             self.folder.note_use(path)
         return analysis
 
@@ -265,18 +261,12 @@ class AnalysisService:
         analysis = self.cached(uid)
         origin = self.origins[analysis]
         source = {
-            "source": self.source(origin.choice, analysis.model),
+            "source": source_of(origin.choice, analysis.model),
             "name": origin.upload.name,
             "fit": origin.fit,
             "resolution": origin.pixels,
         }
         return await self.explorer_files.file(analysis, name, origin.upload, source)
-
-    def source(self, choice: ModelChoice, model: Model) -> str:
-        """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
-        if choice.run == DEFAULT_MODEL:
-            return self.start.name
-        return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
     def line(self, analysis: Analysis, method: Method) -> Line:
         """The line of a method's maps."""
@@ -304,7 +294,7 @@ class AnalysisService:
 
     def known_heatmap(self, uid: object, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
         """One of the latest maps of an analysis; None if it is none of them."""
-        return self.maps.get(self.cached(uid), _map_key(method, parameters))
+        return self.origins[self.cached(uid)].maps.get(_map_key(method, parameters))
 
     async def heatmap(
         self, uid: object, method: Method, parameters: Mapping[str, Any], report: Report = no_report
@@ -330,7 +320,7 @@ class AnalysisService:
         def compute(analysis: Analysis, report: Report) -> tuple[Analysis, Heatmap]:
             report(ProgressReport(method.title))
             heatmap = analysis.map(method.name, report=under_title(method.title, report), **arguments)
-            self.maps.put(analysis, key, heatmap)
+            self.origins[analysis].maps.put(key, heatmap)
             return analysis, heatmap
 
         return await self.run(self.line(self.cached(uid), method), uid, compute, report)
@@ -344,21 +334,13 @@ class AnalysisService:
             report: receives the progress.
 
         Raises:
-            VitvizError: as :meth:`target`; or the other picture cannot be opened, or has no such patch.
+            MethodError: the model has no classes, and the target is neither a text nor likeness.
+            CheckpointError, LimitError: the text tower cannot be opened.
+            ImageError, QueryError: the other picture cannot be opened, or has no such patch.
         """
         if isinstance(request, LikenessRequest):
             return await self._likeness(uid, request, report)
-        return await self.target(self.cached(uid).model, request, report)
-
-    async def target(
-        self, model: Model, request: int | str | ClassDifference | TextPrompt | None, report: Report = no_report
-    ) -> int | str | ClassDifference | Target | None:
-        """Classes or a text as the target of a map.
-
-        Raises:
-            MethodError: the model has no classes, and the target is no text.
-            CheckpointError, LimitError: the text tower cannot be opened.
-        """
+        model = self.cached(uid).model
         if isinstance(request, TextPrompt):
             return await self.towers.target(model, request.text, report)
         if not model.labels:
@@ -367,20 +349,19 @@ class AnalysisService:
 
     async def _likeness(self, uid: object, request: LikenessRequest, report: Report) -> Target:
         """Likeness to a picture, prepared as the picture of the analysis was, or to a patch of either."""
-        target = self.likenesses.get(self.cached(uid), request)
-        if target is not None:
+        model, origin = self.cached(uid).model, self.origins[self.cached(uid)]
+        if (target := origin.likenesses.get(request)) is not None:
             return target
         other, name = None, "this picture"
         if request.picture is not None:
             report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
-            model, origin = self.cached(uid).model, self.origins[self.cached(uid)]
             prepared = await self._prepared(model, upload, origin.fit, origin.resolution, report)
             other, name = prepared[1], upload.name
 
         def compute(analysis: Analysis, report: Report) -> Target:
             target = likeness_target(analysis.model.network, other or analysis.prepared, request.patch, name)
-            self.likenesses.put(analysis, request, target)
+            self.origins[analysis].likenesses.put(request, target)
             return target
 
         return await self.run(self.pass_line(self.cached(uid)), uid, compute, report)

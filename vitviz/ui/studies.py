@@ -125,8 +125,7 @@ async def probe(service: AnalysisService, request: Mapping[str, Any], report: Re
     uid = request.get("uid")
     analysis = service.cached(uid)
     record = PROBES[word("probe", request.get("probe"), PROBES)]
-    bounds = bounds_of(analysis.model, analysis.trace.layout)
-    parameters = values_of(record.parameters, request.get("parameters"), bounds)
+    parameters = values_of(record.parameters, request.get("parameters"), bounds_of(analysis))
     # It may be dropped while this waits.
     line = service.pass_line(analysis, PROBE_PASSES)
     del analysis
@@ -154,7 +153,7 @@ async def _target(service: AnalysisService, uid: object, value: object, report: 
     """
     request = None
     if value is not None:
-        bounds = bounds_of(service.cached(uid).model, service.cached(uid).trace.layout)
+        bounds = bounds_of(service.cached(uid))
         request = target_of("request.target", value, bounds)
     if isinstance(request, TextPrompt):
         report(ProgressReport("Reading the text"))
@@ -169,8 +168,7 @@ def _without_target(service: AnalysisService, uid: object, method: Method, value
     if refusal(method, analysis.model) is not None:
         return {}
     parameters = [parameter for parameter in method.parameters if not isinstance(parameter.kind, ClassTarget)]
-    bounds = bounds_of(analysis.model, analysis.trace.layout)
-    return values_of(parameters, values, bounds, f"parameters.{method.name}")
+    return values_of(parameters, values, bounds_of(analysis), f"parameters.{method.name}")
 
 
 def _known_map(service: AnalysisService, uid: object, method: Method, values: object, target: object) -> Heatmap | None:
@@ -181,7 +179,7 @@ def _known_map(service: AnalysisService, uid: object, method: Method, values: ob
     asked = dict(values) if isinstance(values, Mapping) else {}
     if method.class_specific and target is not None:
         asked["target"] = target
-    return service.known_heatmap(uid, method, parameters_of(method, asked, analysis.model, analysis.trace.layout))
+    return service.known_heatmap(uid, method, parameters_of(method, asked, analysis))
 
 
 def _target_facts(analysis: Analysis, target: int | Target) -> dict[str, Any]:

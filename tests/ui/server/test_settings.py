@@ -11,7 +11,7 @@ import pytest
 from tests.support.visits import on_loop
 from vitviz import Model, VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
-from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, menu
+from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import PREFIX, ServerSettings, table
 from vitviz.ui.service import AnalysisService
@@ -65,7 +65,7 @@ def test_the_table_of_settings_has_them_all() -> None:
 @pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
 def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
     bench = AnalysisService(make_model(), ServerSettings(models=legal))
-    assert on_loop(bench.model(DEFAULT_MODEL)) is bench.start
+    assert on_loop(bench.model(bench.choice(""))) is bench.start
     for number, choice in enumerate([ModelChoice("vitviz-photos"), ModelChoice("", ("/nowhere/a.pth",))]):
         with pytest.raises(VitvizError) as refused:
             on_loop(bench.model(choice))

@@ -18,7 +18,6 @@ import vitviz.ui.server.text_towers
 from tests.support.visits import on_loop
 from tests.towers import make_transformers
 from vitviz import Model
-from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.models.targets import Target
 from vitviz.ui.server.settings import ServerSettings
@@ -136,7 +135,7 @@ def test_the_tower_used_least_lately_makes_room(models: list[Model], worker: Wor
 def test_a_tower_beyond_the_bound_is_refused(models: list[Model], bundled: Model, worker: Worker) -> None:
     service = AnalysisService(bundled, ServerSettings(model_bytes=tower_bytes(models[0]) - 1), worker)
     with pytest.raises(LimitError, match="reading texts needs"):
-        on_loop(service.target(models[0], TextPrompt("a cat")))
+        on_loop(service.towers.target(models[0], "a cat"))
     assert len(service.towers) == 0
 
 

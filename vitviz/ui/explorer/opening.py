@@ -14,7 +14,7 @@ from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import read_link
-from vitviz.ui.normalize import ShownView, normalize, parameters_of
+from vitviz.ui.normalize import normalize, parameters_of
 from vitviz.ui.packs import computed_by, has_rollouts, map_file
 from vitviz.ui.state import PageState, View, plain_json
 
@@ -42,8 +42,7 @@ def opening(
         if not link and not has_rollouts(analysis.trace):
             default = View()
         views.append(replace(default, fit=fit, resolution=resolution))
-    shown_view = ShownView(analysis.model, analysis.trace.layout)
-    state, changes = normalize(replace(parsed.state, views=tuple(views)), [shown_view] * len(views))
+    state, changes = normalize(replace(parsed.state, views=tuple(views)), [analysis] * len(views))
     notes = [*parsed.notes, *changes]
     if notes:
         raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join(notes)}")
@@ -68,7 +67,7 @@ def _all_parameters(view: View) -> list[dict[str, Any]]:
 
 def _map(analysis: Analysis, method: MethodName, parameters: dict[str, Any]) -> bytes:
     record = METHODS[method]
-    arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
+    arguments = parameters_of(record, parameters, analysis)
     target = arguments.get("target")
     if target is not None and not isinstance(target, int | str | ClassDifference):
         raise MethodError(f"target = {quote(parameters['target'])}: expected a class; a file holds no other")

@@ -14,7 +14,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.softmax import HeadFusion
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
-from vitviz.ui.normalize import ShownView, bounds_of, normalize_view, parameters_of
+from vitviz.ui.normalize import bounds_of, normalize_view, parameters_of
 from vitviz.ui.state import ANYTHING, Views
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -73,11 +73,11 @@ def select(analysis: Analysis, view_json: dict[str, Any]) -> Selection:
         MethodError: the view is not legal.
     """
     [view] = Views().read([view_json], ANYTHING, "selection")
-    view, _ = normalize_view(view, ShownView(analysis.model, analysis.trace.layout))
-    record, bounds = METHODS[view.method], bounds_of(analysis.model, analysis.trace.layout)
+    view, _ = normalize_view(view, analysis)
+    record, bounds = METHODS[view.method], bounds_of(analysis)
     missing = [each for each in record.parameters if each.name not in view.parameters]
     defaults = {each.name: each.default_for(bounds, view.parameters.get("target")) for each in missing}
-    parameters = parameters_of(record, view.parameters, analysis.model, analysis.trace.layout) | defaults
+    parameters = parameters_of(record, view.parameters, analysis) | defaults
     return Selection(view.method, parameters, analysis.map(view.method, **parameters))
 
 

@@ -68,11 +68,12 @@ function applyReply(pane, key, sentState, reply) {
   Object.assign(models, reply.models);
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return store.refresh();
-  const fresh = reply.state.views[pane.index], input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
+  const fresh = reply.state.views[pane.index], [facts] = reply.views,
+    input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
   // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
   const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
-  rememberAnalysis(analysisKey(next), reply.facts);
-  loadAnalysis(pane, reply.facts, next);
+  rememberAnalysis(analysisKey(next), facts);
+  loadAnalysis(pane, facts, next);
   store.patchView(pane.index, next);
   if (reply.notes?.length) notify(reply.notes.join(" "));
 }

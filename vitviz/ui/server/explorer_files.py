@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.ui.explorer.saved_page import page_parts
+from vitviz.ui.image_bytes import as_webp
 from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import Report
@@ -16,8 +17,8 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once
 
-# The names of the explorer as one file, in the parts of `page_parts`, and of the original picture.
-PAGE, PICTURE = "page", "picture"
+# The explorer as one file, in the parts of `page_parts`; the original picture; that of the canvas.
+PAGE, PICTURE, SEEN = "page", "picture", "seen.webp"
 FILE_NAME = "pack.safetensors"
 
 
@@ -68,6 +69,8 @@ class ExplorerFiles:
             return await self._pages.run(
                 lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
             )
+        if name == SEEN:
+            return await self._layers.run(lambda _: self._keep(as_webp(analysis.prepared.image, quality=90)))
         return await self._layers.run(lambda _: self._keep(pack(analysis.trace, name)))
 
     def _keep(self, content: bytes) -> Path:
