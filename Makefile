@@ -33,8 +33,8 @@ help:
 app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
-# A third worker computes while others wait.
-WORKERS := --workers 3
+# Two workers compute while two wait for browsers and processes.
+WORKERS := --workers 4
 
 test: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/python -m tests.browser

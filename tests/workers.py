@@ -1,15 +1,16 @@
-"""Runs the tests in several processes: ``pytest --workers 3``.
+"""Runs the tests in several processes: ``pytest --workers 4``.
 
 The tests are collected once, and the processes are forked from there, so that nothing is imported twice. Each asks for
-its next file when it comes to the last test of the one before, so that what both need stays.
+its next file when it comes to the last test of the one before, so that what both need stays. Every other process begins
+with the files that wait for a browser or a process, so that few open one, and the rest compute meanwhile.
 """
 
 from __future__ import annotations
 
 import atexit
 import multiprocessing
-from collections.abc import Iterator
-from itertools import groupby, islice
+from collections import deque
+from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 # Places of tests in session.items.
 Places = list[int]
+WAITING = ("browser", "process")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,27 +29,47 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count = session.config.option.workers
     if not count or session.config.option.collectonly or session.testsfailed:
         return None
-    files = [list(places) for _, places in groupby(range(len(session.items)), lambda at: session.items[at].path)]
-    queue = iter(files)
-    workers = {worker.connection: worker for worker in (Worker(session, first) for first in islice(queue, count))}
+    files = Files(session)
+    workers: dict[Connection, Worker] = {}
+    for number in range(count):
+        if first := files.take(number % 2 == 0):
+            worker = Worker(session, first, number % 2 == 0)
+            workers[worker.connection] = worker
     while workers:
         for connection in wait(list(workers)):
             worker = workers[connection]
-            if worker.hear(session, queue):
+            if worker.hear(session, files):
                 continue
             del workers[connection]
             if worker.places and not session.shouldfail:
-                another = Worker(session, worker.places)
+                another = Worker(session, worker.places, worker.may_wait)
                 workers[another.connection] = another
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
     return True
 
 
+class Files:
+    """The files that no process has begun, in the order of the session: those that wait, and those that compute."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self.waiting, self.computing = deque[Places](), deque[Places]()
+        for _, numbers in groupby(range(len(session.items)), lambda at: session.items[at].path):
+            places = list(numbers)
+            names = {mark.name for at in places for mark in session.items[at].iter_markers()}
+            (self.computing if names.isdisjoint(WAITING) else self.waiting).append(places)
+
+    def take(self, may_wait: bool) -> Places:
+        """The next file of one kind, or else of the other; empty at the end."""
+        first, second = (self.waiting, self.computing) if may_wait else (self.computing, self.waiting)
+        return (first or second or deque([[]])).popleft()
+
+
 class Worker:
     """A process that runs tests, seen from the one that reports them."""
 
-    def __init__(self, session: pytest.Session, places: Places) -> None:
+    def __init__(self, session: pytest.Session, places: Places, may_wait: bool) -> None:
+        self.may_wait = may_wait
         fork = multiprocessing.get_context("fork")
         self.connection, theirs = fork.Pipe()
         self.places = places
@@ -55,7 +77,7 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def hear(self, session: pytest.Session, queue: Iterator[Places]) -> bool:
+    def hear(self, session: pytest.Session, files: Files) -> bool:
         """Take one message; False: the process is gone."""
         hook = session.config.hook
         try:
@@ -70,7 +92,7 @@ class Worker:
                 )
             return False
         if report is None:
-            following = [] if session.shouldfail else next(queue, [])
+            following = [] if session.shouldfail else files.take(self.may_wait)
             self.places = self.places + following
             self.connection.send(following)
         else:
