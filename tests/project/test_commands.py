@@ -32,7 +32,6 @@ NOT_RUN = {
     "evaluate-attention": "many pictures: tests/evaluation measures a folder",
     "describe-heads": "many pictures: tests/cli describes a folder",
     "--engine ray": "starts Ray: tests/datasets/test_cluster.py runs such batches",
-    "--checkpoint plants": "the model of docs/scale.md: tests/project/test_readme.py runs the same in Python",
     "--checkpoint runs/": "a run of yours: tests/cli opens runs",
 }
 
