@@ -14,6 +14,7 @@ import vitviz
 from tests.driver import (
     ask,
     caption,
+    choose_example,
     choose_layout,
     choose_method,
     click_cell,
@@ -203,6 +204,12 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
     assert page.locator(".vx").get_attribute("data-question") == "token"
     choose_layout(page, "one")
+    # What is hidden stays said, whatever is asked; another picture is whole.
+    expect(page.locator(".vx-headline")).to_contain_text("Without 2 heads")
+    expect(page.locator(".vx-all-on")).to_be_visible()
+    choose_example(page, "coffee.jpg")
+    assert first_view(page)["heads_off"] == []
+    expect(page.locator(".vx-all-on")).to_be_hidden()
 
 
 # ---- the guide ----

@@ -12,7 +12,8 @@ const SURE = 0.5;
 /** What the model says of the picture, without what is hidden from it. */
 export function showAnswer() {
   const { facts, model } = activePane(), headline = find("headline"), classes = model.labels.length.toLocaleString("en");
-  const hidden = page.changes?.unit === "probability" ? namesOfHidden(activeView()) : "";
+  const names = namesOfHidden(activeView()), hidden = names && page.changes?.unit === "probability" ? `Without ${names}: ` : "";
+  find("all-on").hidden = !names;
   const answers = hidden
     ? page.changes.rows.map((/** @type {any} */ { index, after }) => ({ index, probability: after }))
     : facts.predictions;
@@ -28,14 +29,13 @@ export function showAnswer() {
 }
 
 /**
- * What is hidden from the model, as the beginning of its answer.
+ * What is hidden from the model, counted; empty if nothing is.
  * @param {View} view
  */
-function namesOfHidden({ patches_off: squares, heads_off: heads }) {
+export function namesOfHidden({ patches_off: squares, heads_off: heads }) {
   const counted = (/** @type {number} */ count, /** @type {string} */ name) =>
     (count ? [`${count} ${name}${count === 1 ? "" : "s"}`] : []);
-  const names = [...counted(squares.length, "square"), ...counted(heads.length, "head")];
-  return names.length ? `Without ${names.join(" and ")}: ` : "";
+  return [...counted(squares.length, "square"), ...counted(heads.length, "head")].join(" and ");
 }
 
 /**

@@ -6,7 +6,7 @@ import { contextOf, create } from "./dom.js";
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
 // The largest share of the screen's height.
-const MAX_HEIGHT_SHARE = 0.56, PROJECTED_SHARE = 0.7;
+const MAX_HEIGHT_SHARE = 0.54, PHONE_SHARE = 0.43, PROJECTED_SHARE = 0.7, PHONE_WIDTH = 720;
 // Rows and columns are numbered if patches have at least this many pixels.
 const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.
@@ -21,7 +21,7 @@ export function fitCanvas(canvas, ratio) {
   const availableWidth = canvas.parentElement?.clientWidth ?? 0;
   if (!availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
-  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : MAX_HEIGHT_SHARE;
+  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? MAX_HEIGHT_SHARE : PHONE_SHARE;
   const cssWidth = Math.min(availableWidth, share * window.innerHeight / ratio);
   canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
   const width = Math.max(1, Math.round(cssWidth * scale)), height = Math.max(1, Math.round(width * ratio));

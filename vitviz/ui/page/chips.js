@@ -82,5 +82,5 @@ function moreChips(pane, count) {
     areUnfolded = true;
     pane.hooks.onChange(pane, null);
   };
-  return createButton({ className: "vx-chip", textContent: `${count} more`, onclick });
+  return createButton({ className: "vx-chip", textContent: `${count} more tokens`, onclick });
 }

@@ -37,6 +37,7 @@ export function choosePicture(picture) {
     frame: null,
     white: null,
     color_profile: null,
+    heads_off: [],
     ...onAnotherGrid(),
     ...(target?.like && { parameters: activeView().parameters }),
   });

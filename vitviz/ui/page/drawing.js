@@ -71,16 +71,16 @@ function drawViews() {
       values,
       drawn: visibleValues,
       scaled: pane.scaleValues(visibleValues),
+      chosen: pane.scaleValues(pane.withoutIdentity(pane.query, pane.values(pane.query))),
       signed: pane.isSigned(shownQuery),
     };
   });
   // Two maps of the same quantity share a scale, unless each is to have its own.
-  const all = maps.map(({ scaled }) => scaled), { own_scales: isOwn } = store.state;
-  const isShared = isDouble() && !isOwn && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
-  const sharedScale = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
-  for (const map of maps) {
-    map.scale = sharedScale ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
-    showMap(map);
+  const { own_scales: isOwn } = store.state, isKnown = maps.every(({ scaled, chosen }) => scaled && chosen);
+  const isShared = isDouble() && !isOwn && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
+  for (const group of isShared ? [maps] : maps.map((map) => [map])) {
+    const scale = scaleOf(group);
+    for (const map of group) showMap({ ...Object.assign(map, { scale }), sharing: !isDouble() ? "" : isShared ? ", shared" : ", its own" });
   }
   if (store.state.layout === "difference") showDifference(maps[0], maps[1]);
   const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
@@ -92,7 +92,7 @@ function drawViews() {
   showPins(
     find("pins"),
     map.pane.hasToken ? map.pane.view.pins : [],
-    (/** @type {HTMLCanvasElement} */ canvas, /** @type {Query} */ query) => drawPin(canvas, map.pane, query),
+    (/** @type {HTMLCanvasElement} */ canvas, /** @type {Query} */ query) => drawPin(canvas, map.pane, query, map.scale?.name),
     unpinToken,
   );
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
@@ -102,8 +102,19 @@ function drawViews() {
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
+/**
+ * One scale for maps. While the pointer moves, its kind is that of the chosen tokens: otherwise, one map would look like several.
+ * @param {any[]} maps
+ */
+function scaleOf(maps) {
+  if (!maps.every(({ scaled }) => scaled)) return null;
+  const signed = maps.some((map) => map.signed), like = maps.every(({ chosen }) => chosen)
+    ? fittedScale(maps.map(({ chosen }) => chosen), { signed }).name : null;
+  return fittedScale(maps.map(({ scaled }) => scaled), { signed, like });
+}
+
 /** @param {any} options */
-function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
+function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sharing }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
   showChips(pane, query, values);
@@ -113,7 +124,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale }) {
       ? tokenOf(page.hovered.query, pane.facts, pane.model)
       : null;
   const value = under === null ? "" : `, ${nameOf(page.hovered?.query)}: ${digits(values[under])}`;
-  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
+  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`, sharing);
   const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
   pane.setStatus(
@@ -166,13 +177,14 @@ function showDifference(first, second) {
  * @param {HTMLCanvasElement} canvas
  * @param {Pane} pane
  * @param {Query} query
+ * @param {ScaleName=} like the scale of the large map
  */
-function drawPin(canvas, pane, query) {
+function drawPin(canvas, pane, query, like) {
   const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
   pane.painter.draw(
     canvas,
     visibleValues?.subarray(pane.attention.prefix),
-    visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query) }),
+    visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query), like }),
     colours[colormap],
     smallLook(),
   );

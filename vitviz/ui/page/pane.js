@@ -260,8 +260,11 @@ export class Pane {
     const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
     this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks] };
     fitCanvas(canvas, this.painter.ratio);
-    // The strip of layers is as wide as the picture.
-    if (this.index === 0) root.style.setProperty("--vx-picture", canvas.style.width || "none");
+    // The strip of layers is as wide as the picture, and on a phone stays below it.
+    if (this.index === 0) {
+      root.style.setProperty("--vx-picture", canvas.style.width || "none");
+      root.style.setProperty("--vx-picture-height", `${canvas.height / Math.min(2, window.devicePixelRatio || 1)}px`);
+    }
     this.drawOn(canvas, this.painter, look);
     canvas.dataset.loaded = values ? this.facts.uid : "";
   }
@@ -293,8 +296,9 @@ export class Pane {
    * @param {FittedScale | null} scale
    * @param {any} table
    * @param {string} quantity
+   * @param {string=} sharing of two maps, whether the scale is of both
    */
-  showLegend(scale, values, table, quantity) {
+  showLegend(scale, values, table, quantity, sharing = "") {
     this.find("legend").hidden = !scale;
     if (!scale) return;
     const [below, above] = scale.beyond(values), { title } = SCALES[scale.name];
@@ -305,7 +309,7 @@ export class Pane {
     }
     this.find("ramp").style.background = gradient(table);
     this.find("quantity").textContent = quantity;
-    this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
+    this.find("scale-name").textContent = `${title.toLowerCase()} scale${sharing}`;
   }
 
   /** What the map is of: model, layer, head and picture. */
@@ -313,7 +317,7 @@ export class Pane {
     const { facts, model, view } = this, layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
     const parts = [
       model.title,
-      layer === undefined ? METHODS[view.method].title.toLowerCase() : `layer ${layer}`,
+      layer === undefined ? METHODS[view.method].title : `layer ${layer}`,
       head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
       facts.name,
     ];

@@ -160,16 +160,18 @@ class FittedScale {
  * One scale for one or several maps.
  * @param {ScaleName | null} name of a scale; null chooses one from the values, or the linear one if an end is fixed
  * @param {Numbers[]} maps the values of each
- * @param {ScaleOptions} options percentiles of a robust scale, fixed ends low and high, signed if zero is in the middle
+ * @param {ScaleOptions} options percentiles of a robust scale, fixed ends low and high, signed if zero is in the middle, and
+ *   like: the name of the scale that an automatic one repeats
  */
-export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false } = {}) {
+export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false, like = null } = {}) {
   const sorted = new Float64Array(maps.reduce((sum, values) => sum + values.length, 0));
   maps.reduce((start, values) => (sorted.set(values, start), start + values.length), 0);
   if (signed) sorted.forEach((value, index) => { sorted[index] = Math.abs(value); });
   sorted.sort();
-  const scaleName = name ?? (low === null && high === null ? chooseScale(sorted, percentiles, signed) : "linear");
+  const isChosen = name === null && low === null && high === null;
+  const scaleName = name ?? (isChosen ? like ?? chooseScale(sorted, percentiles, signed) : "linear");
   let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
-  const contrast = contrastOf(sorted), isChosen = name === null && low === null && high === null;
+  const contrast = contrastOf(sorted);
   if (isChosen && scaleName === "linear" && !signed && contrast > 0 && contrast < MIN_CONTRAST)
     end = start + MIN_CONTRAST * Math.max(Math.abs(start), Math.abs(end));
   const isAllowed = (/** @type {number} */ value) => scaleName !== "log" || value > 0;

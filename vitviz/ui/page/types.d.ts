@@ -39,6 +39,7 @@ interface ScaleOptions {
   low?: number | null;
   high?: number | null;
   signed?: boolean;
+  like?: ScaleName | null;
 }
 type FitScale = (maps: Numbers[], options?: ScaleOptions) => FittedScale;
 interface ScaleRecord {
