@@ -13,20 +13,16 @@ from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
 
 import vitviz
+from tests.datasets.batches import rows
 from vitviz import ConfigError, DataError, Model
-from vitviz.cli.command import main
 from vitviz.datasets import (
-    ENGINES,
     NUMBERS,
-    READERS,
     BatchRequest,
     Cluster,
-    Item,
     MapRequest,
     Writer,
     analyze_dataset,
@@ -34,8 +30,7 @@ from vitviz.datasets import (
     read_items,
 )
 from vitviz.datasets import run_batch as run
-from vitviz.datasets.readers import Items
-from vitviz.datasets.work import BatchSettings, UnprocessedPictures
+from vitviz.datasets.work import BatchSettings
 from vitviz.progress import Progress
 
 COUNT, BROKEN = 20, "05.png"
@@ -69,13 +64,6 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def rows(output: Path) -> dict[str, dict[str, Any]]:
-    """By path; fails where a picture is there twice."""
-    found = parquet.read_table(output / "parts").to_pylist()
-    assert len({row["path"] for row in found}) == len(found)
-    return {row["path"]: row for row in found}
-
-
 def check_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]], *, but: str = "") -> None:
     assert found.keys() == expected.keys()
     for name, row in found.items():
@@ -107,10 +95,15 @@ def end_after(count: int) -> Callable[[Progress], None]:
 
 @pytest.mark.process
 def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
-    ray: Any, model: Model, photos: Path, tmp_path: Path
+    ray: Any, model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The source is an archive, which a worker reads; it and the folder of results are relative paths."""
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open("photos.tar", "w") as archive:
+        for file in sorted(photos.iterdir()):
+            archive.add(file, file.name)
     request = BatchRequest(model, (MapRequest("rollout"), MapRequest("relevance")), ("attention_entropy",))
-    items, output, killed = list(read_items(str(photos))), tmp_path / "out", tmp_path / "killed"
+    items, output, killed = read_items("photos.tar"), Path("out"), tmp_path / "killed"
     run(request, items, tmp_path / "whole", batch_size=2)
     with pytest.raises(Ended):
         run(request, items, output, batch_size=2, report=end_after(3))
@@ -131,34 +124,12 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     summary = run(request, items, output, engine="ray", cluster=Cluster(actors=1), **options)
     assert (summary.analysed, summary.failed, summary.skipped) == (COUNT - 4, 1, 3)
     assert (summary.wait_seconds, summary.batch_size) == (None, 2)
-    assert done[-1] == Progress(COUNT, COUNT)
+    assert done[-1] == Progress(COUNT, 0)
     workers = {file.read_text() for file in (output / "workers").iterdir()}
     assert killed.read_text() and len(workers | {killed.read_text()}) > 1 and str(os.getpid()) not in workers
     check_same(rows(output), rows(tmp_path / "whole"))
     again = run(request, items, output)
     assert (again.analysed, again.failed, again.skipped) == (0, 0, COUNT)
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_the_command_reads_an_archive_on_a_worker(
-    ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
-        for file in sorted(photos.iterdir()):
-            archive.add(file, file.name)
-    source, output = str(tmp_path / "photos.tar"), tmp_path / "out"
-    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
-    command = ["batch", source, str(output), "--map", "rollout", "--checkpoint", str(tmp_path / "small.safetensors")]
-    assert main([*command[:2], str(tmp_path / "whole"), *command[3:]]) == 1
-    request = BatchRequest(vitviz.load(str(tmp_path / "small.safetensors")), (MapRequest("rollout"),))
-    with pytest.raises(Ended):
-        run(request, read_items(source), output, report=end_after(2))
-    capsys.readouterr()
-    assert main([*command, "--engine", "ray", "--actors", "1"]) == 1
-    said = capsys.readouterr().out
-    assert f"{COUNT - 3} pictures analysed" in said and "2 there before" in said and "waited" not in said
-    check_same(rows(output), rows(tmp_path / "whole"))
 
 
 @pytest.mark.process
@@ -193,13 +164,10 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
-    batch, names = {"key": ["a"], "file": [None], "content": [b"none"]}, ("key", "file", "content")
-    columns = parquet.read_schema(_table_of(request, tmp_path))
-    sent = ray.put(BatchSettings(request, tmp_path))
     elsewhere = ray.put(BatchSettings(request, tmp_path / "elsewhere", writers=(NUMBERS,)))
+    worker = cluster._Worker(elsewhere, None, Cluster(), lambda batch: items, tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"elsewhere: the worker on .* does not see it; expected a folder that"):
-        cluster._Worker(elsewhere, columns, Cluster(), names)(batch)
-    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), names)(batch).to_pylist()[0]["error"]
+        worker({})
 
     @ray.remote
     def refuse() -> None:
@@ -212,39 +180,17 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
     assert isinstance(found, DataError) and "the cluster gave up (" in str(found) and "run it again" in str(found)
 
 
-def _table_of(request: BatchRequest, folder: Path) -> Path:
-    run(request, [Item("a", b"none")], folder / "one")
-    return next((folder / "one" / "parts").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Cluster(actors=0), "actors = 0"),
-        (lambda: Cluster(cpus=0), "cpus = 0"),
-        (lambda: Cluster(device="cuda:1"), "device 'cuda:1': Ray gives every worker a GPU of its own"),
-    ],
-)
-def test_a_wrong_cluster_is_one_sentence(make: Callable[[], Cluster], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make()
-
-
 def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) -> None:
     request, items = BatchRequest(model), list(read_items(str(photos)))
     with pytest.raises(ConfigError, match="the engine 'local' has no cluster; expected engine 'ray'"):
         run(request, items, tmp_path / "out", cluster=Cluster(address="auto"))
     with pytest.raises(ConfigError, match=r"engine 'rey': .*did you mean 'ray'"):
         run(request, items, tmp_path / "out", engine="rey")
+    with pytest.raises(ConfigError, match="device 'cuda:1': Ray gives every worker a GPU of its own"):
+        Cluster(device="cuda:1")
+    with pytest.raises(ConfigError, match="actors = 0"):
+        Cluster(actors=0)
     assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_engine_is_refused_by_the_command() -> None:
-    assert list(ENGINES) == ["local", "ray"]
-    assert len({reader.name for reader in READERS}) == len(READERS)
-    with pytest.raises(SystemExit) as ended:
-        main(["batch", "photos", "out", "--engine", "spark"])
-    assert ended.value.code == 2
 
 
 def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,38 +200,13 @@ def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, mo
     assert not (tmp_path / "out").exists()
 
 
-def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for source, expected in (
-        ("photos", str(photos)),
-        ("hf:datasets/photos:train", f"hf:datasets/{photos}:train"),
-        ("hf:datasets/photos", f"hf:datasets/{photos}"),
-        ("hf:datasets/somebody/photos:train", "hf:datasets/somebody/photos:train"),
-    ):
-        assert cluster._absolute(source) == expected
-
-
-def test_a_picture_is_in_one_of_its_cells() -> None:
+def test_a_cell_holds_a_picture_in_several_ways() -> None:
     values = np.zeros((2, 2, 3), np.uint8)
-    for cells, expected in (
-        (["a.png", None], Path("a.png")),
-        ([np.str_("a.png")], Path("a.png")),
-        ([np.nan, b"content"], b"content"),
-        ([{"bytes": b"content", "path": "a.png"}], b"content"),
-        ([{"bytes": None, "path": "a.png"}], Path("a.png")),
-        ([None, None], b""),
+    for cell, expected in (
+        (np.str_("a.png"), Path("a.png")),
+        ({"bytes": b"content", "path": "a.png"}, b"content"),
+        ({"bytes": None, "path": "a.png"}, Path("a.png")),
+        (np.nan, b""),
     ):
-        assert cluster._source(cells) == expected
-    assert cluster._source([values]) is values
-
-
-@pytest.mark.slow
-def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
-    items = list(Items(str(photos)))
-    begun = UnprocessedPictures(items[:4], set())
-    assert [item.key for item in begun] == [item.key for item in items[:4]]
-    blocks = list(cluster._tables(UnprocessedPictures(Items(str(photos)), begun.done_keys), 5))
-    cells = [row for block in blocks for row in block.to_pylist()]
-    assert [row["key"] for row in cells] == [item.key for item in items[4:]] and len(blocks) > 1
-    assert [len(block) for block in cluster._tables([], 5)] == [0]
-    assert cells[0]["file"] == str(photos / "04.png") and cells[0]["content"] is None
+        assert cluster._source(cell) == expected
+    assert cluster._source(values) is values

@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.growth import make_pictures, peak_of
+from benchmarks.growth import make_pictures
 from vitviz import Analysis, Model
 from vitviz.attention.trace import AttentionTrace
 from vitviz.datasets import BatchRequest, MapRequest, read_items
 from vitviz.datasets import run_batch as run
 from vitviz.progress import Progress
-
-
-@pytest.mark.long
-def test_the_peak_is_that_of_fewer_pictures() -> None:
-    """What an analysis keeps of each of the 180 more would be some 600 KB, a quarter as much again."""
-    few, many = peak_of(60), peak_of(240)
-    assert few.nbytes > 100 * 2**20 and many.nbytes < 1.1 * few.nbytes
-    with pytest.raises(RuntimeError, match="expected a multiple of the patch"):
-        peak_of(1, resolution=7)
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def opener(request: pytest.FixtureRequest, worker: Worker) -> Opener:
 
 def frames_of(clip: Clip) -> list[Frame]:
     found: list[Frame] = []
-    while frames := clip.read(7):
-        found += frames
+    while frame := clip.read():
+        found.append(frame)
     return found
 
 
@@ -110,7 +110,7 @@ def test_frames_keep_uneven_times_and_may_be_passed_over(opener: Opener, tmp_pat
     with opener(path) as clip:
         assert clip.skip(11) == 11
         rest = frames_of(clip)
-        assert clip.read(1) == [] and clip.skip(5) == 0
+        assert clip.read() is None and clip.skip(5) == 0
     assert [each.index for each in rest] == list(range(11, 30))
     for one, other in zip(whole[11:], rest, strict=True):
         assert one.ticks == other.ticks and np.array_equal(one.image, other.image)
@@ -157,7 +157,7 @@ def test_a_clip_that_is_cut_short_is_refused(
     assert "expected a" in refusal(opener, path)
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_clip_is_refused_or_read_to_its_end(opener: Opener, tmp_path: Path, seed: int) -> None:
     path, rng = tmp_path / "clip.mp4", random.Random(seed)
     write_clip(path, 40, options={"movflags": "faststart"} if seed % 2 else None)
@@ -276,7 +276,7 @@ for name in sys.argv[1:]:
     try:
         with open_video(Path(name)) as clip:
             count = 0
-            while clip.read(1):
+            while clip.read():
                 count += 1
     except ImageError as error:
         count = str(error)
@@ -356,17 +356,10 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     with isolated_clips.open_video(worker, path, path.name) as clip:
-        for answer in (
-            {"frames": [[0, 0]] * 9},
-            {"frames": [[5, 0]]},
-            {"frames": [["0", 0]]},
-            {"frames": [[0, -5]]},
-            {"frames": None},
-        ):
-            content = bytes(3 * 48 * 32 * len(answer["frames"] or ()))
-            monkeypatch.setattr(clip._child, "part", lambda _, part=(answer, content): part)
+        for answer, size in (({}, 4608), ({"ticks": "0"}, 4608), ({"ticks": -5}, 4608), ({"ticks": 0}, 4607)):
+            monkeypatch.setattr(clip._child, "part", lambda _, part=(answer, bytes(size)): part)
             with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
-                clip.read(1)
+                clip.read()
         monkeypatch.setattr(clip._child, "part", lambda _: ({"skipped": 3}, b""))
         with pytest.raises(ImageError, match="gave no answer"):
             clip.skip(1)

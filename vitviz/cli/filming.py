@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from vitviz.cli.output import bar
 from vitviz.datasets import MapRequest
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
-from vitviz.video.facts import Clip
+from vitviz.video.clips import open_video
 from vitviz.video.render import VideoRequest, VideoSummary, render_video
 from vitviz.video.writing import container_of
 from vitviz.visualization.colormaps import ColormapName
@@ -47,21 +47,13 @@ def run(
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
     # Check the paths before the model is loaded.
     container_of(output)
-    with _isolated(source):
+    with open_video(source):
         pass
     model = load_with_bar(**load_options)
     request = VideoRequest(model, MapRequest(*map), fit, resolution, style, smoothing_seconds, longest_side, caption)
     size = None if batch_size == AUTO else int(batch_size)
     summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
     _print(summary, output, numbers)
-
-
-def _isolated(source: Path) -> AbstractContextManager[Clip]:
-    """Open a clip in a process with limits, since the file may be untrusted."""
-    from vitviz.video.isolated_clips import open_video
-    from vitviz.worker import shared_worker
-
-    return open_video(shared_worker(), source, str(source))
 
 
 def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
@@ -75,7 +67,7 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
             bars[phase].total = state.total or None
             bars[phase].update(state.done - bars[phase].n)
 
-        return render_video(request, source, output, open_video=_isolated, report=report, **options)
+        return render_video(request, source, output, report=report, **options)
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:

@@ -6,7 +6,7 @@ DuckDB reads the table, so that sums and rankings work on tables larger than mem
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.folder import PARTS_FOLDER
-from vitviz.datasets.output import read_request
+from vitviz.datasets.output import PARTS_FOLDER, part_paths, read_request
 from vitviz.datasets.request import SCHEMA_VERSION
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import extra
@@ -30,6 +29,8 @@ MEMORY_BYTES = 512 * 2**20
 # How many pictures stand out for each head and measure, and how many classes get a mean map: the most frequent ones.
 PICTURES_PER_HEAD, MAX_CLASSES = 3, 12
 HEAD_AXES, PAIR_AXES = ["layer", "head"], ["layer", "head", "other head"]
+Select = Callable[..., list[Any]]
+"""Runs SQL, given the values of its parameters, on the views ``rows`` and ``analysed``, and returns tuples."""
 EXPECTED = "expected a batch with at least one --map, or a --probe of heads such as attention_entropy"
 
 
@@ -121,29 +122,27 @@ def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: b
     if request["schema"] != SCHEMA_VERSION:
         raise ConfigError(f"{results}: rows of schema {request['schema']}; this version reads {SCHEMA_VERSION}")
     fields = _fields(results)
-    with _database(results, memory_bytes) as table:
-        pictures, failed = table.one("SELECT count(*) FILTER (error IS NULL), count(error) FROM rows")
+    with _database(results, memory_bytes) as select:
+        [(pictures, failed)] = select("SELECT count(*) FILTER (error IS NULL), count(error) FROM rows")
         if not pictures:
             raise DataError(f"{results}: none of {failed:,} pictures could be analysed; expected at least one")
         if misclassified:
-            table.all("CREATE OR REPLACE VIEW analysed AS SELECT * FROM rows WHERE is_misclassified")
-            labelled, wrong = table.one("SELECT count(true_class), count_if(is_misclassified) FROM rows")
+            select("CREATE OR REPLACE VIEW analysed AS SELECT * FROM rows WHERE is_misclassified")
+            [(labelled, wrong)] = select("SELECT count(true_class), count_if(is_misclassified) FROM rows")
             if not wrong:
                 known = f"{labelled:,} of {pictures:,} pictures lie in a folder with the name of a class"
                 raise DataError(f"{results}: no picture is misclassified; {known}")
             pictures = wrong
         heads, pairs = (
-            {name: _means(table, name, column) for name, column in fields.items() if column.get("axes") == axes}
+            {name: _means(select, name, column) for name, column in fields.items() if column.get("axes") == axes}
             for axes in (HEAD_AXES, PAIR_AXES)
         )
         maps = [name for name, column in fields.items() if "method" in column]
         if not (heads or maps):
             raise DataError(f"{results}: nothing in the rows says something about the model; {EXPECTED}")
-        grid = table.one(
-            "SELECT rows, columns FROM analysed GROUP BY ALL ORDER BY count(*) DESC, rows, columns LIMIT 1"
-        )
-        (same_grid,) = table.one(f"SELECT count(*) FROM analysed WHERE {_has_grid(grid)}")
-        standouts = {name: _standouts(table, name, means.mean.shape) for name, means in heads.items()}
+        [grid] = select("SELECT rows, columns FROM analysed GROUP BY ALL ORDER BY count(*) DESC, rows, columns LIMIT 1")
+        [(same_grid,)] = select(f"SELECT count(*) FROM analysed WHERE {_has_grid(grid)}")
+        standouts = {name: _standouts(select, name, means.mean.shape) for name, means in heads.items()}
         return Atlas(
             request["model"],
             pictures,
@@ -152,29 +151,15 @@ def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: b
             pictures - same_grid,
             heads,
             pairs,
-            {name: _mean_maps(table, name, grid)[""] for name in maps},
-            {name: _mean_maps(table, name, grid, _classes(table, grid)) for name in maps if "predictions" in fields},
+            {name: _mean_maps(select, name, grid)[""] for name in maps},
+            {name: _mean_maps(select, name, grid, _classes(select, grid)) for name in maps if "predictions" in fields},
             standouts,
-            _thumbnails(table, standouts) if THUMBNAIL in fields else {},
+            _thumbnails(select, standouts) if THUMBNAIL in fields else {},
         )
 
 
-class _Table:
-    """A connection to DuckDB with the views ``rows`` and ``analysed``."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._connection.execute(query, list(values)).fetchall()
-        return rows
-
-    def one(self, query: str) -> Any:
-        return self.all(query)[0]
-
-
 @contextmanager
-def _database(results: Path, memory_bytes: int) -> Iterator[_Table]:
+def _database(results: Path, memory_bytes: int) -> Iterator[Select]:
     with extra("atlas", "an atlas"):
         import duckdb
     with TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
@@ -187,7 +172,7 @@ def _database(results: Path, memory_bytes: int) -> Iterator[_Table]:
         connection.execute(f"CREATE VIEW rows AS SELECT * FROM read_parquet({files}, union_by_name = true)")
         connection.execute("CREATE VIEW analysed AS SELECT * FROM rows WHERE error IS NULL")
         try:
-            yield _Table(connection)
+            yield lambda query, *values: connection.execute(query, list(values)).fetchall()
         except duckdb.Error as error:
             sentence = str(error).splitlines()[0]
             raise DataError(f"{results}: the table cannot be read ({sentence}); expected what a batch wrote") from None
@@ -197,7 +182,7 @@ def _fields(results: Path) -> dict[str, dict[str, Any]]:
     """The metadata of the columns of all part files, by column."""
     pa, parquet = arrow()
     fields: dict[str, dict[str, Any]] = {}
-    paths = sorted((results / PARTS_FOLDER).glob("part-*.parquet"))
+    paths = part_paths(results)
     if not paths:
         raise DataError(f"{results}: no rows in it; expected a batch with at least one picture")
     for path in paths:
@@ -211,13 +196,13 @@ def _fields(results: Path) -> dict[str, dict[str, Any]]:
     return fields
 
 
-def _means(table: _Table, name: str, metadata: Mapping[str, Any]) -> Means:
+def _means(select: Select, name: str, metadata: Mapping[str, Any]) -> Means:
     from scipy.stats import t as student
 
-    shape = table.one(f"SELECT {_identifier(f'{name}.shape')} FROM analysed LIMIT 1")[0]
+    [(shape,)] = select(f"SELECT {_identifier(f'{name}.shape')} FROM analysed LIMIT 1")
     count, mean, deviation = (np.full(int(np.prod(shape)), np.nan) for _ in range(3))
     query = f"SELECT place, count(*), avg(value), stddev_samp(value) FROM {_unnested(name)} GROUP BY place"
-    for index, pictures, value_mean, value_deviation in table.all(query):
+    for index, pictures, value_mean, value_deviation in select(query):
         count[index], mean[index] = pictures, value_mean
         deviation[index] = np.nan if value_deviation is None else value_deviation
     count = np.nan_to_num(count)
@@ -245,7 +230,7 @@ def _share_bounds(mean: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.where(half == 0, mean, low), np.where(half == 0, mean, high)
 
 
-def _standouts(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[tuple[Standout, ...], ...]:
+def _standouts(select: Select, name: str, shape: tuple[int, ...]) -> tuple[tuple[Standout, ...], ...]:
     pair = "{'path': path, 'value': value}"
     # Ties are broken by path, so that an atlas is the same each time.
     query = (
@@ -254,7 +239,7 @@ def _standouts(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[tuple[
     )
     standouts = {
         index: Standout(*(tuple((each["path"], each["value"]) for each in side) for side in sides))
-        for index, *sides in table.all(query)
+        for index, *sides in select(query)
     }
     layers, heads = shape
     return tuple(
@@ -262,15 +247,17 @@ def _standouts(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[tuple[
     )
 
 
-def _classes(table: _Table, grid: tuple[int, int]) -> list[str]:
+def _classes(select: Select, grid: tuple[int, int]) -> list[str]:
     query = (
         f"SELECT predictions[1].label FROM analysed WHERE {_has_grid(grid)} GROUP BY ALL "
         f"ORDER BY count(*) DESC, 1 LIMIT {MAX_CLASSES}"
     )
-    return [label for (label,) in table.all(query)]
+    return [label for (label,) in select(query)]
 
 
-def _mean_maps(table: _Table, name: str, grid: tuple[int, int], classes: list[str] | None = None) -> dict[str, MeanMap]:
+def _mean_maps(
+    select: Select, name: str, grid: tuple[int, int], classes: list[str] | None = None
+) -> dict[str, MeanMap]:
     """The mean of a map by class; without classes, the mean over all pictures under an empty name."""
     label = "''" if classes is None else "predictions[1].label"
     condition = f"WHERE {_has_grid(grid)}" + ("" if classes is None else f" AND list_contains(?, {label})")
@@ -281,18 +268,18 @@ def _mean_maps(table: _Table, name: str, grid: tuple[int, int], classes: list[st
     rows, columns = grid
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
-    for group, index, mean, count in table.all(query, *([] if classes is None else [classes])):
+    for group, index, mean, count in select(query, *([] if classes is None else [classes])):
         sums.setdefault(group, np.full(rows * columns, np.nan))[index] = mean
         counts[group] = count
     names = [""] if classes is None else classes
     return {group: MeanMap(sums[group].reshape(rows, columns), counts[group]) for group in names}
 
 
-def _thumbnails(table: _Table, standouts: Mapping[str, tuple[tuple[Standout, ...], ...]]) -> dict[str, bytes]:
+def _thumbnails(select: Select, standouts: Mapping[str, tuple[tuple[Standout, ...], ...]]) -> dict[str, bytes]:
     heads = [each for layers in standouts.values() for heads in layers for each in heads]
     paths = sorted({path for each in heads for path, _ in each.highest + each.lowest})
     query = f"SELECT path, {THUMBNAIL} FROM analysed WHERE list_contains(?, path) AND {THUMBNAIL} IS NOT NULL"
-    return dict(table.all(query, paths))
+    return dict(select(query, paths))
 
 
 def _unnested(name: str) -> str:

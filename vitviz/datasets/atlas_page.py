@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
@@ -55,7 +54,8 @@ def write_atlas(atlas: Atlas, output: Path) -> Path:
                 figure.savefig(output / FIGURES_FOLDER / f"{stem}.png", dpi=DPI)
                 images[name] = base64.b64encode((output / FIGURES_FOLDER / f"{stem}.png").read_bytes()).decode()
         with atomic_write(output / NUMBERS) as file:
-            file.write(json.dumps(_numbers(atlas), indent=1, ensure_ascii=False).encode())
+            numbers = {"confidence": CONFIDENCE, **asdict(replace(atlas, thumbnails={}))}
+            file.write(json.dumps(numbers, default=_listed, indent=1, ensure_ascii=False).encode())
         page = output / PAGE
         with atomic_write(page) as file:
             file.write(_page(atlas, images).encode())
@@ -197,19 +197,10 @@ def _standouts(atlas: Atlas, name: str) -> str:
 def _pictures(atlas: Atlas, side: tuple[tuple[str, float], ...]) -> str:
     cells = []
     for path, value in side:
-        content = atlas.thumbnails.get(path)
-        image = f'<img alt="" src="data:image/jpeg;base64,{_thumbnail(content)}">' if content else ""
+        content = base64.b64encode(atlas.thumbnails.get(path, b"")).decode()
+        image = f'<img alt="" src="data:image/jpeg;base64,{content}">' * bool(content)
         cells.append(f"<span>{image}{html.escape(path)}<br>{value:.4g}</span>")
     return f'<div class="pictures">{"".join(cells)}</div>'
-
-
-def _thumbnail(content: bytes) -> str:
-    """A thumbnail at twice the height at which the page shows it, for high-density screens."""
-    stream = io.BytesIO()
-    with Image.open(io.BytesIO(content)) as image:
-        image.thumbnail((112, 112))
-        image.convert("RGB").save(stream, "JPEG", quality=75)
-    return base64.b64encode(stream.getvalue()).decode()
 
 
 def _details(title: str, header: list[str], lines: list[list[str]]) -> str:
@@ -221,37 +212,6 @@ def _details(title: str, header: list[str], lines: list[list[str]]) -> str:
     return f"<details><summary>{html.escape(title)}</summary>\n{table}\n</details>"
 
 
-def _numbers(atlas: Atlas) -> dict[str, Any]:
-    """The atlas without its thumbnails, as JSON; NaN becomes null."""
-
-    def means(each: Means) -> dict[str, Any]:
-        arrays = {name: _listed(getattr(each, name)) for name in ("mean", "low", "high", "count")}
-        return {"unit": each.unit, "confidence": CONFIDENCE, **arrays}
-
-    def mean_map(each: MeanMap) -> dict[str, Any]:
-        return {"pictures": each.count, "values": _listed(each.values)}
-
-    return {
-        "model": atlas.model,
-        "pictures": atlas.pictures,
-        "failed": atlas.failed,
-        "grid": list(atlas.grid),
-        "pictures_of_other_grids": atlas.pictures_of_other_grids,
-        "heads": {name: means(each) for name, each in atlas.heads.items()},
-        "pairs": {name: means(each) for name, each in atlas.pairs.items()},
-        "maps": {name: mean_map(each) for name, each in atlas.maps.items()},
-        "classes": {
-            name: {label: mean_map(each) for label, each in by_class.items()}
-            for name, by_class in atlas.classes.items()
-        },
-        "standouts": {
-            name: [[{"highest": each.highest, "lowest": each.lowest} for each in heads] for heads in layers]
-            for name, layers in atlas.standouts.items()
-        },
-    }
-
-
 def _listed(values: np.ndarray) -> Any:
-    if values.ndim:
-        return [_listed(each) for each in values]
-    return values.item() if np.isfinite(values) else None
+    """An array as JSON; NaN becomes null."""
+    return np.where(np.isfinite(values), values.astype(object), np.array(None)).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,11 @@ PART_ROWS, PART_SECONDS = 256, 30.0
 MAX_ERRORS = 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class Summary:
     """The counts and times of a run.
 
-    Args:
+    Attributes:
         analysed: pictures that were analysed.
         failed: pictures that could not be opened or analysed; their rows have an error.
         skipped: pictures that had a row from an earlier run.
@@ -50,17 +50,17 @@ class Summary:
         unmasked: pictures of this run without a mask, where the request names a folder of masks.
     """
 
-    analysed: int
-    failed: int
-    skipped: int
-    failed_before: int
-    completed: int
-    errors: dict[str, str]
-    seconds: float
-    wait_seconds: float | None
-    batch_size: int | None
+    analysed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failed_before: int = 0
+    completed: int = 0
+    errors: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    wait_seconds: float | None = None
+    batch_size: int | None = None
     labelled: int = 0
-    other_folders: Mapping[str, int] = field(default_factory=dict)
+    other_folders: Counter[str] = field(default_factory=Counter)
     unmasked: int = 0
 
 
@@ -119,22 +119,23 @@ def run_batch(
         if retry_failed:
             folder.drop_failures()
         table = _Table(folder, columns)
-        unprocessed = UnprocessedPictures(items, table.begin(settings))
+        started, unprocessed = time.monotonic(), UnprocessedPictures(items, table.begin(settings))
         total = len(items) if isinstance(items, list | tuple) else 0
         rows = source.rows(unprocessed)
         try:
             for row in rows:
                 table.add(row)
                 if report is not None:
-                    report(Progress(table.done + unprocessed.skipped, total))
+                    done = table.summary.analysed + table.summary.failed + table.summary.completed
+                    report(Progress(done + unprocessed.skipped, total))
         finally:
             rows.close()
             table.flush()
-        seconds = time.monotonic() - table.started
-        skipped = unprocessed.skipped + table.repeated
-        counts = table.analysed, table.failed, skipped, table.failed_before, table.completed
-        timing = seconds, source.wait_seconds, source.batch_size
-        return Summary(*counts, table.errors, *timing, table.labelled, table.other_folders, table.unmasked)
+        summary = table.summary
+        summary.skipped += unprocessed.skipped
+        summary.seconds = time.monotonic() - started
+        summary.wait_seconds, summary.batch_size = source.wait_seconds, source.batch_size
+        return summary
 
 
 class _Table:
@@ -147,17 +148,8 @@ class _Table:
 
     def __init__(self, folder: OutputFolder, columns: Any) -> None:
         self.folder, self.columns = folder, columns
-        self.rows: list[dict[str, Any]] = []
-        self.analysed = self.failed = self.failed_before = self.repeated = self.completed = 0
-        self.errors: dict[str, str] = {}
-        self.labelled, self.unmasked, self.other_folders = 0, 0, Counter[str]()
-        self.incomplete = set[bytes]()
-        self.started = self.written = time.monotonic()
-
-    @property
-    def done(self) -> int:
-        """How many pictures this run has processed."""
-        return self.analysed + self.failed + self.completed
+        self.rows, self.incomplete = list[dict[str, Any]](), set[bytes]()
+        self.summary, self.written = Summary(), time.monotonic()
 
     def begin(self, settings: BatchSettings) -> set[bytes]:
         """The digests of the keys of all pictures that lack no row and no file: a million take some 80 MB.
@@ -168,7 +160,7 @@ class _Table:
         complete = set[bytes]()
         for key, error in self.folder.row_errors():
             if error is not None:
-                self.failed_before += 1
+                self.summary.failed_before += 1
                 self._note(key, error)
             elif not settings.has_files(key):
                 self.incomplete.add(key_digest(key))
@@ -177,27 +169,26 @@ class _Table:
         return complete
 
     def add(self, row: dict[str, Any]) -> None:
-        error = row.get("error")
+        error, counts, folder = row.get("error"), self.summary, folder_of(row["path"])
         if error is not None:
-            self.failed += 1
+            counts.failed += 1
             self._note(row["path"], error)
         if key_digest(row["path"]) in self.incomplete:
-            self.repeated += 1
-            self.completed += error is None
+            counts.skipped += 1
+            counts.completed += error is None
             return
-        self.analysed += error is None
-        folder = folder_of(row["path"])
-        self.labelled += row.get("true_class") is not None
-        if "true_class" in row and row["true_class"] is None and folder:
-            self.other_folders[folder] += 1
-        self.unmasked += error is None and INSIDE_AREA in row and row[INSIDE_AREA] is None
+        counts.analysed += error is None
+        counts.labelled += row.get("true_class") is not None
+        if folder and row.get("true_class", folder) is None:
+            counts.other_folders[folder] += 1
+        counts.unmasked += error is None and row.get(INSIDE_AREA, 0.0) is None
         self.rows.append(row)
         if len(self.rows) >= PART_ROWS or time.monotonic() - self.written > PART_SECONDS:
             self.flush()
 
     def _note(self, key: str, error: str) -> None:
-        if len(self.errors) < MAX_ERRORS:
-            self.errors[key] = error
+        if len(self.summary.errors) < MAX_ERRORS:
+            self.summary.errors[key] = error
 
     def flush(self) -> None:
         if self.rows:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import platform
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.folder import REQUEST_FILE
-from vitviz.datasets.hub import HUB_PREFIX
-from vitviz.datasets.output import key_digest
-from vitviz.datasets.readers import Item, Items
+from vitviz.datasets.output import REQUEST_FILE, key_digest
+from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
 from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     import ray.data
 
 # Pictures that a worker gets at a time: enough that opening and encoding overlap, and few to repeat after a failure.
-MAX_BLOCK_ROWS, STREAM_BLOCK_ROWS = 256, 64
-BLOCKS_PER_ACTOR = 4
+BLOCK_ROWS = 64
 # These turn off Ray's usage statistics, and log lines that would break up the progress bar; errors are raised anyway.
 # Ray's default niceness of 15 would starve its workers on a busy machine.
 RAY_SETTINGS = {
@@ -46,8 +44,8 @@ RAY_SETTINGS = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_worker_niceness": "0",
 }
-# Columns of the pictures on their way through Ray.
-KEY, FILE, CONTENT = "key", "file", "content"
+# The column of pictures on their way through Ray, each a pickled Item.
+ITEM = "item"
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,8 @@ class RayRows:
 
     def __init__(self, settings: BatchSettings, columns: Any, cluster: Cluster) -> None:
         self.ray = ray_data()
-        # Workers run in folders of their own.
-        self.settings = replace(settings, output=settings.output.absolute())
-        self.columns, self.cluster, self.batch_size = columns, cluster, settings.batch_size
+        self.settings, self.columns, self.cluster = settings, columns, cluster
+        self.batch_size = settings.batch_size
 
     def rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
         """The row of each picture, once, in order of completion; closing the generator ends the run.
@@ -122,21 +119,14 @@ class RayRows:
                 self.ray.shutdown()
 
     def _rows(self, items: UnprocessedPictures) -> Generator[dict[str, Any], None, None]:
-        actors = _actors(self.ray, self.cluster)
-        data, streamed = self.ray.data, items.items
-        if isinstance(streamed, Items) and streamed.reader.streams:
-            # A worker reads a source that streams, so that it is never in memory all at once. It mostly waits for
-            # files: without a core of its own it does not compete with the others.
-            reading, done_keys = [{"source": _absolute(streamed.source), "column": streamed.column}], items.done_keys
-            block_rows, items.skipped = STREAM_BLOCK_ROWS, len(done_keys)
-            arguments = {"fn_args": (self.ray.put(done_keys),), "batch_size": 1, "num_cpus": 0}
-            pictures = data.from_items(reading).map_batches(_read_blocks, **arguments)
-        else:
-            missing, most = list(items), MAX_BLOCK_ROWS
-            block_rows = max(min(self.batch_size or most, most), len(missing) // (actors * BLOCKS_PER_ACTOR))
-            block_rows = min(block_rows, most)
-            pictures = data.from_arrow(list(_tables(missing, block_rows)))
-        results = _map_rows(self.ray, pictures, self.settings, self.columns, self.cluster, actors, block_rows)
+        actors, rows = _actors(self.ray, self.cluster), min(self.batch_size or BLOCK_ROWS, BLOCK_ROWS)
+        items.skipped = len(items.done_keys)
+        # A worker reads the source, so that its pictures are never in memory all at once. It mostly waits for files:
+        # without a core of its own it does not compete with the others.
+        arguments = {"fn_args": (self.ray.put(items), Path.cwd()), "batch_size": 1, "num_cpus": 0}
+        pictures = self.ray.data.from_items([0]).map_batches(_read_items, **arguments)
+        pictures = pictures.repartition(target_num_rows_per_block=rows)
+        results = _map_rows(self.ray, pictures, self.settings, self.columns, self.cluster, actors, rows, _unpickled)
         results.context.enable_progress_bars = False
         keys = set[bytes]()
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -192,7 +182,8 @@ def analyze_dataset(
     actors = _actors(ray, cluster, spare=1)
     columns = schema(request, blank_result(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
-    return _map_rows(ray, pictures, settings, columns, cluster, actors, STREAM_BLOCK_ROWS, (key, column))
+    to_items = partial(_column_items, key=key, column=column)
+    return _map_rows(ray, pictures, settings, columns, cluster, actors, BLOCK_ROWS, to_items)
 
 
 def ray_data() -> Any:
@@ -262,14 +253,13 @@ def _map_rows(
     cluster: Cluster,
     actors: int,
     batch_size: int,
-    names: tuple[str, ...] = (KEY, FILE, CONTENT),
+    to_items: Callable[[dict[str, Any]], list[Item]],
 ) -> Any:
     """The rows of a data set of pictures, computed by actors that hold the model."""
     # A reference sends the model once to every machine, not once to every actor.
-    settings_ref = ray.put(settings)
     return dataset.map_batches(
         _Worker,
-        fn_constructor_args=(settings_ref, columns, cluster, names),
+        fn_constructor_args=(ray.put(settings), columns, cluster, to_items, Path.cwd()),
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
@@ -284,16 +274,23 @@ class _Worker:
         settings_ref: Ray's reference to the :class:`BatchSettings`.
         columns: of the rows.
         cluster: its resources.
-        names: columns of the pictures: that of the key, then those that may hold the picture.
+        to_items: the pictures in a batch of the data set.
+        folder: in which the run was started.
     """
 
-    def __init__(self, settings_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...]) -> None:
-        self.settings_ref, self.columns, self.cluster, self.names = settings_ref, columns, cluster, names
+    def __init__(
+        self,
+        settings_ref: Any,
+        columns: Any,
+        cluster: Cluster,
+        to_items: Callable[[dict[str, Any]], list[Item]],
+        folder: Path,
+    ) -> None:
+        self.settings_ref, self.columns, self.cluster, self.to_items = settings_ref, columns, cluster, to_items
+        _enter(folder)
 
     def __call__(self, batch: dict[str, Any]) -> Any:
-        cells = zip(*(batch[name] for name in self.names), strict=True)
-        items = [Item(str(key), _source(pictures)) for key, *pictures in cells]
-        rows = list(self.computer.rows(items))
+        rows = list(self.computer.rows(self.to_items(batch)))
         table = {name: [row.get(name) for row in rows] for name in self.columns.names}
         return arrow()[0].table(table, self.columns)
 
@@ -308,50 +305,38 @@ class _Worker:
         return RowComputer(settings, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
 
 
-def _source(cells: list[Any]) -> Any:
-    """The picture in the first cell that holds one: a path, the content of a file, or an array; else no bytes."""
-    for cell in cells:
-        # The package datasets represents an image that is not decoded as such a mapping.
-        value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
-        if isinstance(value, str):
-            return Path(value)
-        # A column without one value arrives as NaN.
-        if isinstance(value, bytes | np.ndarray):
-            return value
-    return b""
+def _enter(folder: Path) -> None:
+    """Work in the folder of the run, from which relative paths count, on machines that have it."""
+    with suppress(OSError):
+        os.chdir(folder)
 
 
-def _tables(items: Iterable[Item], block_rows: int) -> Iterator[Any]:
-    """Tables of pictures for Ray, of so many rows each; one without rows if there are no pictures."""
-    pa, rest = arrow()[0], iter(items)
-    columns = pa.schema([(KEY, pa.string()), (FILE, pa.string()), (CONTENT, pa.large_binary())])
-    block = list(islice(rest, block_rows))
-    while True:
-        rows = [
-            {KEY: each.key, FILE: str(each.source.absolute())}
-            if isinstance(each.source, Path)
-            else {KEY: each.key, CONTENT: each.source}
-            for each in block
-        ]
-        yield pa.Table.from_pylist(rows, columns)
-        if not (block := list(islice(rest, block_rows))):
-            return
+def _read_items(batch: dict[str, Any], items_ref: Any, folder: Path) -> Iterator[Any]:
+    """The pictures that have no row, read on a worker; one empty table first, since there may be none."""
+    _enter(folder)
+    pa = arrow()[0]
+    columns = pa.schema([(ITEM, pa.large_binary())])
+    yield pa.table({ITEM: []}, columns)
+    for item in ray_data().get(items_ref):
+        yield pa.table({ITEM: [pickle.dumps(item)]}, columns)
 
 
-def _read_blocks(batch: dict[str, Any], done_keys_ref: Any) -> Iterator[Any]:
-    """The pictures of a source that streams and that have no row, read on a worker."""
-    items = Items(str(batch["source"][0]), str(batch["column"][0]))
-    yield from _tables(UnprocessedPictures(items, set(ray_data().get(done_keys_ref))), STREAM_BLOCK_ROWS)
+def _unpickled(batch: dict[str, Any]) -> list[Item]:
+    return [pickle.loads(content) for content in batch[ITEM]]
 
 
-def _absolute(source: str) -> str:
-    """A source that does not depend on the working folder, since workers run in other ones."""
-    name, colon, split = source.removeprefix(HUB_PREFIX).rpartition(":")
-    if source.startswith(HUB_PREFIX):
-        folder = name if colon else split
-        suffix = f":{split}" if colon else ""
-        return f"{HUB_PREFIX}{Path(folder).absolute()}{suffix}" if Path(folder).exists() else source
-    return str(Path(source).absolute())
+def _column_items(batch: dict[str, Any], key: str, column: str) -> list[Item]:
+    return [Item(str(name), _source(cell)) for name, cell in zip(batch[key], batch[column], strict=True)]
+
+
+def _source(cell: Any) -> Path | bytes | np.ndarray:
+    """The picture in a cell: a path, the content of a file, or an array; no bytes if there is none."""
+    # The package datasets represents an image that is not decoded as such a mapping.
+    value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
+    if isinstance(value, str):
+        return Path(value)
+    # A column without one value arrives as NaN.
+    return value if isinstance(value, bytes | np.ndarray) else b""
 
 
 def _error_of(error: BaseException) -> VitvizError:

@@ -6,31 +6,83 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.folder import PARTS_FOLDER, REQUEST_FILE, RequestFolder
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import listing
 from vitviz.system.atomic import atomic_write
 
+try:
+    import fcntl
+# Windows, where two runs of one folder at a time are the user's to avoid.
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
+REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "run.json", "parts", ".lock"
 ROWS_AT_A_TIME = 64
 COMPRESSION = "zstd"
 
 
-class OutputFolder(RequestFolder):
-    """The rows of pictures, in parts, and the request that they answer.
+class OutputFolder:
+    """The request of a batch and, below ``parts``, the rows of pictures so far: an interrupted run resumes there.
 
     Args:
-        path, request: as :class:`RequestFolder` takes them; the request as :meth:`BatchRequest.to_json` gives it.
+        path: of the folder, which may be new.
+        request: as :meth:`BatchRequest.to_json` gives it.
 
     Raises:
-        ConfigError: as :class:`RequestFolder`.
+        ConfigError: the folder holds something else or the results of another request, or cannot be written.
     """
 
     def __init__(self, path: Path, request: dict[str, Any]) -> None:
-        super().__init__(path, request, "batch")
-        self.next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in self._part_paths()), default=-1)
+        self.path, self.parts_folder = path, path / PARTS_FOLDER
+        try:
+            self.parts_folder.mkdir(parents=True, exist_ok=True)
+            self._check(request)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+        self.next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in part_paths(path)), default=-1)
+
+    def _check(self, request: dict[str, Any]) -> None:
+        file = self.path / REQUEST_FILE
+        if not file.is_file():
+            files = sorted(each.name for each in self.path.iterdir() if each.name not in (PARTS_FOLDER, LOCK_FILE))
+            if files or any(self.parts_folder.iterdir()):
+                raise ConfigError(
+                    f"{self.path}: a folder with other files; expected an empty or new one, or that of a batch"
+                )
+            with atomic_write(file) as stream:
+                stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode(errors="backslashreplace"))
+            return
+        try:
+            old = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            raise ConfigError(f"{file}: damaged; expected what a batch wrote, or an empty folder") from None
+        new = json.loads(json.dumps(request))
+        differences = [name for name in new if not isinstance(old, dict) or old.get(name) != new[name]]
+        if differences:
+            raise ConfigError(
+                f"{self.path}: holds the results of another request, with other {listing(differences)}; "
+                "expected the same request, or another folder"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder.
+
+        Raises:
+            ConfigError: another process holds it.
+        """
+        with (self.path / LOCK_FILE).open("w") as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(f"{self.path}: another batch is writing there; expected one at a time") from None
+            yield
 
     def row_errors(self) -> Iterator[tuple[str, str | None]]:
         """The key and the error of every row; the error is None if the picture was analysed.
@@ -48,7 +100,7 @@ class OutputFolder(RequestFolder):
             ConfigError: a part is damaged, or cannot be written.
         """
         pa, parquet = arrow()
-        for path in self._part_paths():
+        for path in part_paths(self.path):
             try:
                 errors = parquet.read_table(path, columns=["error"]).column(0)
                 if errors.null_count == 0:
@@ -76,8 +128,10 @@ class OutputFolder(RequestFolder):
             raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from None
         self.next_part += 1
 
-    def _part_paths(self) -> list[Path]:
-        return sorted(self.parts_folder.glob("part-*.parquet"))
+
+def part_paths(results: Path) -> list[Path]:
+    """The files of rows in the folder of a batch, in order."""
+    return sorted((results / PARTS_FOLDER).glob("part-*.parquet"))
 
 
 def make_file_path(output: Path, folder: str, key: str, ending: str) -> Path:
@@ -130,7 +184,7 @@ def read_rows(results: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]
         ConfigError: a part is damaged.
     """
     pa, parquet = arrow()
-    for path in sorted((results / PARTS_FOLDER).glob("part-*.parquet")):
+    for path in part_paths(results):
         try:
             with parquet.ParquetFile(path) as table:
                 names = [name for name in columns if name in table.schema_arrow.names]

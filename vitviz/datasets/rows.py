@@ -60,16 +60,6 @@ class PictureResult:
         # A picture that waited in a queue may be smaller than its file.
         return prepared.geometry.resized(*ImageFacts.of(prepared.image).size).box
 
-    @classmethod
-    def of(cls, analysis: Analysis, request: BatchRequest) -> PictureResult:
-        """Compute the maps and probes of a request.
-
-        Raises:
-            VitvizError: something cannot be computed for this picture.
-        """
-        maps = {each.name: analysis.map(each.method, **each.parameters) for each in request.maps}
-        return cls(analysis, maps, tuple(probe(analysis, name) for name in request.probes))
-
 
 def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list[PictureResult | VitvizError]:
     """The result of each picture, or its error. Maps are computed for all pictures together if the method can do it."""
@@ -79,9 +69,9 @@ def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list
         analyses = [replace(analysis, logits=row) for analysis, row in zip(analyses, logits, strict=True)]
     try:
         columns = [map_batch(analyses, each.method, **each.parameters) for each in request.maps]
-    except VitvizError:
+    except VitvizError as error:
         # Only some of the pictures fail.
-        return [_result_or_error(analysis, request) for analysis in analyses]
+        return [error] if len(analyses) == 1 else [compute_results([each], request)[0] for each in analyses]
     results: list[PictureResult | VitvizError] = []
     for index, analysis in enumerate(analyses):
         maps = {each.name: column[index] for each, column in zip(request.maps, columns, strict=True)}
@@ -96,14 +86,10 @@ def blank_result(request: BatchRequest) -> PictureResult:
     """The result of a blank picture, which raises the errors of the request itself before any row is computed."""
     preprocessing = request.model.preprocessing
     blank = np.full((preprocessing.height, preprocessing.width, 3), 127, np.uint8)
-    return PictureResult.of(analyze(blank, request.model, request.fit, resolution=request.resolution), request)
-
-
-def _result_or_error(analysis: Analysis, request: BatchRequest) -> PictureResult | VitvizError:
-    try:
-        return PictureResult.of(analysis, request)
-    except VitvizError as error:
-        return error
+    [result] = compute_results([analyze(blank, request.model, request.fit, resolution=request.resolution)], request)
+    if isinstance(result, VitvizError):
+        raise result
+    return result
 
 
 def schema(
@@ -118,71 +104,60 @@ def schema(
         thumbnails: whether rows have thumbnails.
     """
     pa, _ = arrow()
-    text, count, numbers = pa.string(), pa.int32(), pa.list_(pa.float32())
-    fields = [
-        pa.field("path", text, nullable=False, metadata={"meaning": "path in the source"}),
-        pa.field("error", text, metadata={"meaning": "why the picture could not be analysed, else null"}),
-        pa.field("sha256", text, metadata={"meaning": "of the picture's file, hexadecimal"}),
-        pa.field("width", count, metadata={"meaning": "of the picture, pixels"}),
-        pa.field("height", count, metadata={"meaning": "of the picture, pixels"}),
-        pa.field(
-            "box",
-            pa.list_(pa.float64()),
-            metadata={"meaning": "left, top, right and bottom edge of the model's input on the picture, pixels"},
-        ),
-        pa.field("rows", count, metadata={"meaning": "of the patch grid"}),
-        pa.field("columns", count, metadata={"meaning": "of the patch grid"}),
-        pa.field("assumptions", pa.list_(text), metadata={"meaning": "what opening the picture assumed"}),
+    text, count, number, numbers = pa.string(), pa.int32(), pa.float32(), pa.list_(pa.float32())
+    predictions = pa.list_(pa.struct([("label", text), ("probability", number)]))
+    columns: list[tuple[str, Any, dict[str, Any] | str]] = [
+        ("path", text, "path in the source"),
+        ("error", text, "why the picture could not be analysed, else null"),
+        ("sha256", text, "of the picture's file, hexadecimal"),
+        ("width", count, "of the picture, pixels"),
+        ("height", count, "of the picture, pixels"),
+        ("box", pa.list_(pa.float64()), "left, top, right and bottom edge of the model's input on the picture, pixels"),
+        ("rows", count, "of the patch grid"),
+        ("columns", count, "of the patch grid"),
+        ("assumptions", pa.list_(text), "what opening the picture assumed"),
     ]
     if request.model.gives_probabilities:
-        prediction_type = pa.list_(pa.struct([("label", text), ("probability", pa.float32())]))
-        fields += [
-            pa.field(
-                "predictions",
-                prediction_type,
-                metadata={"meaning": f"the {PREDICTION_COUNT} most probable classes, best first"},
-            ),
-            pa.field("true_class", text, metadata={"meaning": "the class that the picture's folder names, else null"}),
-            pa.field(
-                "is_misclassified",
-                pa.bool_(),
-                metadata={"meaning": "whether the most probable class is not the true one; null without a true class"},
-            ),
+        wrong = "whether the most probable class is not the true one; null without a true class"
+        columns += [
+            ("predictions", predictions, f"the {PREDICTION_COUNT} most probable classes, best first"),
+            ("true_class", text, "the class that the picture's folder names, else null"),
+            ("is_misclassified", pa.bool_(), wrong),
         ]
     if _has_energy(request.model):
-        fields += [
-            pa.field("energy_score", pa.float32(), metadata={"meaning": "Liu et al. 2020, equation 4, its negative"}),
-        ]
+        columns.append(("energy_score", number, "Liu et al. 2020, equation 4, its negative"))
     if request.model.ood_detector is not None:
         unlike = "whether the score is below the detector's threshold; null for an input of few patches"
-        fields += [
-            pa.field(
-                "ood_score", pa.float32(), metadata={"meaning": "low where the picture is unlike the training images"}
-            ),
-            pa.field("is_out_of_distribution", pa.bool_(), metadata={"meaning": unlike}),
+        columns += [
+            ("ood_score", number, "low where the picture is unlike the training images"),
+            ("is_out_of_distribution", pa.bool_(), unlike),
         ]
-    for map_request in request.maps:
-        token_map = example.maps[map_request.name].token_map
-        metadata = {**map_request.to_json(), "quantity": token_map.quantity, "signed": token_map.signed}
-        metadata["meaning"] = f"{METHODS[map_request.method].title}, row by row of the patch grid"
-        fields.append(pa.field(map_request.name, numbers, metadata=_strings(metadata)))
-        fields.append(pa.field(f"{map_request.name}.caption", text, metadata={"meaning": "how the map was made"}))
-        if request.has_regions:
-            meaning = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
-            fields.append(pa.field(f"{map_request.name}.{INSIDE}", pa.float32(), metadata={"meaning": meaning}))
-    if request.has_regions:
-        meaning = "share of the model's input that the mask or box takes: that of an even map"
-        fields.append(pa.field(INSIDE_AREA, pa.float32(), metadata={"meaning": meaning}))
+    inside = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
+    area = "share of the model's input that the mask or box takes: that of an even map"
+    for each in request.maps:
+        token_map = example.maps[each.name].token_map
+        about = {**each.to_json(), "quantity": token_map.quantity, "signed": token_map.signed}
+        about["meaning"] = f"{METHODS[each.method].title}, row by row of the patch grid"
+        columns += [(each.name, numbers, about), (f"{each.name}.caption", text, "how the map was made")]
+        columns += [(f"{each.name}.{INSIDE}", number, inside)] * request.has_regions
+    columns += [(INSIDE_AREA, number, area)] * request.has_regions
     for findings in example.probes:
-        for name, each in findings.measurements.items():
-            metadata = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
-            column = f"{findings.probe}.{name}"
-            fields.append(pa.field(column, pa.list_(_arrow_type(each.values)), metadata=_strings(metadata)))
-            fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "size along each axis"}))
-    if thumbnails:
-        names = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])]
-        meaning = "JPEG, for the gallery"
-        fields += [pa.field(name, pa.binary(), metadata={"meaning": meaning}) for name in names]
+        for name, measurement in findings.measurements.items():
+            column, axes = f"{findings.probe}.{name}", list(measurement.axes)
+            about = {"axes": axes, "quantity": measurement.quantity, "meaning": "flat, the last axis fastest"}
+            columns.append((column, pa.list_(_arrow_type(measurement.values)), about))
+            columns.append((f"{column}.shape", pa.list_(count), "size along each axis"))
+    small = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])] if thumbnails else []
+    columns += [(name, pa.binary(), "JPEG, for the gallery") for name in small]
+    fields = [
+        pa.field(
+            name,
+            kind,
+            nullable=name != "path",
+            metadata=_strings({"meaning": about} if isinstance(about, str) else about),
+        )
+        for name, kind, about in columns
+    ]
     return pa.schema(fields, metadata={"vitviz": json.dumps(request_json)})
 
 

@@ -75,10 +75,10 @@ def frame_after(clip: Clip, skipped: int, index: int) -> Frame:
     Raises:
         ImageError: it has no such frame.
     """
-    frames = clip.read(1) if skipped == index else []
-    if not frames:
+    frame = clip.read() if skipped == index else None
+    if frame is None:
         raise ImageError(f"{clip.name}: no frame {index:,}; expected 0 to {skipped - 1:,}")
-    return frames[0]
+    return frame
 
 
 class OpenClip:
@@ -164,26 +164,27 @@ class OpenClip:
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""
-        return sum(1 for _ in self._next_frames(count))
+        skipped = 0
+        while skipped < count and self._next() is not None:
+            skipped += 1
+        return skipped
 
-    def read(self, count: int) -> list[Frame]:
-        """The next ``count`` frames; fewer, then none, at the end.
+    def read(self) -> Frame | None:
+        """The next frame; None at the end.
 
         Raises:
             ImageError: the clip is damaged, cut short or larger than its limits, or its size changes.
         """
-        return [Frame(index, ticks, self._image(index, frame)) for index, ticks, frame in self._next_frames(count)]
+        found = self._next()
+        return None if found is None else Frame(found[0], found[1], self._image(found[0], found[2]))
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """Write a video with the sound of this clip."""
         add_sound(video, start, self.path if self.facts.sound else None, output, self.name, self.limits.seconds)
 
-    def _next_frames(self, count: int) -> Iterator[tuple[int, int, Any]]:
-        for _ in range(count):
-            found, self._first = self._first or self._decode_next(), None
-            if found is None:
-                return
-            yield found
+    def _next(self) -> tuple[int, int, Any] | None:
+        found, self._first = self._first or self._decode_next(), None
+        return found
 
     def _decode_next(self) -> tuple[int, int, Any] | None:
         """Index, ticks and frame of the next frame that is not decoded yet; None at the end."""

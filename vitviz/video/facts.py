@@ -117,8 +117,8 @@ class Clip(Protocol):
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""
 
-    def read(self, count: int) -> list[Frame]:
-        """The next ``count`` frames; fewer, then none, at the end."""
+    def read(self) -> Frame | None:
+        """The next frame; None at the end."""
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """Write a video with this clip's sound, as :func:`vitviz.video.writing.add_sound` does."""

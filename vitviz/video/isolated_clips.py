@@ -21,8 +21,8 @@ from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pya
 from vitviz.video.writing import add_sound
 from vitviz.worker import Child, Worker
 
-# Frames that are asked for at a time: of at most so many bytes, or one; and so many that are skipped.
-BATCH_BYTES, SKIP_BATCH_FRAMES = 2**24, 8
+# Frames that are skipped at a time, within one limit of processor time.
+SKIP_BATCH_FRAMES = 8
 # Processor time to the first frame and for the next ones, and for joining a video of hours.
 FRAME_SECONDS, JOIN_SECONDS = 5.0, 3600.0
 # For clips of limited length: processor time to open one, and for each second of it.
@@ -40,17 +40,16 @@ def warm_up() -> None:
 
 
 def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits) -> Parts:
-    """The facts in the header; then, asked with a method and a count, how many frames were skipped, or the next."""
+    """The facts in the header; then, asked with a count, how many frames were skipped, or asked with 0, the next."""
     with open_here(path, name, limits) as clip:
         yield asdict(clip.facts), b""
         while True:
-            method, count = ask()
-            if method == "skip":
+            if count := ask():
                 yield {"skipped": clip.skip(count), "is_cut": clip.is_cut}, b""
+            elif (frame := clip.read()) is None:
+                yield {"ticks": None}, b""
             else:
-                frames = clip.read(count)
-                levels = [np.ascontiguousarray(frame.image) for frame in frames]
-                yield {"frames": [[frame.index, frame.ticks] for frame in frames]}, np.stack(levels) if levels else b""
+                yield {"ticks": frame.ticks}, np.ascontiguousarray(frame.image)
 
 
 def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, index: int) -> Parts:
@@ -98,7 +97,7 @@ class IsolatedClip:
         total = 0
         while total < count:
             batch = min(SKIP_BATCH_FRAMES, count - total)
-            answer = self._child.part(("skip", batch))[0]
+            answer = self._child.part(batch)[0]
             skipped, self.is_cut = answer.get("skipped"), answer.get("is_cut") is True
             if not isinstance(skipped, int) or not 0 <= skipped <= batch:
                 raise self._child.answer_error()
@@ -108,20 +107,21 @@ class IsolatedClip:
                 break
         return total
 
-    def read(self, count: int) -> list[Frame]:
-        """The next ``count`` frames; fewer, then none, at the end.
+    def read(self) -> Frame | None:
+        """The next frame; None at the end.
 
         Raises:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
-        frames: list[Frame] = []
-        batch_frames = max(1, BATCH_BYTES // (3 * self.facts.width * self.facts.height))
-        while len(frames) < count:
-            batch = self._read_batch(min(count - len(frames), batch_frames))
-            frames += batch
-            if len(batch) < min(count - len(frames) + len(batch), batch_frames):
-                break
-        return frames
+        facts, content = self._child.part(0)
+        ticks, width, height = facts.get("ticks", -1), self.facts.width, self.facts.height
+        if ticks is None:
+            return None
+        if not isinstance(ticks, int) or ticks <= self._last_ticks or len(content) != 3 * width * height:
+            raise self._child.answer_error()
+        self._count, self._last_ticks = self._count + 1, ticks
+        levels = np.frombuffer(content, np.uint8).reshape(height, width, 3)
+        return Frame(self._count - 1, ticks, Image.fromarray(levels))
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """As :meth:`vitviz.video.clips.OpenClip.add_sound`, in another child.
@@ -136,22 +136,6 @@ class IsolatedClip:
         arguments = (video.absolute(), start, sound, output.absolute(), self.name, self._seconds)
         with self._worker.child(f"{__name__}:write_sound", arguments, limits, ImageError, self.name) as child:
             child.part()
-
-    def _read_batch(self, count: int) -> list[Frame]:
-        facts, content = self._child.part(("read", count))
-        found, (width, height), frames = facts.get("frames"), (self.facts.width, self.facts.height), []
-        if not isinstance(found, list) or len(found) > count or len(content) != 3 * width * height * len(found):
-            raise self._child.answer_error()
-        levels = np.frombuffer(content, np.uint8).reshape(len(found), height, width, 3)
-        for answer, pixels in zip(found, levels, strict=True):
-            if not isinstance(answer, list) or len(answer) != 2 or not all(isinstance(value, int) for value in answer):
-                raise self._child.answer_error()
-            index, ticks = answer
-            if index != self._count or ticks <= self._last_ticks:
-                raise self._child.answer_error()
-            self._count, self._last_ticks = self._count + 1, ticks
-            frames.append(Frame(index, ticks, Image.fromarray(pixels)))
-        return frames
 
 
 def checked_facts(child: Child, answer: dict[str, object], limits: ClipLimits) -> ClipFacts:

@@ -255,9 +255,9 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
     waiting: deque[int] = deque()
 
     def frames() -> Iterator[Frame]:
-        while read := clip.read(1):
-            waiting.append(read[0].ticks)
-            yield read[0]
+        while frame := clip.read():
+            waiting.append(frame.ticks)
+            yield frame
 
     def prepare(frame: Frame, position: int) -> PreparedImage:
         return encoder.prepare(frame.image, frame.index)
@@ -286,10 +286,10 @@ def _drawn(clip: Clip, painter: FramePainter, report: Report) -> Iterator[tuple[
     ticks = painter.maps.ticks
     report(DRAWING, Progress(0, len(ticks)))
     for index, expected in enumerate(ticks):
-        frames = clip.read(1)
-        if not frames or frames[0].ticks != expected:
+        frame = clip.read()
+        if frame is None or frame.ticks != expected:
             raise ImageError(f"{clip.name}: has changed while it was read; expected the same clip to the end")
-        yield frames[0].ticks, painter.draw(index, frames[0].image)
+        yield frame.ticks, painter.draw(index, frame.image)
         report(DRAWING, Progress(index + 1, len(ticks)))
 
 
