@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import MethodName
-from vitviz.attribution.parameters import Parameter, Switch, pair_of, text_of
+from vitviz.attribution.parameters import ClassTarget, Kind, Parameter, Switch, pair_of, text_of
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import class_of
-from vitviz.ui.state import (
-    ANYTHING,
-    FIRST_VIEW,
-    INPUT_FIELDS,
-    OWN_MODEL,
-    PAIRED_LAYOUTS,
-    TOKEN_METHOD,
-    PageState,
-    View,
-    field_text,
-    fields_of,
-    parse_field,
-)
+from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View, fields_of
 
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
@@ -35,11 +22,18 @@ PAGE_FIELDS = {key: each for key, each in fields_of(PageState).items() if key !=
 VIEW_FIELDS = fields_of(View)
 # The keys of a picture are the words before its name.
 PICTURE_KEYS = ("example", "picture")
-# The keys of the fields of a target.
-TARGET_KEYS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
+# The keys of the fields of a target, and what reads them; a class alone has the key of its first class.
+TARGET_KEYS = {
+    "text": "words",
+    "like": "like",
+    "patch": "like-patch",
+    "class": "p.target",
+    "against": "against",
+    "margin": "margin",
+}
+TARGET_KINDS = (("text",), ("like", "patch"), ("class", "against", "margin"))
+TARGET_PARSERS: Mapping[str, Callable[[str], Any]] = {"patch": pair_of, "margin": Switch().parse}
 PRIVATE_CHECKPOINT = "This link shows a private checkpoint ({}). Open it under Model to see the same."
-
-State = TypeVar("State", View, PageState)
 
 
 @dataclass(frozen=True)
@@ -64,10 +58,10 @@ def print_link(state: PageState, own_names: Mapping[str, str], labels: Sequence[
         labels: of the classes of each view's model, as far as they are known.
     """
     first_labels, second_labels, *_ = [*labels, (), ()]
-    entries = _view_entries(state.views[0], FIRST_VIEW, "", own_names, first_labels)
-    if len(state.views) > 1:
-        entries |= {f"{SECOND}method": state.views[1].method}
-        entries |= _view_entries(state.views[1], View(**state.views[0].input), SECOND, own_names, second_labels)
+    entries = _view_entries(state.views[0], FIRST_VIEW, own_names, first_labels)
+    for view in state.views[1:]:
+        second = _view_entries(view, View(**state.views[0].input), own_names, second_labels)
+        entries |= {f"{SECOND}{key}": text for key, text in {"method": view.method, **second}.items()}
     entries |= _changed(PAGE_FIELDS, state, PageState())
     query = urlencode(entries, safe=",;:/")
     return f"?{query}" if query else ""
@@ -75,41 +69,32 @@ def print_link(state: PageState, own_names: Mapping[str, str], labels: Sequence[
 
 def _changed(fields: Mapping[str, Field[Any]], state: Any, default: Any) -> dict[str, str]:
     """Key and text of each field that differs from a default."""
+    values = {key: getattr(state, each.name) for key, each in fields.items()}
     return {
-        key: field_text(each, getattr(state, each.name))
+        key: each.metadata["none"] if values[key] is None else each.metadata["kind"].text(values[key])
         for key, each in fields.items()
-        if getattr(state, each.name) != getattr(default, each.name)
+        if values[key] != getattr(default, each.name)
     }
 
 
-def _view_entries(
-    view: View, default: View, prefix: str, own_names: Mapping[str, str], labels: Sequence[str]
-) -> dict[str, str]:
+def _view_entries(view: View, default: View, own_names: Mapping[str, str], labels: Sequence[str]) -> dict[str, str]:
     """Key and text of each field that differs from a default."""
-    entries: dict[str, str] = {}
-    for key, text in _changed(VIEW_FIELDS, view, default).items():
-        if key == "model" and OWN_MODEL.fullmatch(view.model):
-            entries["own"] = own_names.get(view.model, "?")
-        elif key == "picture":
-            kind, _, name = text.partition(":")
-            entries[kind] = name
-        else:
-            entries[key] = text
+    kind, _, name = view.picture.partition(":")
+    renamed = {"picture": (kind, name)}
+    if OWN_MODEL.fullmatch(view.model):
+        renamed["model"] = "own", own_names.get(view.model, "?")
+    entries = dict(renamed.get(key, (key, text)) for key, text in _changed(VIEW_FIELDS, view, default).items())
     if view.parameters:
         entries["method"] = view.method
     for name, value in view.parameters.items():
         if isinstance(value, Mapping):
-            # The first class has the same key as a target that is one class.
-            entries |= {
-                f"{PARAMETER}{name}" if field == "class" else TARGET_KEYS[field]: _class_text(item, labels)
-                for field, item in value.items()
-            }
+            entries |= {TARGET_KEYS[field]: _class_text(item, labels) for field, item in value.items()}
         else:
             entries[f"{PARAMETER}{name}"] = _class_text(value, labels) if name == "target" else text_of(value)
     if view.probe_parameters:
         entries["probe"] = view.probe
         entries |= {f"{PROBE_PARAMETER}{name}": text_of(value) for name, value in view.probe_parameters.items()}
-    return {f"{prefix}{key}": text for key, text in entries.items()}
+    return entries
 
 
 def _class_text(value: Any, labels: Sequence[str]) -> str:
@@ -135,16 +120,13 @@ def read_link(link: str) -> Link:
     Raises:
         MethodError: it is too long.
     """
-    entries = _entries(link.partition("#")[0].removeprefix("?"))
-    reader = _Reader()
-    views = [reader.view(entries, "", FIRST_VIEW)]
-    if any(key.startswith(SECOND) for key in entries) or entries.get("layout") in PAIRED_LAYOUTS:
-        views.append(reader.view(entries, SECOND, View(**views[0].input)))
-    state = PageState(tuple(views))
-    for key, each in PAGE_FIELDS.items():
-        if key in entries:
-            state = reader.replaced(state, key, each, entries[key])
-    return Link(state, tuple(dict.fromkeys(reader.notes)))
+    reader = _Reader(_entries(link.partition("#")[0].removeprefix("?")))
+    views = [reader.view(FIRST_VIEW)]
+    second = _Reader({key.removeprefix(SECOND): text for key, text in reader.entries.items() if key.startswith(SECOND)})
+    if second.entries or reader.entries.get("layout") in PAIRED_LAYOUTS:
+        views.append(second.view(View(**views[0].input)))
+    state = PageState(tuple(views), **reader.fields(PAGE_FIELDS))
+    return Link(state, tuple(dict.fromkeys([*reader.notes, *second.notes])))
 
 
 def _entries(query: str) -> dict[str, str]:
@@ -161,99 +143,75 @@ def _entries(query: str) -> dict[str, str]:
 class _Reader:
     """Reads the entries of a link, and notes those that it leaves out."""
 
-    def __init__(self) -> None:
-        self.notes: list[str] = []
+    def __init__(self, entries: dict[str, str]) -> None:
+        self.entries, self.notes = entries, list[str]()
 
-    def view(self, entries: Mapping[str, str], prefix: str, default: View) -> View:
-        """The view of the entries with a prefix; a default has the fields that the link does not set."""
-        entries = {key.removeprefix(prefix): text for key, text in entries.items() if key.startswith(prefix)}
-        view = default
+    def view(self, default: View) -> View:
+        """The view of the entries; a default has the fields that the link does not set."""
+        entries = self.entries
         if "own" in entries:
             self.notes.append(PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:120]))
         for kind in PICTURE_KEYS:
             if kind in entries:
-                entries = {**entries, "picture": f"{kind}:{entries[kind]}"}
+                entries["picture"] = f"{kind}:{entries[kind]}"
                 break
-        for name in INPUT_FIELDS:
-            if name in entries:
-                view = self.replaced(view, name, VIEW_FIELDS[name], entries[name])
         # Links of vitviz 0.1 have a layer, a head or a token without the name of the map.
-        has_parameters = any(key.startswith(PARAMETER) for key in entries)
-        method = entries.get("method", TOKEN_METHOD if has_parameters else default.method)
-        if method not in METHODS:
-            self.notes.append(f"Link: there is no map {quote(method)}.")
-            return view
-        record = METHODS[method]
-        parameters = self._parameters(record.parameters, PARAMETER, entries)
-        if record.class_specific:
-            parameters |= self._target(record.name, entries, parameters)
-        view = replace(view, method=record.name, parameters=parameters)
-        probe = entries.get("probe", default.probe)
-        if probe in PROBES:
-            parameters = self._parameters(PROBES[probe].parameters, PROBE_PARAMETER, entries)
-            view = replace(view, probe=probe, probe_parameters=parameters)
-        else:
-            self.notes.append(f"Link: there is no probe {quote(probe)}.")
-        for key in ("pins", "heads-off", "patches-off"):
-            if key in entries:
-                view = self.replaced(view, VIEW_FIELDS[key].name, VIEW_FIELDS[key], entries[key])
-        return view
+        if any(key.startswith(PARAMETER) for key in entries):
+            entries.setdefault("method", TOKEN_METHOD)
+        view = replace(default, **self.fields(VIEW_FIELDS))
+        parameters = self.parameters(METHODS[view.method].parameters, PARAMETER)
+        probe_parameters = self.parameters(PROBES[view.probe].parameters, PROBE_PARAMETER)
+        return replace(view, parameters=parameters, probe_parameters=probe_parameters)
 
-    def _parameters(self, records: Sequence[Parameter], prefix: str, entries: Mapping[str, str]) -> dict[str, Any]:
+    def fields(self, fields: Mapping[str, Field[Any]]) -> dict[str, Any]:
+        """The fields that the link sets, by name."""
+        values: dict[str, Any] = {}
+        for key, each in fields.items():
+            none = each.metadata["none"]
+            if none and self.entries.get(key) == none:
+                values[each.name] = None
+            elif key in self.entries:
+                values |= self.value(each.name, key, each.metadata["kind"])
+        return values
+
+    def parameters(self, records: Sequence[Parameter], prefix: str) -> dict[str, Any]:
         """The legal parameters of a method or a probe."""
         parameters: dict[str, Any] = {}
         legal = [f"{prefix}{record.name}" for record in records]
-        for key in entries:
+        for key in self.entries:
             if key.startswith(prefix) and key not in legal:
                 suggestion = nearest(key, legal)
                 hint = "" if suggestion is None else f" (did you mean {suggestion!r}?)"
                 self.notes.append(f"Left out of this link: {quote(key)}{hint}.")
-        for record in records:
-            key = f"{prefix}{record.name}"
-            if key in entries:
-                try:
-                    value = record.kind.kept(record.kind.parse(entries[key]), ANYTHING, f"parameters.{record.name}")
-                    parameters[record.name] = value
-                except VitvizError as error:
-                    self._leave_out(key, entries[key], error)
+        for key, record in zip(legal, records, strict=True):
+            target = self.target(record.name, record.kind) if isinstance(record.kind, ClassTarget) else {}
+            parameters |= target or (self.value(record.name, key, record.kind) if key in self.entries else {})
         return parameters
 
-    def _target(self, method: MethodName, entries: Mapping[str, str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def target(self, name: str, kind: ClassTarget) -> dict[str, Any]:
         """The target that several entries describe, as a parameter; empty if there is none."""
-        first = {"class": parameters["target"]} if "target" in parameters else {}
-        for kind, others in ((("text",), {}), (("like", "patch"), {}), (("against", "margin"), first)):
-            texts = {field: text for field in kind if (text := entries.get(TARGET_KEYS[field], "").strip())}
-            if not texts:
+        for fields in TARGET_KINDS:
+            texts = {field: text for field in fields if (text := self.entries.get(TARGET_KEYS[field], "").strip())}
+            if texts.keys() <= {"class"}:
                 continue
             try:
-                target = {**others, **{field: _TARGET_READERS[field](text) for field, text in texts.items()}}
-                View(method=method, parameters={"target": target})
-                return {"target": target}
+                target = {field: TARGET_PARSERS.get(field, str)(text) for field, text in texts.items()}
+                return {name: kind.kept(target, ANYTHING, "target")}
             except VitvizError as error:
-                for field, text in texts.items():
-                    self._leave_out(TARGET_KEYS[field], text, error)
+                for field in texts.keys() - {"class"}:
+                    self.leave_out(TARGET_KEYS[field], error)
         return {}
 
-    def replaced(self, state: State, key: str, each: Field[Any], text: str) -> State:
-        """A view or a state with one field as the link has it; unchanged where that is not legal."""
+    def value(self, name: str, key: str, kind: Kind) -> dict[str, Any]:
+        """The value of a key under a name, if it is legal."""
         try:
-            changes: dict[str, Any] = {each.name: parse_field(each, text)}
-            return replace(state, **changes)
+            return {name: kind.kept(kind.parse(self.entries[key]), ANYTHING, key)}
         except VitvizError as error:
-            self._leave_out(key, text, error)
-            return state
+            self.leave_out(key, error)
+            return {}
 
-    def _leave_out(self, key: str, text: str, error: VitvizError) -> None:
+    def leave_out(self, key: str, error: VitvizError) -> None:
+        """Note that a key is left out, and why."""
         message = str(error)
-        self.notes.append(
-            f"Left out of this link: {message if message.startswith(key) else f'{key} = {quote(text)} ({message})'}."
-        )
-
-
-_TARGET_READERS: dict[str, Callable[[str], Any]] = {
-    "text": str,
-    "like": str,
-    "patch": pair_of,
-    "against": str,
-    "margin": Switch().parse,
-}
+        sentence = message if message.startswith(key) else f"{key} = {quote(self.entries[key])} ({message})"
+        self.notes.append(f"Left out of this link: {sentence}.")

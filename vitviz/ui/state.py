@@ -155,20 +155,6 @@ def fields_of(state: Any) -> dict[str, Field[Any]]:
     return {each.metadata["key"] or each.name: each for each in found}
 
 
-def field_text(each: Field[Any], value: Any) -> str:
-    """The text of a field's value in a link."""
-    return each.metadata["none"] if value is None else each.metadata["kind"].text(value)
-
-
-def parse_field(each: Field[Any], text: str) -> Any:
-    """The value of a field by its text in a link, not checked yet.
-
-    Raises:
-        MethodError: it is none.
-    """
-    return None if text and text == each.metadata["none"] else each.metadata["kind"].parse(text)
-
-
 class State:
     """A value whose fields are checked when it is made."""
 
