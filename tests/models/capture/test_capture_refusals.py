@@ -121,6 +121,15 @@ def test_tokens_need_names() -> None:
         load_own(OwnViT(registers=3))
 
 
+def test_the_token_that_the_output_reads_alone_is_the_cls_token() -> None:
+    message = (
+        r"^OwnViT: prefix=\['register 1', 'cls'\]: of these tokens, the output reads 'register 1' alone; "
+        r"expected the name 'cls' for what it reads, such as prefix=\['cls', 'register 1'\]$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_own(OwnViT(registers=1), prefix=["register 1", "cls"])
+
+
 def in_training(module: OwnViT) -> nn.Module:
     module.layers[1].mlp.train()
     return module

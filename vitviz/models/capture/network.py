@@ -16,6 +16,7 @@ from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Size
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
+from vitviz.models.capture.reading import verify_cls
 from vitviz.models.capture.recording import Recording
 from vitviz.models.capture.residual import ResidualStream, StreamTap, call_output, output_of_tokens
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
@@ -300,6 +301,8 @@ class CapturedNetwork:
         is_padded = prefix == (PADDING,)
         try:
             verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self._facts.depth)
+            if verified.order.extra == len(prefix):
+                verify_cls(self._run, pixels, verified, prefix)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if is_padded:

@@ -28,7 +28,7 @@ DIGEST = 8
 
 
 @dataclass
-class _MarkedPass:
+class MarkedPass:
     """Replaces the output of layers by noise, and records a digest of what each call reads.
 
     Args:
@@ -110,13 +110,13 @@ def verify_sequence(
     layers = {number: layer for layer, numbers in enumerate(parts) for number in (calls[layer], *numbers)}
 
     def digests(marks: torch.Tensor | None) -> dict[int, torch.Tensor]:
-        attention = _MarkedPass(layers, places, marks)
+        attention = MarkedPass(layers, places, marks)
         with Interception(attention, without_other_tokens):
             run(pixels)
         return attention.digests
 
-    def plain_pass(marks: torch.Tensor | None, has_other_noise: bool = False) -> tuple[torch.Tensor, _MarkedPass]:
-        attention = _MarkedPass(layers, places, marks, others, has_other_noise)
+    def plain_pass(marks: torch.Tensor | None, has_other_noise: bool = False) -> tuple[torch.Tensor, MarkedPass]:
+        attention = MarkedPass(layers, places, marks, others, has_other_noise)
         with Interception(attention):
             return run(pixels), attention
 
