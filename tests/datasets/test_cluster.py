@@ -93,6 +93,7 @@ def end_after(count: int) -> Callable[[Progress], None]:
     return report
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     ray: Any, model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.targets import ENDS, FACTORS, MEGABYTE, TARGETS, Case, Target, draw_case, quick_case
+from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, draw_case
 from vitviz import VitvizError
 
 # The processor time for all measurements of a case.
@@ -100,8 +100,7 @@ def run(name: str, seed: int, first: int, count: int) -> None:
         print(json.dumps({"begin": number}), flush=True)
         # Its signal ends the process, even in a call that never returns to Python.
         signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
-        target, place = quick_case(number) if name == "quick" else (name, number)
-        wrong = judge(TARGETS[target], draw_case(target, seed, place, ENDS if name == "quick" else FACTORS))
+        wrong = judge(TARGETS[name], draw_case(name, seed, number))
         print(json.dumps({"end": number, "wrong": wrong}), flush=True)
 
 

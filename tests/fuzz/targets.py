@@ -207,22 +207,8 @@ TARGETS: dict[str, Target] = {
 }
 
 
-QUICK = {"pictures": 7, "checkpoints": 7}
-"""How many cases of each target one process runs, one target after the other, where a minute has to do."""
-
-
-# Growth is seen between the first and the last of these sizes; a quick run has only those.
+# Growth is seen between the first and the last of these sizes.
 FACTORS = (1, 2, 4, 8)
-ENDS = (1, 8)
-
-
-def quick_case(number: int) -> tuple[str, int]:
-    """The target in :data:`QUICK` that a number belongs to, and the number of its case."""
-    for target, count in QUICK.items():
-        if number < count:
-            return target, number
-        number -= count
-    raise ValueError(f"number {number} beyond {sum(QUICK.values())} cases")
 
 
 @dataclass(frozen=True)
@@ -238,8 +224,8 @@ class Case:
     inputs: list[Any]
 
 
-def draw_case(target: str, seed: int, number: int, factors: tuple[int, ...] = FACTORS) -> Case:
-    """The case of a number, always the same; of the corpus, in the sizes of these factors."""
+def draw_case(target: str, seed: int, number: int) -> Case:
+    """The case of a number, always the same."""
     if target == "corpus":
         name, hurt = list(CORPUS.items())[number % len(CORPUS)]
         return Case(name, [hurt.make(hurt.size)])

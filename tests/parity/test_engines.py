@@ -42,20 +42,20 @@ NOT_CAPTURED = (
 CAPTURED = {("transformers SigLIP vision", "classifier"), ("MAE (timm)", "encoder")}
 
 
-def one_of_a_third_of_the_rows() -> list[Case]:
+def one_of_some_rows() -> list[Case]:
     """Drawn by the seed, and those that no copy stands for."""
     rows: dict[str, list[Case]] = defaultdict(list)
     for case in CASES:
         rows[case.row].append(case)
     chance = random.Random(SEED)
-    drawn = {chance.choice(rows[row]) for row in chance.sample(sorted(rows), len(rows) // 3)}
+    drawn = {chance.choice(rows[row]) for row in chance.sample(sorted(rows), len(rows) // 6)}
     return [case for case in CASES if case in drawn or (case.row, case.name) in CAPTURED]
 
 
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param(one_of_a_third_of_the_rows(), id=f"a third of the rows, seed {SEED}"),
+        pytest.param(one_of_some_rows(), id=f"some of the rows, seed {SEED}"),
         pytest.param(CASES, id="all", marks=pytest.mark.long),
     ],
 )
@@ -84,7 +84,7 @@ def test_both_engines_have_the_same_trace_on_the_rows_of_the_table(cases: Sequen
         assert isinstance(module.network, CapturedNetwork)
         if own.engine == "own":
             compare(own, module, case)
-    assert len({row for row, _ in engines}) > 10
+    assert len({row for row, _ in engines}) > 5
     assert {case for case, engine in engines.items() if engine == "module"} == CAPTURED
 
 

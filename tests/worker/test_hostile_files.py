@@ -17,13 +17,10 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 import vitviz
-from tests import hostile_files
 from tests.driver import expect_map, first_view, notice, upload
-from tests.hostile_files import EITHER, FILES, NAMES, PLACES, write
-from tests.support import hostile_pieces, image_files
+from tests.hostile_files import EITHER, FILES, NAMES, PLACES
 from tests.support.example import ROOT
 from tests.support.hostile_pieces import PICTURE
-from tests.support.kept import kept_folder
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import legible
@@ -45,19 +42,6 @@ EVERY = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.l
 LIMITS = replace(isolated_pictures.LIMITS, cpu_seconds=1)
 
 
-@pytest.fixture(scope="module")
-def corpus(request: pytest.FixtureRequest) -> Path:
-    """All files, which take seconds to make."""
-
-    def make(folder: Path) -> None:
-        write(folder)
-        PICTURE.save(folder / GOOD)
-
-    makers = (hostile_files, hostile_pieces, image_files)
-    sources = [Path(__file__), *(Path(module.__file__ or "") for module in makers)]
-    return kept_folder(request, "hostile-files", sources, ("pillow", "numpy"), make)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def started() -> None:
     shared_worker().start()
@@ -77,23 +61,22 @@ def opened(path: Path, limits: Limits = LIMITS) -> Image.Image | str:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_bad_file_becomes_its_picture_or_one_message(name: str, corpus: Path) -> None:
+def test_a_bad_file_becomes_its_picture_or_one_message(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(FILES[name].make())
     start, outcome, descriptors = time.process_time(), FILES[name].outcome, len(os.listdir("/dev/fd"))
     # The largest honest pictures take longer, on a busy machine too.
     limits = LIMITS if outcome == EITHER else isolated_pictures.LIMITS
-    found = opened(corpus / name, limits)
+    found = opened(tmp_path / name, limits)
     assert outcome == EITHER or isinstance(found, str) == (outcome.words is not None), found
     if isinstance(found, str):
         assert (outcome.words or "") in found and "gave no answer" not in found
-        check_message(found, name, corpus)
+        check_message(found, name, tmp_path)
     else:
         assert outcome.size is None or found.size == outcome.size
         if outcome.is_complete:
             places = [(found.width * x // 4, found.height * y // 4) for y in (1, 3) for x in (1, 3)]
             expected = [PICTURE.getpixel(place) for place in ((8, 8), (24, 8), (8, 24), (24, 24))]
             assert np.abs(np.subtract([found.getpixel(place) for place in places], expected)).max() <= 12
-    # The next one is read as before, and nothing stays in this process.
-    assert np.array_equal(opened(corpus / GOOD, isolated_pictures.LIMITS), PICTURE)
     assert len(os.listdir("/dev/fd")) == descriptors and time.process_time() - start < 5
 
 
@@ -105,20 +88,24 @@ def check_message(message: str, name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_path_that_is_no_file_is_refused_without_waiting(name: str, corpus: Path) -> None:
-    message = opened(corpus / name)
-    assert isinstance(message, str) and PLACES[name][1] in message
-    check_message(message, name, corpus)
+def test_a_path_that_is_no_file_is_refused_without_waiting(name: str, tmp_path: Path) -> None:
+    create, words = PLACES[name]
+    create(tmp_path / name)
+    message = opened(tmp_path / name)
+    assert isinstance(message, str) and words in message
+    check_message(message, name, tmp_path)
 
 
-def test_every_run_makes_the_same_files(corpus: Path) -> None:
-    quick = [name for name in FILES if (corpus / name).stat().st_size < 100_000]
-    assert len(quick) >= 60
-    assert [name for name in quick if FILES[name].make() != (corpus / name).read_bytes()] == []
+def test_after_a_child_that_was_ended_the_next_picture_is_read(tmp_path: Path) -> None:
+    (tmp_path / "scans.jpg").write_bytes(FILES["scans.jpg"].make())
+    PICTURE.save(tmp_path / GOOD)
+    assert isinstance(opened(tmp_path / "scans.jpg"), str)
+    assert np.array_equal(opened(tmp_path / GOOD, isolated_pictures.LIMITS), PICTURE)
 
 
-def test_a_link_to_a_picture_is_followed(corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "link.png").symlink_to(corpus / GOOD)
+def test_a_link_to_a_picture_is_followed(tmp_path: Path) -> None:
+    PICTURE.save(tmp_path / GOOD)
+    (tmp_path / "link.png").symlink_to(tmp_path / GOOD)
     assert np.array_equal(vitviz.open_image(tmp_path / "link.png"), PICTURE)
 
 
@@ -216,11 +203,11 @@ ODD = "\u202egpj <img src=x onerror=alert(1)> [a](b) *c* `d`.jpg"
 
 
 def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
-    page: Page, bundled: Model, example: Analysis, corpus: Path, tmp_path: Path
+    page: Page, bundled: Model, example: Analysis, tmp_path: Path
 ) -> None:
     expect_map(page, example.attention())
     before = first_view(page)
-    upload(page, {"name": ODD, "mimeType": "image/png", "buffer": (corpus / "bomb.png").read_bytes()})
+    upload(page, {"name": ODD, "mimeType": "image/png", "buffer": FILES["bomb.png"].make()})
     message = notice(page)
     expect(message).to_contain_text(f"{legible(ODD)}: ")
     expect(message).to_contain_text(FILES["bomb.png"].outcome.words or "")
