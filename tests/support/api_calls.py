@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 from gradio_client import Client, handle_file
 
 from tests.support.example import EXAMPLE
+from vitviz.ui.api import Api, answering
+from vitviz.ui.server.quota import Quota
+from vitviz.ui.service import AnalysisService
 
 ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
 PHOTO = handle_file(str(EXAMPLE))
 JSON = {"Content-Type": "application/json"}
 # For httpx, which else reads all certificates for each call.
 PLAIN: dict[str, Any] = {"timeout": 60, "verify": False}
+
+
+def endpoints(service: AnalysisService) -> SimpleNamespace:
+    """The endpoints of a service, as they answer calls."""
+    api, under_way = Api(service), Quota(100, "too many")
+    return SimpleNamespace(**{name[1:]: answering(getattr(api, name[1:]), under_way) for name in ENDPOINTS})
 
 
 def maps(client: Client, analysis_id: str, *requests: Any) -> list[dict[str, Any]]:

@@ -17,14 +17,12 @@ import pytest
 from gradio_client.exceptions import AppError
 from PIL import Image
 
-import vitviz
-from tests.support.api_calls import ENDPOINTS, ROLLOUT, post_json
+from tests.support.api_calls import ENDPOINTS, ROLLOUT, endpoints, post_json
 from tests.support.apps import close
 from tests.support.example import EXAMPLE
 from tests.support.visits import on_loop
-from vitviz import Analysis, ConfigError, Model
+from vitviz import ConfigError, Model
 from vitviz.ui import api, build_demo, launch
-from vitviz.ui.api import Api
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
@@ -57,7 +55,7 @@ def test_what_nobody_expected_is_told_to_the_log_only(
 
     monkeypatch.setattr(bench, "analyze", broken)
     with pytest.raises(AppError) as error:
-        on_loop(Api(bench).analyze(upload))
+        on_loop(endpoints(bench).analyze(upload))
     assert error.value.message == INTERNAL_ERROR and not error.value.print_exception
     assert "/home/secret" in caplog.text and "/analyze" in caplog.text
 
@@ -67,63 +65,40 @@ def test_a_model_that_has_to_be_downloaded_is_opened_first(
 ) -> None:
     monkeypatch.setattr(api, "is_cached", lambda repository: False)
     with pytest.raises(AppError, match=r"'dino_vits16': not on this server yet; /open downloads it \(87 MB\)"):
-        on_loop(Api(AnalysisService(make_model())).analyze(upload, "dino_vits16"))
-
-
-def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
-    make_model: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = AnalysisService(make_model())
-
-    def offline(*_: object) -> None:
-        raise vitviz.CheckpointError("timm/vit: not completely in the cache (HF_HUB_CACHE), and offline")
-
-    monkeypatch.setattr(bench, "model", offline)
-    with pytest.raises(AppError) as error:
-        on_loop(Api(bench).open("dino_vits16"))
-    assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
+        on_loop(endpoints(AnalysisService(make_model())).analyze(upload, "dino_vits16"))
 
 
 def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: Any) -> None:
-    endpoints = Api(AnalysisService(make_model(classes=0, cls_token=False, register_tokens=2, pooling="mean")))
-    assert on_loop(endpoints.models())[0]["name"] == "small"
-    answer = on_loop(endpoints.analyze(upload, "small", "native"))
+    api_of = endpoints(AnalysisService(make_model(classes=0, cls_token=False, register_tokens=2, pooling="mean")))
+    assert on_loop(api_of.models())[0]["name"] == "small"
+    answer = on_loop(api_of.analyze(upload, "small", "native"))
     assert (answer["model"], answer["predictions"]) == ("small", [])
     assert (answer["grid"], answer["prefix"]) == ([4, 6], ["register 1", "register 2"])
-    drawn = on_loop(endpoints.maps(answer["id"], [{"method": "attention", "parameters": {"query": "register 2"}}]))
+    drawn = on_loop(api_of.maps(answer["id"], [{"method": "attention", "parameters": {"query": "register 2"}}]))
     assert "register 2" in drawn[0]["description"]
     with pytest.raises(AppError, match=r"parameters\.target = 1: this model has no classifier"):
-        on_loop(endpoints.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}]))
+        on_loop(api_of.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}]))
 
 
 def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: Make, upload: Any) -> None:
-    endpoints = Api(AnalysisService(make_model(), ServerSettings(models="start")))
-    assert [each["name"] for each in on_loop(endpoints.models())] == ["small"]
+    api_of = endpoints(AnalysisService(make_model(), ServerSettings(models="start")))
+    assert [each["name"] for each in on_loop(api_of.models())] == ["small"]
     with pytest.raises(AppError, match="model = 'vitviz-photos': expected a name that /models lists"):
-        on_loop(endpoints.analyze(upload, "vitviz-photos"))
+        on_loop(api_of.analyze(upload, "vitviz-photos"))
 
 
 def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoints = Api(AnalysisService(make_model()))
-    key = on_loop(endpoints.analyze(upload))["id"]
+    api_of = endpoints(AnalysisService(make_model()))
+    key = on_loop(api_of.analyze(upload))["id"]
     now = iter(range(0, 1000, 25))
     monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(now)))
     with pytest.raises(AppError, match="attention_flow: stopped after 60 seconds at 1 of 25 steps"):
-        on_loop(endpoints.maps(key, [{"method": "attention_flow"}]))
-
-
-def test_a_map_that_takes_long_is_computed_once(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoints = Api(AnalysisService(make_model()))
-    key = on_loop(endpoints.analyze(upload))["id"]
-    before = on_loop(endpoints.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}]))
-    monkeypatch.setattr(Analysis, "map", lambda *_, **__: pytest.fail("computed again"))
-    assert on_loop(endpoints.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}])) == before
-    assert on_loop(endpoints.overlay(key, "attention_flow", {"most_patches": 6}))["orig_name"] == "attention_flow.png"
+        on_loop(api_of.maps(key, [{"method": "attention_flow"}]))
 
 
 def test_an_upload_is_known_by_its_address_too(make_model: Make, upload: Any) -> None:
     address = f"https://example.org/vit/gradio_api/file={upload['path']}"
-    assert on_loop(Api(AnalysisService(make_model())).analyze({"path": address}))["model"] == "small"
+    assert on_loop(endpoints(AnalysisService(make_model())).analyze({"path": address}))["model"] == "small"
 
 
 def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from tests.support.api_calls import PHOTO, PLAIN, ROLLOUT, answer_of, maps, post_json
+from tests.support.api_calls import endpoints as endpoints_of
 from tests.support.example import EXAMPLE, ROOT
 from tests.support.visits import on_loop
 from vitviz import Model
-from vitviz.ui.api import Api
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.ui.service import AnalysisService
@@ -127,7 +127,7 @@ def endpoints(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Asks endpoints in this process, as the app does once a call has come through its queue."""
     folder = tmp_path_factory.mktemp("uploads")
     (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
-    api = Api(AnalysisService(bundled))
+    api = endpoints_of(AnalysisService(bundled))
 
     def ask(api_name: str, **said: Any) -> Any:
         if said.get("image") is PHOTO:

@@ -94,41 +94,23 @@ def test_the_lines_make_the_map_that_the_page_shows(
     assert map_metadata(found)["description"].startswith(made["heatmap"].description)
 
 
-def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    handlers = Handlers(AnalysisService(bundled))
-    opened = on_loop(
-        handlers.open_link(
-            {"link": f"?resolution={COARSE}&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
-        )
-    )
-    python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
-    made = run(python)
-    expected = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=COARSE)
-    np.testing.assert_array_equal(made["heatmap"].values, expected.attention(0, query=(3, 4)).values)
-    assert (
-        f'fit="crop", resolution={COARSE}' in python
-        and 'Style(colormap="magma", opacity=0.25' in python
-        and "mark=(3, 4)" in python
-    )
-
-
-def test_the_lines_draw_on_the_scale_of_the_page(
+def test_the_lines_of_an_example_draw_what_the_page_shows(
     bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    handlers = Handlers(AnalysisService(bundled))
+    handlers, shown = Handlers(AnalysisService(bundled)), "&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"
     opened = on_loop(
-        handlers.open_link({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
+        handlers.open_link({"link": f"?resolution={COARSE}&fit=crop{shown}&scale=robust&percentiles=5,90"}, ignore)
     )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
-    style = vitviz.Style("inferno", 0.85, fade=True, scale="robust", percentiles=(5, 90))
-    expected = run(python)["heatmap"].overlay(style)
+    style = vitviz.Style("magma", 0.25, fade=True, scale="robust", percentiles=(5, 90))
+    analysis = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=COARSE)
+    expected, made = analysis.attention(0, query=(3, 4)), run(python)["heatmap"]
+    np.testing.assert_array_equal(made.values, expected.values)
+    drawn = expected.overlay(style, (3, 4))
     with Image.open("attention.png") as written:
-        assert np.array_equal(np.asarray(written), np.asarray(expected))
-    assert 'scale="robust", percentiles=(5.0, 90.0)' in python
+        assert np.array_equal(np.asarray(written), np.asarray(drawn))
 
 
 def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,22 +126,6 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     assert {"attention.png", "rollout-2.png"} <= {path.name for path in tmp_path.iterdir()}
     # Of what is not kept there are no lines.
     assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
-
-
-def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
-    (tmp_path / "files").mkdir()
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "run" / "snapshots"
-    folder.mkdir(parents=True)
-    for step in (0, 20):
-        save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
-    model = replace(vitviz.load(folder), name=str(folder))
-    handlers = Handlers(AnalysisService(model))
-    opened = on_loop(handlers.open_link({"link": "?step=0"}, ignore))
-    answer = described(handlers, opened["state"], opened["views"][0]["uid"])
-    assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
-    assert run(answer["python"])["model"].step == 0
 
 
 def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

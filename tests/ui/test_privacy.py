@@ -111,12 +111,6 @@ def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(ad
         assert secret not in page.replace(cache, "")
 
 
-@pytest.mark.parametrize("path", ["/monitoring", "/gradio_api/monitoring", "/docs", "/redoc"])
-def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
-    answer = httpx.get(f"{address}{path}", follow_redirects=True, **PLAIN)
-    assert answer.status_code in (403, 404)
-
-
 # What a checkpoint or a file is called.
 
 

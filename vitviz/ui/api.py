@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from types import UnionType
-from typing import Any, ParamSpec, get_type_hints
+from typing import Any, get_type_hints
 
 import gradio as gr
 from gradio.components.api_component import Api as Field
@@ -24,14 +23,14 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, number, switch, word
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
-from vitviz.errors.messages import choices, quote
+from vitviz.errors.messages import did_you_mean, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import DownloadProgress
 from vitviz.ui.facts import method_facts
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.normalize import parameters_of
-from vitviz.ui.pictures import MAX_NAME_CHARS, upload_of
+from vitviz.ui.pictures import upload_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport
 from vitviz.ui.records import (
     AnalysisRecord,
@@ -64,24 +63,6 @@ MAX_END = 1e30
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
 
-Parameter = ParamSpec("Parameter")
-
-
-def _answering(endpoint: Callable[Parameter, Awaitable[Any]]) -> Callable[Parameter, Awaitable[Any]]:
-    """An endpoint whose errors are one sentence each; an unexpected one goes to the log only."""
-
-    @wraps(endpoint)
-    async def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
-        try:
-            return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
-        except VitvizError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        except Exception:
-            logging.getLogger(__name__).exception("/%s", endpoint.__name__)
-            raise gr.Error(INTERNAL_ERROR, print_exception=False) from None
-
-    return answer
-
 
 class Api:
     """The endpoints. Their arguments are JSON of any kind until they are checked.
@@ -93,7 +74,6 @@ class Api:
     def __init__(self, service: AnalysisService) -> None:
         self.service = service
 
-    @_answering
     async def models(self) -> list[ModelRecord]:
         """The named models.
 
@@ -112,7 +92,6 @@ class Api:
             for name, row in self._models().items()
         ]
 
-    @_answering
     async def open(self, model: str | None = None) -> OpenedRecord:
         """Open a model, which may take a download.
 
@@ -124,7 +103,6 @@ class Api:
         """
         return opened_record(await self.service.model(self._choice(model)))
 
-    @_answering
     async def methods(self) -> list[MethodRecord]:
         """The methods that make maps, with their parameters.
 
@@ -133,7 +111,6 @@ class Api:
         """
         return [MethodRecord(**method_facts(method), source=method.citation) for method in METHODS.values()]
 
-    @_answering
     async def analyze(
         self, image: FileData, model: str | None = None, fit: str | None = None, resolution: int | None = None
     ) -> AnalysisRecord:
@@ -161,7 +138,6 @@ class Api:
         )
         return analysis_record(uid, analysis, self.service.origins[analysis].size)
 
-    @_answering
     async def maps(self, id: str, maps: list[MapRequest]) -> list[MapRecord]:
         """Maps of an analysis, in the order of the request: all of them, or an error.
 
@@ -177,7 +153,6 @@ class Api:
         requests = list(_map_requests(maps, self._analysis(id)))
         return [map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests]
 
-    @_answering
     async def overlay(
         self,
         id: str,
@@ -251,9 +226,8 @@ class Api:
         names = list(self._models())
         if name is None or (isinstance(name, str) and name in names):
             return self.service.choice(name or "")
-        matches = get_close_matches(name[:MAX_NAME_CHARS], names, 3) if isinstance(name, str) else []
-        hint = f"did you mean {choices(matches)}? " if matches else ""
-        raise CheckpointError(f"model = {quote(name)}: {hint}expected a name that /models lists")
+        hint = did_you_mean(name, names)
+        raise CheckpointError(f"model = {quote(name)}: expected a name that /models lists{hint}")
 
     def _analysis(self, uid: object) -> Analysis:
         analysis = self.service.cache.get(uid) if isinstance(uid, str) else None
@@ -320,7 +294,7 @@ def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> No
         inputs, answer = _fields(endpoint)
         blocks.default_config.set_event_trigger(
             [],
-            _counted(endpoint, under_way),
+            answering(endpoint, under_way),
             inputs,
             answer,
             preprocess=False,
@@ -334,16 +308,23 @@ def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> No
     blocks.queue(api_open=False)
 
 
-def _counted(endpoint: Callable[..., Awaitable[Any]], under_way: Quota) -> Callable[..., Awaitable[Any]]:
-    """An endpoint that counts among what its visitor has under way."""
+def answering(endpoint: Callable[..., Awaitable[Any]], under_way: Quota) -> Callable[..., Awaitable[Any]]:
+    """An endpoint that counts among what its visitor has under way, and whose errors are one sentence each.
+
+    An unexpected error goes to the log only.
+    """
 
     @wraps(endpoint)
-    async def answer(*arguments: Any) -> Any:
+    async def answer(*arguments: Any, **options: Any) -> Any:
         try:
             with under_way.held(current_visitor()):
-                return await endpoint(*arguments)
-        except RequestError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+                return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
+        except (VitvizError, RequestError) as error:
+            message = str(error)
+        except Exception:
+            logging.getLogger(__name__).exception("/%s", endpoint.__name__)
+            message = INTERNAL_ERROR
+        raise gr.Error(message, print_exception=False)
 
     return answer
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attribution import METHODS, Method
+from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import legible, quote
@@ -236,17 +236,16 @@ class Handlers:
         Raises:
             MethodError: it takes long, and there is no report.
         """
-        method, parameters = self._map_request(request, is_run=report is not None)
-        analysis, heatmap = await self.service.heatmap(request.get("uid"), method, parameters, report or no_report)
-        return map_file(analysis, method, parameters, heatmap.token_map)
-
-    def _map_request(self, request: Mapping[str, Any], *, is_run: bool) -> tuple[Method, dict[str, Any]]:
-        analysis = self.service.cached(request.get("uid"))
+        uid = request.get("uid")
+        analysis = self.service.cached(uid)
         method = METHODS[word("method", request.get("method"), METHODS)]
         parameters = parameters_of(method, request.get("parameters"), analysis)
-        if not is_run and computed_by(method, parameters, analysis.trace) == "run":
+        if report is None and computed_by(method, parameters, analysis.trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
-        return method, parameters
+        # It may be dropped while this waits.
+        del analysis
+        analysis, heatmap = await self.service.heatmap(uid, method, parameters, report or no_report)
+        return map_file(analysis, method, parameters, heatmap.token_map)
 
     # ---- files, links and uploads ----
 

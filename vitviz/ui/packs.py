@@ -34,7 +34,7 @@ from einops import einsum
 from safetensors.torch import save
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.layout import PATCHES, TokenLayout
+from vitviz.attention.layout import PATCHES
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -137,32 +137,21 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
 
 
 def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], token_map: TokenMap) -> bytes:
-    """The file of a method's map; the page leaves a query patch with an identity term out of the colours."""
-    layout, query = analysis.trace.layout, parameters.get("query")
-    identity = layout.index(query) if method.begins_with_identity and isinstance(query, tuple) else None
-    return map_pack(token_map, layout, identity)
+    """The file of a method's map.
 
-
-def map_pack(token_map: TokenMap, layout: TokenLayout, identity: int | None = None) -> bytes:
-    """The file of any map.
-
-    Its metadata has the ``description``, the ``quantity``, and ``signed`` = ``"true"`` if values may be below zero.
-
-    Args:
-        token_map: the map.
-        layout: of its tokens.
-        identity: index of a token whose value contains an identity term, which says nothing about the picture. The
-            metadata has it as ``self``, and the page leaves it out of the colours.
+    Its metadata has the ``description``, the ``quantity``, and ``signed`` = ``"true"`` if values may be below zero. A
+    query patch whose value contains an identity term, which says nothing about the picture, is ``self`` there: the page
+    leaves it out of the colours.
     """
+    layout, query = analysis.trace.layout, parameters.get("query")
     prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix], dtype=torch.float32)
     values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
     metadata = {"description": token_map.description, "quantity": token_map.quantity}
     if token_map.signed:
         metadata["signed"] = "true"
-    if identity is not None:
-        name = layout.name(layout.cell(identity))
-        metadata["description"] += f"; {name} itself, where this map begins, is left out of the colours"
-        metadata["self"] = str(identity)
+    if method.begins_with_identity and isinstance(query, tuple):
+        metadata["description"] += f"; {layout.name(query)} itself, where this map begins, is left out of the colours"
+        metadata["self"] = str(layout.index(query))
     return save({"values": values}, metadata)
 
 

@@ -7,8 +7,8 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from vitviz import __version__
-from vitviz.errors.kinds import LimitError, MethodError, VitvizError
+from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.runs import UNDER_WAY, PageRuns, failure, outcome
+from vitviz.ui.runs import UNDER_WAY, PageRuns, outcome
 from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
@@ -160,10 +160,8 @@ class PageRoutes:
     async def _run(self, request: Request) -> Response:
         """Lines of JSON: progress, and at last the reply. The same request again reads on."""
         lines = self.runs.lines(await request.json())
-        try:
-            first = await anext(lines)
-        except VitvizError as error:
-            return JSONResponse(failure(error), 400)
+        # What is refused is refused before the response begins.
+        first = await anext(lines)
 
         async def written() -> AsyncIterator[str]:
             async with aclosing(lines):
@@ -174,17 +172,14 @@ class PageRoutes:
         return StreamingResponse(written(), headers=STREAMED, media_type="application/x-ndjson")
 
     async def _end(self, request: Request) -> Response:
-        try:
-            self.runs.end(await request.json())
-        except VitvizError as error:
-            return JSONResponse(failure(error), 400)
+        self.runs.end(await request.json())
         return Response(status_code=204)
 
     # ---- uploads ----
 
     async def _upload(self, request: Request) -> Response:
         """Keep the body as a file, whole or not at all; the answer has its path."""
-        with _no_room_explained(), self._disk.new(request.query_params.get("name", "")) as file:
+        with self._disk.new(request.query_params.get("name", "")) as file:
             async for part in request.stream():
                 await asyncio.to_thread(file.write, part)
         return JSONResponse({"path": str(file.path)})
@@ -194,7 +189,7 @@ class PageRoutes:
         boundary = re.search(r'boundary="?([^";]{1,70})', request.headers.get("content-type", ""))
         end = b""
 
-        with _no_room_explained(), self._disk.borrow() as grow:
+        with self._disk.borrow() as grow:
 
             async def stream() -> AsyncGenerator[bytes, None]:
                 nonlocal end
@@ -237,14 +232,6 @@ class PageRoutes:
         return FileResponse(
             found, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
         )
-
-
-@contextmanager
-def _no_room_explained() -> Iterator[None]:
-    try:
-        yield
-    except LimitError as error:
-        raise RequestError(507, str(error)) from None
 
 
 def _compressed(request: Request, content: bytes, media_type: str, headers: Mapping[str, str]) -> Response:

@@ -164,7 +164,7 @@ class PageRuns:
 
 
 async def outcome(name: str, answer: Awaitable[Result]) -> Result | dict[str, Any]:
-    """What is answered, or why it cannot be, in one sentence: ``failed``, and ``final`` if it always will."""
+    """What is answered, or why it cannot be: ``failed``, a sentence, and ``final`` if it always will be refused."""
     try:
         return await answer
     except RequestError:
@@ -174,16 +174,11 @@ async def outcome(name: str, answer: Awaitable[Result]) -> Result | dict[str, An
     except ExpiredError:
         return {"expired": True}
     except VitvizError as error:
-        return failure(error)
+        architectures = {"architectures": error.architectures} if isinstance(error, CheckpointError) else {}
+        return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError), **architectures}
     except Exception as error:
         log_unexpected(name, error)
         return {"failed": INTERNAL_ERROR}
-
-
-def failure(error: VitvizError) -> dict[str, Any]:
-    """An error as a page reads it, with what it may offer; a final one comes with every try of the same request."""
-    architectures = {"architectures": error.architectures} if isinstance(error, CheckpointError) else {}
-    return {"failed": sentence(error), "final": isinstance(error, MethodError | QueryError), **architectures}
 
 
 def _key(request: object) -> tuple[str, Any]:

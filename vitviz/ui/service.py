@@ -342,6 +342,7 @@ class AnalysisService:
             return await self._likeness(uid, request, report)
         model = self.cached(uid).model
         if isinstance(request, TextPrompt):
+            report(ProgressReport("Reading the text"))
             return await self.towers.target(model, request.text, report)
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from vitviz.attention.layout import Query
@@ -287,7 +288,8 @@ class PageState(State):
 
     def to_json(self) -> dict[str, Any]:
         """The state as :meth:`from_json` reads it."""
-        return plain_json({field.name: getattr(self, field.name) for field in fields(self)})
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
     @property
     def style(self) -> Style:
@@ -307,17 +309,6 @@ class PageState(State):
     def with_view(self, index: int, view: View) -> PageState:
         """The state with one view replaced."""
         return replace(self, views=(*self.views[:index], view, *self.views[index + 1 :]))
-
-
-def plain_json(value: Any) -> Any:
-    """A state, or a part of one, as JSON."""
-    if isinstance(value, View):
-        return {field.name: plain_json(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: plain_json(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_json(item) for item in value]
-    return value
 
 
 # The view with which the page opens.

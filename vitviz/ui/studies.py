@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attribution import METHODS, Method
+from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields, word
-from vitviz.attribution.parameters import ClassTarget, values_of
-from vitviz.attribution.requests import TextPrompt, target_of
+from vitviz.attribution.parameters import values_of
+from vitviz.attribution.requests import target_of
 from vitviz.evaluation.comparison import Comparison
 from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
@@ -42,17 +42,12 @@ ABOUT_COMPARISON = (
 
 async def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """How faithful every map is that the model can have; the latest ones are not computed again."""
-    uid = request.get("uid")
-    target = await _target(service, uid, request.get("target"), report)
-    settings = fields("parameters", request.get("parameters") or {}, METHODS)
-    parameters = {name: _without_target(service, uid, METHODS[name], values) for name, values in settings.items()}
-    known = {
-        name: _known_map(service, uid, METHODS[name], settings.get(name), request.get("target")) for name in METHODS
-    }
+    uid, value = request.get("uid"), request.get("target")
+    target = await _target(service, request, report)
+    parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
         report_pass = under_title("Maps, and pictures without some of their patches", report)
-        maps: dict[str, Heatmap] = {name: heatmap for name, heatmap in known.items() if heatmap is not None}
         return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass, maps=maps))
 
     return await service.run(service.studies, uid, compute, report)
@@ -83,7 +78,7 @@ def _compared(analysis: Analysis, comparison: Comparison) -> dict[str, Any]:
 async def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """How far a score falls without each head."""
     uid = request.get("uid")
-    target = await _target(service, uid, request.get("target"), report)
+    target = await _target(service, request, report)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
         effects = analysis.head_effects(target, report=under_title("Heads switched off one at a time", report))
@@ -96,7 +91,7 @@ async def rank(service: AnalysisService, request: Mapping[str, Any], report: Rep
 async def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The model's output with some heads and patches switched off."""
     uid = request.get("uid")
-    target = await _target(service, uid, request.get("target"), report)
+    target = await _target(service, request, report)
     off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
     line = service.pass_line(service.cached(uid))
     return await service.run(line, uid, lambda analysis, _: _switched(analysis, off, target), report)
@@ -145,41 +140,35 @@ async def probe(service: AnalysisService, request: Mapping[str, Any], report: Re
     }
 
 
-async def _target(service: AnalysisService, uid: object, value: object, report: Report) -> int | Target | None:
+def _known_maps(
+    service: AnalysisService, uid: object, value: object, target: object
+) -> tuple[dict[str, dict[str, Any]], dict[str, Heatmap]]:
+    """The parameters of every method that the model can have, but for the target, and the maps that are there."""
+    analysis, settings = service.cached(uid), fields("parameters", value or {}, METHODS)
+    parameters, maps = dict[str, dict[str, Any]](), dict[str, Heatmap]()
+    for name, method in METHODS.items():
+        if refusal(method, analysis.model) is None:
+            given = settings.get(name)
+            if method.class_specific and target is not None and isinstance(given, Mapping | None):
+                given = {**(given or {}), "target": target}
+            arguments = parameters_of(method, given, analysis, f"parameters.{name}")
+            heatmap = service.known_heatmap(uid, method, arguments)
+            maps |= {} if heatmap is None else {name: heatmap}
+            parameters[name] = {name: item for name, item in arguments.items() if name != "target"}
+    return parameters, maps
+
+
+async def _target(service: AnalysisService, request: Mapping[str, Any], report: Report) -> int | Target | None:
     """The target of a measurement: a class, another target, or None for the most probable class.
 
     Raises:
         MethodError: there is nothing to measure.
     """
-    request = None
-    if value is not None:
-        bounds = bounds_of(service.cached(uid))
-        request = target_of("request.target", value, bounds)
-    if isinstance(request, TextPrompt):
-        report(ProgressReport("Reading the text"))
-    target = await service.target_of(uid, request, report)
+    uid, value = request.get("uid"), request.get("target")
+    asked = None if value is None else target_of("target", value, bounds_of(service.cached(uid)))
+    target = await service.target_of(uid, asked, report)
     analysis = service.cached(uid)
     return None if target is None else resolve_target(target, analysis.logits, analysis.model.labels)
-
-
-def _without_target(service: AnalysisService, uid: object, method: Method, values: object) -> dict[str, Any]:
-    """The parameters of a method but for its target; none where the model cannot serve the method."""
-    analysis = service.cached(uid)
-    if refusal(method, analysis.model) is not None:
-        return {}
-    parameters = [parameter for parameter in method.parameters if not isinstance(parameter.kind, ClassTarget)]
-    return values_of(parameters, values, bounds_of(analysis), f"parameters.{method.name}")
-
-
-def _known_map(service: AnalysisService, uid: object, method: Method, values: object, target: object) -> Heatmap | None:
-    """A map that was computed lately, or None."""
-    analysis = service.cached(uid)
-    if refusal(method, analysis.model) is not None:
-        return None
-    asked = dict(values) if isinstance(values, Mapping) else {}
-    if method.class_specific and target is not None:
-        asked["target"] = target
-    return service.known_heatmap(uid, method, parameters_of(method, asked, analysis))
 
 
 def _target_facts(analysis: Analysis, target: int | Target) -> dict[str, Any]:

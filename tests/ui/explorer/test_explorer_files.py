@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load
 
 import vitviz
-from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
+from vitviz import METHODS, Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.saved_page import whole_page
-from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_pack, pack
+from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_file, pack
 
 # Of a product of two factors, each rounded to eleven bits.
 ROUNDING = 2**-10 + 2**-22
@@ -142,7 +142,7 @@ def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
     layout = example.trace.layout
     for name in ("relevance", "grad_cam"):
         token_map = example.map(name).token_map
-        content = map_pack(token_map, layout)
+        content = map_file(example, METHODS[name], {}, token_map)
         values = load(content)["values"]
         torch.testing.assert_close(layout.grid(values), token_map.values.float())
         expected = [token_map.prefix.get(prefix, math.nan) for prefix in layout.prefix]
@@ -150,17 +150,6 @@ def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
         length = int.from_bytes(content[:8], "little")
         about = json.loads(content[8 : 8 + length])["__metadata__"]
         assert about == {"description": token_map.description, "quantity": token_map.quantity}
-
-
-def test_a_class_map_of_a_patch_says_which_token_is_itself(example: Analysis) -> None:
-    token_map, layout = example.map("relevance", query=(2, 3)).token_map, example.trace.layout
-    content = map_pack(token_map, layout, layout.index((2, 3)))
-    length = int.from_bytes(content[:8], "little")
-    about = json.loads(content[8 : 8 + length])["__metadata__"]
-    assert about["self"] == str(layout.index((2, 3)))
-    assert about["description"].endswith("; patch (2, 3) itself, where this map begins, is left out of the colours")
-    # The value itself is what the library gives.
-    torch.testing.assert_close(layout.grid(load(content)["values"]), token_map.values.float())
 
 
 # One file without a server.

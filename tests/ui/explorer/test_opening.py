@@ -60,7 +60,7 @@ def test_a_map_that_needs_the_model_is_saved(
     [
         ("?model=dino_vits16", "names a model, picture, fit or resolution"),
         ("?resolution=168", "names a model, picture, fit or resolution"),
-        ("?method=telepathy", "no map 'telepathy'"),
+        ("?method=telepathy", "method = 'telepathy': expected"),
         ("?method=attention&p.layer=99", "Layer = 99: expected a whole number from -"),
         ("?method=relevance&p.target=unicorn", "unicorn"),
         ("?method=relevance&like=example:coffee.jpg", "expected a class"),

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 from urllib.parse import urljoin
 
-from vitviz.ui.explorer.assets import FOLDER, document, script, style
+from vitviz.ui.explorer.assets import FOLDER, document_around, json_block, script, style
 
 # The patch grid, with one patch lit.
 ICON = (
@@ -54,4 +54,5 @@ def app_page(start: Any, address: str) -> str:
         f'<link rel="stylesheet" href="{folder}/page.css">\n'
         f'<script type="module" src="{folder}/page.js"></script>'
     )
-    return document(start, title="vitviz", head=head, body="app", heading="", script="")
+    before, after = document_around(title="vitviz", head=head, body="app", heading="", script="")
+    return f"{before}{json_block(start)}{after}"

@@ -61,24 +61,17 @@ def style() -> str:
     return f"{template('page.css')}\n{template('explorer.css')}"
 
 
-def document(start: Any, **values: str) -> str:
-    """The page's HTML.
-
-    Args:
-        start: JSON with which the page begins.
-        values: of the other placeholders of ``page.html``, which are not escaped.
-    """
-    before, after = document_around(**values)
-    return f"{before}{json_block(start)}{after}"
-
-
 def json_block(value: Any) -> str:
     """JSON inside of a script's element, which would end at the first closing tag."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def document_around(**values: str) -> tuple[str, str]:
-    """The page's HTML before and after the JSON with which it begins."""
+    """The page's HTML before and after the JSON with which it begins.
+
+    Args:
+        values: of the other placeholders of ``page.html``, which are not escaped.
+    """
     before, _, after = template("page.html").partition("@start@")
     filled = {"template": template("explorer.html"), **values}
     return fill_template(before, filled), fill_template(after, filled)

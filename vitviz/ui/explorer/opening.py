@@ -16,7 +16,7 @@ from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, parameters_of
 from vitviz.ui.packs import computed_by, has_rollouts, map_file
-from vitviz.ui.state import PageState, View, plain_json
+from vitviz.ui.state import PageState, View
 
 
 def opening(
@@ -51,7 +51,7 @@ def opening(
     methods = {method.name for method, given in records if computed_by(method, given, analysis.trace) != "page"}
     for view in state.views:
         if view.method in methods:
-            for parameters in map(plain_json, _all_parameters(view)):
+            for parameters in _all_parameters(view):
                 key = {"method": view.method, "parameters": parameters}
                 if all({**saved, **key} != saved for saved in maps):
                     maps.append({**key, "content": as_base64(_map(analysis, view.method, parameters))})

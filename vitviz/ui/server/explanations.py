@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import LimitError, VitvizError
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.quota import RequestError
 
@@ -26,7 +26,8 @@ def explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, RequestError):
         return error.status, str(error)
     if isinstance(error, VitvizError):
-        return 400, str(error)
+        # What a visitor sends and there is no room for.
+        return 507 if isinstance(error, LimitError) else 400, str(error)
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return 507, "this server has no room for it now"
     return 500, INTERNAL_ERROR
