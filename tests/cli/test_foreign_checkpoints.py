@@ -22,12 +22,14 @@ from tests.support.commands import (
     write_timm,
     write_transformers,
 )
+from tests.support.reading import read_any as read
 from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
 from vitviz.weights import BUNDLED
-from vitviz.weights.opening import read
+from vitviz.weights.overrides import Stated
+from vitviz.weights.sources import read_source
 
 # Checkpoints of others.
 
@@ -128,15 +130,15 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
     assert "grid 3×6 patches" in shown
     given = []
 
-    def spy(source: str, **options: object) -> object:
-        given.append((source, {name: value for name, value in options.items() if name != "report"}))
-        return read(source, **options)
+    def spy(source: str, stated: Stated, **options: Any) -> object:
+        given.append((source, stated))
+        return read_source(source, stated, **options)
 
-    monkeypatch.setattr("vitviz.cli.checkpoints.read", spy)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read_source", spy)
     typed = ["--family", "timm", *as_options(TIMM), "--image-size", "24x48", "--norm-epsilon", "1e-5"]
     assert main(["inspect", str(path), *typed, "--pooling", "mean", "--heads", "2"]) == 0
     told = {"family": "timm", **TIMM, "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
-    assert given == [(str(path), told)]
+    assert given == [(str(path), Stated.of(**told))]
 
 
 @FOREIGN

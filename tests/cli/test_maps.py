@@ -18,7 +18,8 @@ from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer.saved_page import whole_page
-from vitviz.weights.opening import read
+from vitviz.weights.overrides import Stated
+from vitviz.weights.sources import read_source
 
 pytestmark = pytest.mark.slow
 
@@ -118,11 +119,11 @@ def test_device_and_precision_reach_the_reader(
 ) -> None:
     given = []
 
-    def spy(source: str, **options: Any) -> object:
+    def spy(source: str, stated: Stated, **options: Any) -> object:
         given.append((options.get("device"), options.get("precision")))
-        return read(source, **options)
+        return read_source(source, stated, **options)
 
-    monkeypatch.setattr("vitviz.cli.checkpoints.read", spy)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read_source", spy)
     for command in (["attention", str(photo)], ["app"]):
         assert main([*command, "--device", "cpu", "--precision", "bfloat16"]) == 0
         assert main(command) == 0

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.weights.read import Reading, read_checkpoint
+from tests.support.reading import read_checkpoint
+from vitviz.weights.read import Reading
 
 Size = tuple[int, int]
 Answer = tuple[torch.Tensor, list[torch.Tensor]]

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.long_runs import SEED
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.packages import Answer, ReferenceModel
 from vitviz.weights.packages.reference import restore_state
-from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.read import Reading
 from vitviz.weights.verify import Comparison, compare, expected_output, whole_patches
 
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"

@@ -19,11 +19,12 @@ from safetensors.torch import save_file
 
 from tests.parity.case import Case
 from tests.support.checkpoints import State
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
-from vitviz.weights.formats.tensors import LazyTensor, TensorInfo
-from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.formats.tensors import lazy_tensor
+from vitviz.weights.read import Reading
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -68,11 +69,7 @@ class Kept:
 
     def read_from_memory(self, state: Mapping[str, torch.Tensor]) -> Reading:
         """The same without a file: for hundreds of state dicts, of which the keys and the shapes are in question."""
-        parts = {
-            key: LazyTensor(TensorInfo(tuple(tensor.shape), "float32"), tensor.clone) for key, tensor in state.items()
-        }
-        infos = {key: part.info for key, part in parts.items()}
-        held = replace(self.opened, groups={"": infos}, _tensors={"": parts})
+        held = replace(self.opened, groups={"": {key: lazy_tensor(tensor) for key, tensor in state.items()}})
         # A function of the same name hides the module from a patch by name in Python 3.10.
         with patch.object(import_module("vitviz.weights.read"), "open_weights", return_value=held):
             return read_checkpoint(self.path, **self.overrides)

@@ -24,13 +24,13 @@ from tests.parity.coverage.subject import Softmaxes
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Draw, silent
 from tests.reference_packages import timm, torchvision, transformers
+from tests.support.reading import read_checkpoint
 from vitviz import Model, VisionTransformer, VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
 from vitviz.weights.packages.timm import TimmModel
 from vitviz.weights.packages.transformers import TransformersModel
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 

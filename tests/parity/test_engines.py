@@ -9,6 +9,7 @@ import shutil
 import types
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from tests.parity import CASES
 from tests.parity.case import Case, randomised
 from tests.parity.random_draws import SEED, silent
 from tests.reference_packages import timm, transformers
+from tests.support.reading import read_checkpoint
 from vitviz import Model, VitvizError, load
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.weights.modules import own_engine
-from vitviz.weights.read import read_checkpoint
+from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
 
@@ -212,12 +214,12 @@ def test_another_network_is_never_taken_for_the_module() -> None:
 
 
 def test_a_capture_that_disagrees_with_the_network_of_its_family_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = own_engine.read_weights
+    read = own_engine.read_tensors
 
-    def with_fewer_heads(*arguments: Any, **facts: Any) -> Any:
-        return read(*arguments, **{**facts, "heads": 3})
+    def with_fewer_heads(file: Any, sidecars: Any, stated: Stated, name: str) -> Any:
+        return read(file, sidecars, replace(stated, facts={**stated.facts, "heads": 3}), name)
 
-    monkeypatch.setattr(own_engine, "read_weights", with_fewer_heads)
+    monkeypatch.setattr(own_engine, "read_tensors", with_fewer_heads)
     seen = "has 2 layers of 3 heads among 10 tokens, and the module was seen to have 2 layers of 6 heads among 10"
     with pytest.raises(VitvizError, match=f"^vit_tiny_patch16_224: vitviz's network of its family {seen} tokens; "):
         load_tiny(tiny())

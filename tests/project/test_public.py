@@ -104,7 +104,7 @@ STEPS = (
     "vitviz.analysis, vitviz.cli.declarations",
     "vitviz.ui, vitviz.ui.explorer.inline",
     "vitviz.evaluation.head_picture, scipy.stats",
-    "huggingface_hub, vitviz.weights.hub.client",
+    "huggingface_hub, vitviz.weights.hub.refusals",
 )
 HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
@@ -114,7 +114,7 @@ ABSENT = ("tqdm", "tensorboard")
 UNUSED = (
     *("callbacks", "cli", "datasets", "evaluation", "training", "ui.app", "ui.server", "worker"),
     *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.sidecars"),
-    *("weights.modules", "weights.opening", "weights.packages", "weights.read", "weights.text_tower"),
+    *("weights.modules", "weights.sources", "weights.packages", "weights.read", "weights.text_tower"),
 )
 # Rooms that are imported on first use.
 LAZY = ("callbacks", "cli", "evaluation", "training", "ui", "worker")

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.opening import open_image
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.reference import package_errors
-from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.read import Reading
 from vitviz.weights.verify import (
     TOLERANCE,
     Comparison,

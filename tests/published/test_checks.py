@@ -17,8 +17,8 @@ from tests.published.checks import OUTPUTS, REFERENCE, VARIABLE, Figures, check,
 from tests.published.networks import NETWORKS, download
 from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, updated
 from tests.support.package_checkpoints import EXACT, write
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.read import read_checkpoint
 from vitviz.weights.verify import Comparison
 
 pytestmark = pytest.mark.parity

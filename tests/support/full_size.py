@@ -18,8 +18,9 @@ from torch import nn
 from tests.reference_packages import timm
 from vitviz import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
-from vitviz.weights.formats.files import TensorInfo, WeightFile
+from vitviz.weights.formats.tensors import LazyTensor, WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.overrides import Stated
 from vitviz.weights.recognize import recognize
 
 
@@ -35,15 +36,15 @@ def outline(state: Mapping[str, torch.Tensor]) -> Outline:
 
 
 def outline_of(shapes: Mapping[str, Sequence[int]]) -> Outline:
-    infos = {key: TensorInfo(tuple(shape), "float32") for key, shape in shapes.items()}
+    infos = {key: LazyTensor(tuple(shape), "float32") for key, shape in shapes.items()}
     nbytes = sum(4 * prod(shape) for shape in shapes.values())
-    return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), nbytes, {})
+    return Outline("outline", "safetensors", {"": infos}, Path("/nowhere"), nbytes)
 
 
 def inferred_config(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
     """The configuration that vitviz infers; with ``complete``, it also places every tensor in the network."""
     with torch.device("meta"):
-        match = recognize(file, Sidecars(config=config), None, overrides)
+        match = recognize(file, Sidecars(config=config), Stated.of(**overrides))
         facts = match.settle(match.family.facts(match))
         inferred = infer_config(match, facts)
         if complete:

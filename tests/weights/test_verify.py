@@ -20,10 +20,10 @@ from tests.parity.random_draws import silent
 from tests.reference_packages import timm, transformers
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import EXACT, change, edit, write
+from tests.support.reading import read_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.packages.reference import package_errors, restore_state
-from vitviz.weights.read import read_checkpoint
 from vitviz.weights.verify import TOLERANCE, Comparison, Verification, attention_bound, compare, verify
 
 pytestmark = pytest.mark.parity

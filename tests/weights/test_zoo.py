@@ -22,11 +22,11 @@ from tests.parity.timm_architectures import kind_of
 from tests.reference_packages import timm, transformers
 from tests.support.full_size import config_of, inferred_config, outline, summary, timm_model
 from tests.support.long_runs import one_in
+from tests.support.reading import read_checkpoint
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
 from vitviz.weights.hub.names import REPOSITORY
-from vitviz.weights.overrides import check_overrides
-from vitviz.weights.read import read_checkpoint
+from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
 
@@ -62,7 +62,7 @@ def test_an_entry_is_sane(model: NamedModel) -> None:
     assert re.fullmatch(r"[A-Z][^\n]*\.", model.known_for)
     assert len(model.known_for) < 130
     assert not re.search(r"[a-z]\. [A-Z]", model.known_for), "one sentence"
-    assert check_overrides(model.overrides) == model.overrides
+    assert Stated.of(**model.overrides).facts == model.overrides
 
 
 # The names, against the packages' own registries.

@@ -13,9 +13,9 @@ from vitviz.errors.messages import listing
 from vitviz.progress import DownloadProgress
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, resources
 from vitviz.weights.hub.names import is_cached
-from vitviz.weights.opening import read
-from vitviz.weights.overrides import parse_overrides
-from vitviz.weights.read import Reading
+from vitviz.weights.overrides import Stated, parse_overrides
+from vitviz.weights.read import Reading, read
+from vitviz.weights.sources import read_source
 from vitviz.weights.verify import PHOTO, verify
 
 
@@ -31,7 +31,7 @@ def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **o
         shown.update(progress.done - shown.n)
 
     try:
-        return read(checkpoint, family=family, report=show, **options, **parse_overrides(overrides))
+        return read_source(checkpoint, Stated.of(family, **parse_overrides(overrides)), report=show, **options)
     finally:
         if shown is not None:
             shown.close()
@@ -44,7 +44,7 @@ def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], dev
 
 def run_models(json: bool) -> None:
     """List the checkpoints that have a name."""
-    bundled = [read(name).model for name in BUNDLED]
+    bundled = [read(resources("checkpoints") / f"{name}.safetensors").model for name in BUNDLED]
     if json:
         named = [_record(each, downloaded=is_cached(each.repository)) for each in ZOO.values()]
         own = [_record(None, True, name=each.name, input_size=each.preprocessing.height) for each in bundled]

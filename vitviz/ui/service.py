@@ -42,7 +42,7 @@ from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
 from vitviz.weights.isolated_models import open_snapshot
-from vitviz.weights.opening import fetch
+from vitviz.weights.sources import fetch
 from vitviz.weights.text_tower import reads_text
 from vitviz.worker import Worker, shared_worker
 

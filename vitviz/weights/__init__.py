@@ -6,7 +6,7 @@ Only what is light is imported here; families, formats, the hub and text towers 
 from vitviz.weights.bundled import BUNDLED, resources
 from vitviz.weights.load import load
 from vitviz.weights.model import Model
-from vitviz.weights.native import load_checkpoint, save_checkpoint
+from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import find_snapshots, open_snapshot, snapshot_of
 from vitviz.weights.zoo import ZOO, NamedModel
 
@@ -17,7 +17,6 @@ __all__ = [
     "NamedModel",
     "find_snapshots",
     "load",
-    "load_checkpoint",
     "open_snapshot",
     "resources",
     "save_checkpoint",

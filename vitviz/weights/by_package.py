@@ -22,9 +22,11 @@ from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.files import WeightFile, open_weights
-from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
-from vitviz.weights.hub.names import INDEX_SUFFIX, list_shards
+from vitviz.weights.formats.files import open_weights
+from vitviz.weights.formats.limits import check_bytes, memory_for
+from vitviz.weights.formats.names import INDEX_SUFFIX
+from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.hub.names import list_shards
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
@@ -35,8 +37,8 @@ from vitviz.weights.metadata.timm_transform import read_timm_transform
 from vitviz.weights.model import Origin
 from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.sizes import find_channels
+from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import PACKAGES, timm
-from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
 from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
 from vitviz.weights.read import Reading, describe
 
@@ -45,21 +47,14 @@ ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture"
 SAFE_KINDS = ("safetensors", "sharded safetensors")
 
 
-def open_by_package(
-    path: Path,
-    name: str | None = None,
-    ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
-    device: str | torch.device = "cpu",
-    **overrides: Any,
-) -> Reading:
-    """Open a checkpoint with the package that the files beside it name, and capture the model.
+def read_by_package(path: Path, stated: Stated, name: str | None = None, device: str | torch.device = "cpu") -> Reading:
+    """Read a checkpoint with the package that the files beside it name, and capture the model.
 
     Args:
         path: a file with a usual name, or a folder; with ``architecture``, any file.
-        name, ignore, max_bytes: as in :func:`vitviz.weights.read_checkpoint`.
+        stated: by the user; of facts, those in :data:`ALLOWED_OVERRIDES`.
+        name: of the model; by default, the name of the file.
         device: where the model runs.
-        overrides: those of :data:`FACTS`, checked.
 
     Raises:
         CheckpointError: no package is named, or it is not installed; the weights are not safetensors, or the
@@ -67,21 +62,25 @@ def open_by_package(
         ConfigError: the package's model cannot be captured exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
-    unknown = [fact for fact in overrides if fact not in ALLOWED_OVERRIDES]
-    if unknown:
+    facts, ignore = dict(stated.facts), stated.ignore
+    of_own_network = [
+        *["family"] * (stated.family is not None),
+        *(fact for fact in facts if fact not in ALLOWED_OVERRIDES),
+    ]
+    if of_own_network:
         raise CheckpointError(
-            f"{', '.join(unknown)}: of vitviz's own network alone; of one that a package opens you can say "
+            f"{', '.join(of_own_network)}: of vitviz's own network alone; of one that a package opens you can say "
             f"{', '.join(ALLOWED_OVERRIDES)}"
         )
     file = open_weights(path)
-    sidecars = _sidecars(file, path)
-    architecture = overrides.pop("architecture", None)
+    sidecars = Sidecars.of_source(file.path, path)[0]
+    architecture = facts.pop("architecture", None)
     if architecture is not None:
         config = {**sidecars.config, "architecture": architecture}
         sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
     package = timm.PACKAGE if architecture is not None else _find_package(sidecars)
     sidecars, left_out = sidecars.without(ignore)
-    ignore = [pattern for pattern in ignore if pattern not in left_out]
+    ignore = tuple(pattern for pattern in ignore if pattern not in left_out)
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
     import_package(package, f"{file.name}: opening it by its package", package.extra)
@@ -89,11 +88,11 @@ def open_by_package(
         raise CheckpointError(
             f"{file.name}: {file.kind}, which a package is not given to read; expected its weights as safetensors"
         )
-    reference = _open_in_folder(package, file, sidecars, ignore, max_bytes)
+    reference = _open_in_folder(package, file, sidecars, ignore, stated.max_bytes)
     module = reference.module.to(usable_device(device))
     try:
-        rule = _find_rule(sidecars, module, overrides.get("normalisation"))
-        model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **overrides)
+        rule = _find_rule(sidecars, module, facts.get("normalisation"))
+        model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
     card = {**model.card, "engine": f"{reference.title}, captured"}
@@ -107,13 +106,11 @@ def open_by_package(
     return Reading(model, tuple(checks), {}, sidecars)
 
 
-def names_package(path: Path) -> bool:
-    """Whether the files beside a checkpoint name one of :data:`PACKAGES`."""
-    return _find_package(_sidecars(open_weights(path), path)) is not None
-
-
-def _sidecars(file: WeightFile, path: Path) -> Sidecars:
-    return Sidecars.of_source(file.path, path)[0]
+def names_package(path: Path, stated: Stated) -> bool:
+    """Whether the user, by an architecture of timm, or the files beside a checkpoint name one of :data:`PACKAGES`."""
+    if "architecture" in stated.facts:
+        return True
+    return _find_package(Sidecars.of_source(open_weights(path).path, path)[0]) is not None
 
 
 def _find_package(sidecars: Sidecars) -> Package | None:
@@ -125,7 +122,6 @@ def _open_in_folder(
 ) -> ReferenceModel:
     """The package's model, opened from a folder with only its configuration and its weights."""
     stated: Mapping[str, Any] = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
-    check_numbers(stated, file.name, package.files[0])
     config = package.check_config(stated, file.name)
     # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():
@@ -133,9 +129,7 @@ def _open_in_folder(
             file.read(group, key)
     with _package_folder(package, file, config) as folder:
         with package_errors(package.name, f"cannot build {file.name}"), torch.device("meta"):
-            limit = default_bytes(file.file_bytes) if max_bytes is None else max_bytes
-            with BuildingAllowance(file.name, limit):
-                needed = _float32_bytes(package.build(folder))
+            needed = _float32_bytes(package.build(folder))
         check_bytes(file.name, needed, file.file_bytes, max_bytes)
         with memory_for(file.name, needed), package_errors(package.name, f"cannot open {file.name}"):
             return package.load(folder, ignore)

@@ -12,16 +12,18 @@ from typing import Any
 
 import torch
 
-from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.images.isolated_pictures import BACKGROUND_NICENESS, GIB, Ask, Parts
 from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
+from vitviz.weights.formats.files import open_weights
 from vitviz.weights.model import Model, Origin
-from vitviz.weights.native import DTYPE_NAMES, bytes_of, load_checkpoint, metadata_of, model_from, tensors_of
-from vitviz.weights.read import read_checkpoint
+from vitviz.weights.native import DTYPE_NAMES, bytes_of, metadata_of, model_from, read_native, tensors_of
+from vitviz.weights.overrides import Stated
+from vitviz.weights.read import read
+from vitviz.weights.sources import Place
 from vitviz.weights.text_tower import TextTower, fetch_tokenizer, tower_from_origin
-from vitviz.weights.zoo import ZOO
 from vitviz.worker import Child, Limits, Worker
 
 MODEL_LIMITS = Limits(GIB, 60, 900, answer_bytes=GIB, total_cpu_seconds=300, niceness=BACKGROUND_NICENESS)
@@ -35,14 +37,14 @@ def warm_up() -> None:
 
 def read_model(ask: Ask, path: Path, name: str | None, max_bytes: int, overrides: dict[str, Any]) -> Parts:
     """The contents of a checkpoint of vitviz: its header, and each tensor."""
-    model = read_checkpoint(path, name, max_bytes=max_bytes, **overrides).model
+    model = read(path, Stated.of(max_bytes=max_bytes, **overrides), name).model
     folder = None if model.origin is None else str(model.origin.folder)
     yield from _contents(model, {"assumptions": list(model.assumptions), "folder": folder})
 
 
 def read_snapshot(ask: Ask, path: Path, name: str, max_bytes: int) -> Parts:
     """The same of one snapshot of a model in training."""
-    yield from _contents(load_checkpoint(path, name, max_bytes), {"assumptions": [], "folder": None})
+    yield from _contents(read_native(open_weights(path), name, max_bytes), {"assumptions": [], "folder": None})
 
 
 def _contents(model: Model, facts: dict[str, Any]) -> Parts:
@@ -67,11 +69,11 @@ def open_checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None
     """The model of a file or a folder, as :func:`vitviz.load` returns it.
 
     Args:
-        path, name, overrides: as for :func:`vitviz.weights.read_checkpoint`.
+        path, name, overrides: as for :func:`vitviz.load`.
         max_bytes: limit of its weights in memory.
 
     Raises:
-        CheckpointError, LimitError: as :func:`vitviz.weights.read_checkpoint`, or the child exceeds a limit.
+        CheckpointError, LimitError: as :func:`vitviz.load`, or the child exceeds a limit.
     """
     path = path.absolute()
     root = path if path.is_dir() else path.parent
@@ -89,16 +91,10 @@ def open_published(worker: Worker, source: str, origin: Origin, max_bytes: int, 
     Raises:
         CheckpointError, LimitError: as :func:`open_checkpoint`.
     """
-    named = ZOO.get(source)
-    name = source if named is not None else str(origin.repository)
-    try:
-        stated = {} if named is None else named.overrides
-        model = open_checkpoint(worker, origin.folder, max_bytes, name, **{**stated, **overrides})
-    except (CheckpointError, LimitError) as error:
-        # The name of a folder in the cache is a commit, which means nothing to a user.
-        raise type(error)(str(error).replace(origin.folder.name, name)) from None
-    card = model.card if named is None else {**named.card, **model.card}
-    return replace(model, origin=origin, card=card)
+    place = Place.published(source, origin)
+    named = {} if place.named is None else place.named.overrides
+    with place.errors():
+        return place.label(open_checkpoint(worker, place.path, max_bytes, place.name, **{**named, **overrides}))
 
 
 def open_snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Model:
@@ -117,7 +113,7 @@ def _model(worker: Worker, reader: str, arguments: tuple[Any, ...], name: str, r
         facts, _ = child.part()
         try:
             tensors = dict(_tensor(*child.part()) for _ in range(facts["tensors"]))
-            model = model_from(facts["metadata"], tensors, str(facts["name"]))
+            model = model_from(facts["metadata"], tensors, str(facts["name"]), max_bytes)
             assumptions, folder = tuple(map(str, facts["assumptions"])), facts["folder"]
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise child.answer_error() from None

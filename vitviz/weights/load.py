@@ -127,7 +127,7 @@ def load(
     >>> vitviz.load()
     Model('vitviz-photos': 8 layers × 6 heads, width 384, 112×112 pixels in patches of 8, 108 classes, on cpu...)
     """
-    overrides = {
+    facts: dict[str, Any] = {
         "architecture": architecture,
         "heads": heads,
         "activation": activation,
@@ -145,36 +145,25 @@ def load(
         "labels": labels,
         "prefix": prefix,
         "forward": forward,
-        "engine": engine,
     }
     if isinstance(source, nn.Module):
-        of_checkpoints: dict[str, Any] = {**overrides, "family": family, "precision": precision, "report": report}
+        shared = {name: facts.pop(name) for name in ("normalisation", "image_size", "patch_size", "probability")}
+        of_checkpoints = {**facts, "family": family, "precision": precision, "report": report}
         of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
-        names = ("normalisation", "image_size", "patch_size", "probability")
-        shared = {name: of_checkpoints.pop(name) for name in names}
-        _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
+        names = ", ".join(("device", *shared, *of_modules, "engine"))
+        _refuse(of_checkpoints, f"a module says itself; expected {names}")
         from vitviz.weights.modules.load import load_module
 
-        return load_module(source, device=device, **shared, **of_modules)
-    # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
-    from vitviz.weights.opening import read
-
-    of_modules.pop("engine")
+        return load_module(source, device=device, engine=engine, **shared, **of_modules)
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
-    facts: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
-    reading = read(
-        source,
-        family=family,
-        device="cpu" if device is None else device,
-        precision="float32" if precision is None else precision,
-        report=report,
-        ignore=ignore,
-        max_bytes=max_bytes,
-        verify=verify,
-        engine=engine,
-        **facts,
-    )
-    return reading.model
+    # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
+    from vitviz.weights.overrides import Stated
+    from vitviz.weights.sources import read_source
+
+    known = {fact: value for fact, value in facts.items() if value is not None}
+    stated = Stated.of(family=family, ignore=ignore, max_bytes=max_bytes, **known)
+    options: dict[str, Any] = {"device": device, "precision": precision, "engine": engine}
+    return read_source(source, stated, report=report, verify=verify, **options).model
 
 
 def _refuse(arguments: Mapping[str, Any], reason: str) -> None:

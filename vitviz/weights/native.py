@@ -9,11 +9,11 @@ import reprlib
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError, ConfigError
@@ -25,13 +25,13 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
 from vitviz.weights.detector import OODDetector
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
-from vitviz.weights.formats.paths import existing_path, path_name
+from vitviz.weights.formats.tensors import LazyTensor, WeightFile
 from vitviz.weights.model import Model
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
 DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-DTYPES = tuple(DTYPE_NAMES.values())
+DTYPES = tuple(str(dtype)[6:] for dtype in DTYPE_NAMES)
 # Prefix of the tensors of an OOD detector, and which of its values are numbers.
 DETECTOR, NUMBERS = "ood_detector.", ("energy_scale", "distance_scale", "threshold")
 # Limits of a header's values, checked before any tensor.
@@ -102,58 +102,48 @@ def bytes_of(tensor: torch.Tensor) -> Any:
     return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
 
 
-def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_bytes: int | None = None) -> Model:
-    """Open a checkpoint that :func:`save_checkpoint` wrote. Nothing in the file is ever executed.
+def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None = None) -> Model:
+    """The model in a file that :func:`save_checkpoint` wrote.
 
     Args:
-        path: the safetensors file.
+        file: with its tensors.
         name: of the model; by default, the name of the file.
         max_bytes: memory that its network may take; by default, what a file of its size may take.
 
     Raises:
-        CheckpointError: the file does not exist, is not a checkpoint in vitviz's format or is damaged, or its tensors
-            are not exactly those of its configuration.
+        CheckpointError: the file is not a checkpoint in vitviz's format or is damaged, or its tensors are not exactly
+            those of its configuration.
         LimitError: the network takes more memory than is allowed or free.
     """
-    path = existing_path(path, "a vitviz checkpoint (.safetensors)")
-    if not path.is_file():
-        raise CheckpointError(f"{path_name(path)}: no file; expected a vitviz checkpoint (.safetensors)")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                stated = reprlib.repr(header["format"]) if "format" in header else "none"
-                raise CheckpointError(f"{path.name}: format {stated} in its header; expected {FORMAT!r}")
-            model = _read_header(header, name or path.stem, path.name)
-            # Compare shapes before allocating anything of the size that the header claims.
-            slices = {key: file.get_slice(key) for key in list(file.keys())}
-            layouts = {key: (tuple(each.get_shape()), each.get_dtype()) for key, each in slices.items()}
-            needed = _check_tensors(layouts, model, path.name)
-            check_bytes(path.name, needed, path.stat().st_size, max_bytes)
-            with memory_for(path.name, needed) as tensors:
-                for key in layouts:
-                    tensors[key] = file.get_tensor(key).float()
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
-    return _with_tensors(model, tensors, path.name)
+    if file.metadata.get("format") != FORMAT:
+        stated = reprlib.repr(file.metadata["format"]) if "format" in file.metadata else "none"
+        raise CheckpointError(f"{file.name}: format {stated} in its header; expected {FORMAT!r}")
+    model = _read_header(file.metadata, name or file.path.stem, file.name)
+    # Compare shapes before allocating anything of the size that the header claims.
+    needed = _check_tensors(file.groups[""], model, file.name)
+    check_bytes(file.name, needed, file.file_bytes, max_bytes)
+    with memory_for(file.name, needed) as tensors:
+        for key in file.groups[""]:
+            tensors[key] = file.read("", key)
+    return _with_tensors(model, tensors, file.name)
 
 
-def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], name: str) -> Model:
-    """The model of which another process sent the contents of a checkpoint.
+def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], name: str, max_bytes: int) -> Model:
+    """The model of which another process sent the contents of a checkpoint; ``tensors`` is emptied.
 
     Raises:
         CheckpointError: they are not those of a model.
+        LimitError: they take more memory than is allowed.
     """
-    model = _read_header(metadata, name, name)
-    _check_tensors({key: (tuple(each.shape), DTYPE_NAMES[each.dtype]) for key, each in tensors.items()}, model, name)
-    return _with_tensors(model, {key: tensor.float() for key, tensor in tensors.items()}, name)
+    lazy = {
+        key: LazyTensor(tuple(tensor.shape), str(tensor.dtype)[6:], partial(tensors.pop, key))
+        for key, tensor in tensors.items()
+    }
+    return read_native(WeightFile(name, "memory", {"": lazy}, Path(name), 0, metadata=metadata), name, max_bytes)
 
 
 def _with_tensors(model: Model, tensors: dict[str, torch.Tensor], file: str) -> Model:
     """A model with tensors in place of those on the meta device."""
-    broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
-    if broken:
-        raise CheckpointError(f"{file}: values that are not finite in {several(broken)}")
     if f"{DETECTOR}mean" in tensors:
         mean, whitening, *numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", *NUMBERS))
         try:
@@ -202,23 +192,23 @@ def _read_config(values: Any) -> ViTConfig:
     return ViTConfig(**values)
 
 
-def _check_tensors(layouts: Mapping[str, tuple[tuple[int, ...], str]], model: Model, name: str) -> int:
+def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -> int:
     """Refuse shapes and types that are not those of a model; the bytes that its tensors take in float32."""
     network = require_vit(model.network, name)
     expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     needed = needed_bytes(network)
-    if any(key.startswith(DETECTOR) for key in layouts):
+    if any(key.startswith(DETECTOR) for key in tensors):
         features = network.config.heads * network.config.head_width
         parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
         expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
         needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
     problems = []
-    for problem, keys in (("missing", expected.keys() - layouts.keys()), ("surplus", layouts.keys() - expected.keys())):
+    for problem, keys in (("missing", expected.keys() - tensors.keys()), ("surplus", tensors.keys() - expected.keys())):
         if keys:
             problems.append(f"{problem}: {several(sorted(keys))}")
     wrong = []
-    for key in sorted(expected.keys() & layouts.keys()):
-        shape, dtype = layouts[key]
+    for key in sorted(expected.keys() & tensors.keys()):
+        shape, dtype = tensors[key].shape, tensors[key].dtype
         if shape != expected[key] or dtype not in DTYPES:
             wrong.append(f"{key} is {dtype} {shape}, expected {expected[key]} in {' or '.join(DTYPES)}")
     if problems or wrong:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, did_you_mean, plain, quote
 from vitviz.models.activations import ACTIVATIONS
@@ -26,46 +28,61 @@ SIZES = ("image_size", "patch_size")
 OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture")
 
 
-def check_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's facts, checked as far as possible without the checkpoint; sizes become (height, width).
+@dataclass(frozen=True)
+class Stated:
+    """What the user states about a checkpoint.
 
-    Raises:
-        CheckpointError: there is no such fact, or the value is illegal.
+    Args:
+        facts: that its file does not state, by the names in :data:`OVERRIDES`; sizes are (height, width).
+        family: name of its family.
+        ignore: patterns of keys and settings to leave out.
+        max_bytes: memory that its network may take.
     """
-    checked = dict(overrides)
-    for fact, value in overrides.items():
-        if fact not in OVERRIDES:
-            legal = f"of a checkpoint you can say {', '.join(OVERRIDES)}"
-            raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
-        if fact in CHOICES and value not in CHOICES[fact]:
-            raise CheckpointError(f"{plain(fact)} = {quote(value)}: expected {choices(CHOICES[fact])}")
-        if fact == "heads" and not _is_count(value):
-            raise CheckpointError(f"heads = {quote(value)}: expected a whole number above 0")
-        if fact == "norm_epsilon" and not is_positive(value):
-            raise CheckpointError(f"norm_epsilon = {quote(value)}: expected a finite number above 0")
-        if fact == "architecture" and not (isinstance(value, str) and value):
-            raise CheckpointError(
-                f"architecture = {quote(value)}: expected timm's name of one, such as 'vit_base_patch16_224'"
-            )
-        if fact in SIZES:
-            pair = (value, value) if _is_count(value) else value
-            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(_is_count, pair)):
-                raise CheckpointError(
-                    f"{plain(fact)} = {quote(value)}: expected one or two whole numbers above 0 (height, width)"
-                )
-            checked[fact] = (pair[0], pair[1])
-    return checked
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    family: str | None = None
+    ignore: tuple[str, ...] = ()
+    max_bytes: int | None = None
+
+    @classmethod
+    def of(
+        cls, family: str | None = None, ignore: Sequence[str] = (), max_bytes: int | None = None, **facts: Any
+    ) -> Stated:
+        """The user's arguments, checked as far as possible without the checkpoint.
+
+        Raises:
+            CheckpointError: there is no such fact, or a value is illegal.
+        """
+        if max_bytes is not None:
+            integer("max_bytes", max_bytes, 0, CheckpointError)
+        if isinstance(ignore, str) or not all(isinstance(pattern, str) and pattern for pattern in ignore):
+            raise CheckpointError(f"ignore = {quote(ignore)}: expected a list of patterns of keys, such as ['head.*']")
+        return cls({fact: _checked(fact, value) for fact, value in facts.items()}, family, tuple(ignore), max_bytes)
 
 
-def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Patterns of keys and settings to ignore, checked.
+NOTHING = Stated()
 
-    Raises:
-        CheckpointError: a pattern is no text, or empty.
-    """
-    if isinstance(patterns, str) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise CheckpointError(f"ignore = {quote(patterns)}: expected a list of patterns of keys, such as ['head.*']")
-    return tuple(patterns)
+
+def _checked(fact: str, value: Any) -> Any:
+    if fact in CHOICES:
+        is_legal, expected = value in CHOICES[fact], choices(CHOICES[fact])
+    elif fact == "heads":
+        is_legal, expected = _is_count(value), "a whole number above 0"
+    elif fact == "norm_epsilon":
+        is_legal, expected = is_positive(value), "a finite number above 0"
+    elif fact == "architecture":
+        is_legal = isinstance(value, str) and value != ""
+        expected = "timm's name of one, such as 'vit_base_patch16_224'"
+    elif fact in SIZES:
+        pair = (value, value) if _is_count(value) else value
+        is_legal = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_count, pair))
+        expected, value = "one or two whole numbers above 0 (height, width)", tuple(pair) if is_legal else value
+    else:
+        legal = f"of a checkpoint you can say {', '.join(OVERRIDES)}"
+        raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
+    if not is_legal:
+        raise CheckpointError(f"{fact} = {quote(value)}: expected {expected}")
+    return value
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
@@ -74,7 +91,7 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     ``"ignore=head.*"``, which may be repeated, leaves out keys and settings.
 
     Raises:
-        CheckpointError: a text does not have this form, or :func:`check_overrides` refuses it.
+        CheckpointError: a text does not have this form, or :class:`Stated` refuses it.
     """
     overrides: dict[str, Any] = {}
     patterns: list[str] = []
@@ -86,7 +103,8 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             patterns.append(value)
         else:
             overrides[fact] = _parse_value(fact, value)
-    return {**check_overrides(overrides), **({"ignore": check_patterns(patterns)} if patterns else {})}
+    stated = Stated.of(ignore=patterns, **overrides)
+    return {**stated.facts, **({"ignore": stated.ignore} if patterns else {})}
 
 
 def _parse_value(fact: str, value: str) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
@@ -18,16 +17,16 @@ from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
-from vitviz.weights.formats.files import WeightFile, open_weights
+from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.formats.tensors import EXPECTED
+from vitviz.weights.formats.tensors import EXPECTED, WeightFile
 from vitviz.weights.metadata.classes import read_labels, read_probability
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.preparation import NOT_STATED, read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
-from vitviz.weights.native import FORMAT, load_checkpoint
-from vitviz.weights.overrides import check_overrides, check_patterns
+from vitviz.weights.native import FORMAT, read_native
+from vitviz.weights.overrides import NOTHING, Stated
 from vitviz.weights.recognize import STATED_BY_USER, recognize
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
 
@@ -52,142 +51,98 @@ class Reading:
     sidecars: Sidecars = field(default_factory=Sidecars)
 
 
-def read_checkpoint(
-    path: str | os.PathLike[str],
-    name: str | None = None,
-    family: str | None = None,
-    ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
-    **overrides: Any,
-) -> Reading:
-    """Open a checkpoint of any family. Nothing in it is ever executed.
+def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | None = None) -> Reading:
+    """Read a checkpoint of any family. Nothing in it is ever executed.
 
     Args:
         path: a file, a folder with a file and its configuration, or a folder with the snapshots of a training run.
+        stated: by the user.
         name: of the model; by default, the name of the file.
-        family: name of its family, if its keys do not determine it.
-        ignore: patterns of keys and settings to leave out: ``"head.*"``, ``"config.json:model_args.*"``.
-        max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file,
-            whichever is more.
-        overrides: facts that its file does not state: ``heads``, ``activation``, ``pooling``, ``final_norm``,
-            ``norm_epsilon``, ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and
-            ``architecture``, timm's name of one, which implies all of these.
 
     Raises:
         CheckpointError: it cannot be loaded exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
-    if max_bytes is not None:
-        integer("max_bytes", max_bytes, 0, CheckpointError)
-    overrides, ignore = check_overrides(overrides), check_patterns(ignore)
-    ignored = {"ignore": ignore} if ignore else {}
-    snapshots = find_snapshots(existing_path(path, EXPECTED))
+    source = existing_path(path, EXPECTED)
+    snapshots = find_snapshots(source)
     if snapshots is not None:
-        return _native_reading(
-            Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **ignored}
-        )
-    file = open_weights(path)
+        return _native_reading(source.name, open_snapshots(snapshots, name, stated.max_bytes), stated)
+    file = open_weights(source)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _native_reading(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **ignored})
-    sidecars, unread = Sidecars.of_source(file.path, Path(path))
-    assumed = [("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run")]
-    assumed *= bool(file.skipped)
-    if Path(path).is_dir() and file.folder != Path(path):
-        assumed.append(("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
+        return _native_reading(file.name, read_native(file, name, stated.max_bytes), stated)
+    sidecars, unread = Sidecars.of_source(file.path, source)
+    assumed = []
+    if file.skipped:
+        assumed.append(Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run"))
+    if source.is_dir() and file.folder != source:
+        assumed.append(Check("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
     if unread is not None:
-        assumed.append((unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
+        assumed.append(Check(unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
     try:
-        return read_weights(file, sidecars, name, family, ignore, max_bytes, assumed, **overrides)
+        return read_tensors(file, sidecars, stated, name, assumed)
     except CheckpointError as error:
         if unread is None:
             raise
         raise type(error)(f"{error}; {unread} beside it is not read, {ALONE}") from None
 
 
-def read_weights(
+def read_tensors(
     file: WeightFile,
     sidecars: Sidecars,
+    stated: Stated,
     name: str | None = None,
-    family: str | None = None,
-    ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
-    assumed: Sequence[tuple[str, str, str]] = (),
-    **overrides: Any,
+    assumed: Sequence[Check] = (),
 ) -> Reading:
-    """The same as :func:`read_checkpoint`, for an open file or tensors in memory.
+    """Read an open file or tensors in memory.
 
     Args:
         file: with the tensors.
         sidecars: the JSON files beside it.
-        name, family, ignore, max_bytes, overrides: as in :func:`read_checkpoint`, already checked.
-        assumed: what else is assumed: facts, values and sources.
+        stated: by the user.
+        name: of the model; by default, the name of the file.
+        assumed: what else is assumed.
 
     Raises:
-        CheckpointError, LimitError: as :func:`read_checkpoint`.
+        CheckpointError, LimitError: as :func:`read`.
     """
-    sidecars, ignored_files = sidecars.without(ignore)
-    file, ignored_keys = file.without([pattern for pattern in ignore if ":" not in pattern])
-    checkpoint = recognize(file, sidecars, family, overrides)
-    for fact, value, source in assumed:
-        checkpoint.assume(fact, value, source)
+    sidecars, ignored_files = sidecars.without(stated.ignore)
+    file, ignored_keys = file.without([pattern for pattern in stated.ignore if ":" not in pattern])
+    checkpoint = recognize(file, sidecars, stated)
+    checkpoint.checks.extend(replace(check, assumed=True) for check in assumed)
     checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
     facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
-    for fact, value in overrides.items():
+    for fact, value in stated.facts.items():
         checkpoint.record(fact, value, STATED_BY_USER)
     config = infer_config(checkpoint, facts)
-    default, patch = _default_preprocessing(checkpoint, config), (config.patch_height, config.patch_width)
-    size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
-    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, any_size)
-    is_default, normalisation = source == NOT_STATED, facts.get("normalisation")
-    if is_default:
-        source = checkpoint.family.default_transform.source
-    if normalisation is not None and (is_default or "normalisation" in overrides):
-        mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
-        preprocessing = replace(preprocessing, mean=mean, std=std)
-    addition = "; no file beside the checkpoint says it" if is_default else addition
-    if addition and "normalisation" not in overrides:
-        source += f"{addition}; say normalisation=… where yours differs"
-        checkpoint.assume("preprocessing", summarise(preprocessing), source)
-    else:
-        checkpoint.record("preprocessing", summarise(preprocessing), source)
-    labels, label_source, labels_assumed = read_labels(sidecars, config.classes)
-    (checkpoint.assume if labels_assumed else checkpoint.record)(
-        "labels", f"{len(labels):,}" if labels else "none", label_source
-    )
-    if config.classes:
+    position = len(checkpoint.checks)
+    preprocessing = _preprocessing(checkpoint, sidecars, config, facts)
+    labels, label_source, is_assumed = read_labels(sidecars, config.classes)
+    checkpoint.record("labels", f"{len(labels):,}" if labels else "none", label_source, is_assumed)
+    if config.classes and "probability" not in stated.facts:
         function, function_source, is_assumed = read_probability(sidecars.config, config.classes)
-        if "probability" not in overrides:
-            config = replace(config, probability=function)
-            (checkpoint.assume if is_assumed else checkpoint.record)("probability", function, function_source)
-    for entry in sidecars.check_unread([pattern for pattern in ignore if pattern not in ignored_files]):
-        checkpoint.ignored[entry] = LEFT_OUT
-    network = assemble(checkpoint, facts, config, max_bytes)
-    for key, reason in checkpoint.ignored.items():
-        checkpoint.record("not needed", key, reason)
-    card = {check.fact: check.text for check in checkpoint.checks if check.fact != "not needed"}
-    position = next(index for index, check in enumerate(checkpoint.checks) if check.fact == "preprocessing")
-    recorded = {check.fact for check in checkpoint.checks}
-    described = [check for check in describe(config) if check.fact not in recorded]
-    checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:])
+        config = replace(config, probability=checkpoint.record("probability", function, function_source, is_assumed))
+    unknown = sidecars.check_unread([pattern for pattern in stated.ignore if pattern not in ignored_files])
+    checkpoint.ignored.update(dict.fromkeys(unknown, LEFT_OUT))
+    network = assemble(checkpoint, facts, config, stated.max_bytes)
+    card = {check.fact: check.text for check in checkpoint.checks}
+    described = [check for check in describe(config) if check.fact not in card]
+    not_needed = [Check("not needed", key, reason) for key, reason in checkpoint.ignored.items()]
+    checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:], *not_needed)
+    assumptions = tuple(check.assumption for check in checkpoint.checks if check.assumed)
+    name = name or Path(file.name).stem
     try:
-        model = Model(
-            name or Path(file.name).stem,
-            network,
-            preprocessing,
-            labels,
-            card,
-            Origin(file.folder),
-            assumptions=tuple(check.assumption for check in checkpoint.checks if check.assumed),
-        )
+        model = Model(name, network, preprocessing, labels, card, Origin(file.folder), assumptions=assumptions)
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
     return Reading(model, checks, dict(checkpoint.ignored), sidecars)
 
 
-def _native_reading(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
-    if family is not None or overrides:
-        options = ", ".join(["family"] * (family is not None) + list(overrides))
-        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {options}")
+def _native_reading(file: str, model: Model, stated: Stated) -> Reading:
+    options = [*["family"] * (stated.family is not None), *stated.facts, *["ignore"] * bool(stated.ignore)]
+    if options:
+        raise CheckpointError(
+            f"{file}: a checkpoint of vitviz's own says everything itself; leave out {', '.join(options)}"
+        )
     header = "the header of its file"
     checks = [
         Check("family", "vitviz's own", header),
@@ -243,15 +198,28 @@ def describe(
     ]
 
 
-def _default_preprocessing(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
-    """The preprocessing by the convention of the family."""
+def _preprocessing(
+    checkpoint: MatchedCheckpoint, sidecars: Sidecars, config: ViTConfig, facts: Mapping[str, Any]
+) -> Preprocessing:
+    """The preprocessing that a file states, or the convention of the family; recorded with its source."""
     if reason := why_not_channels(config.channels):
         raise CheckpointError(f"{checkpoint.name}: {reason}")
-    transform = checkpoint.family.default_transform
+    transform, patch = checkpoint.family.default_transform, (config.patch_height, config.patch_width)
     moments = (transform.mean, transform.std)
     mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in moments)
-    size = config.image_height, config.image_width
-    return Preprocessing(*size, mean, std, transform.fit, transform.crop_fraction, transform.interpolation)
+    size = _input_size(facts.get("image_size"), config)
+    default = Preprocessing(*size, mean, std, transform.fit, transform.crop_fraction, transform.interpolation)
+    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, bool(facts.get("any_size")))
+    is_default, normalisation = source == NOT_STATED, facts.get("normalisation")
+    if is_default:
+        source, addition = transform.source, "; no file beside the checkpoint says it"
+    if normalisation is not None and (is_default or "normalisation" in checkpoint.overrides):
+        mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
+        preprocessing = replace(preprocessing, mean=mean, std=std)
+    is_assumed = bool(addition) and "normalisation" not in checkpoint.overrides
+    source += f"{addition}; say normalisation=… where yours differs" * is_assumed
+    checkpoint.record("preprocessing", summarise(preprocessing), source, is_assumed)
+    return preprocessing
 
 
 def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int, int]:

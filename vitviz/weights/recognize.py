@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice, product
-from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listing, quote
@@ -15,8 +14,9 @@ from vitviz.weights.architectures import Architecture, architecture_by_name, arc
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm
-from vitviz.weights.formats.files import WeightFile
+from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.overrides import Stated
 from vitviz.weights.suggestions import ignore_argument
 
 LANGUAGE_MODEL = "a language model"
@@ -54,28 +54,25 @@ PREFERRED, LAST = ("teacher", "ema"), ("student",)
 STATED_BY_USER = "stated by the user"
 
 
-def recognize(
-    file: WeightFile, sidecars: Sidecars, family: str | None, overrides: Mapping[str, Any]
-) -> MatchedCheckpoint:
+def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCheckpoint:
     """Find a checkpoint's family, and the canonical key of each of its keys.
 
     Args:
         file: the checkpoint.
         sidecars: the JSON files beside it.
-        family: name of its family, if the user states it.
-        overrides: facts that the user states.
+        stated: by the user.
 
     Raises:
         UnknownFamilyError: no family has such keys, or the family lacks some of them.
         CheckpointError: the file lacks keys of the family, or there is no family of that name.
     """
     _refuse_adapted(file)
-    families = _possible_families(file, sidecars, family, overrides)
+    families = _possible_families(file, sidecars, stated)
     candidates = list(_candidates(file, sidecars, families))
-    if not candidates and "architecture" in overrides:
+    if not candidates and "architecture" in stated.facts:
         keys = listing(key for tensors in file.groups.values() for key in tensors)
         raise UnknownFamilyError(
-            f"{file.name}: architecture = {quote(overrides['architecture'])} is a model of timm's, "
+            f"{file.name}: architecture = {quote(stated.facts['architecture'])} is a model of timm's, "
             f"and its keys are not: {keys}"
         )
     if not candidates:
@@ -91,10 +88,10 @@ def recognize(
         config=sidecars.config.inner("vision_config") or sidecars.config,
         whole_config=sidecars.config,
         open_clip=sidecars.open_clip,
-        overrides=overrides,
+        overrides=stated.facts,
         checks=[],
     )
-    checkpoint.record("family", matched_family.title, "its keys" if family is None else STATED_BY_USER)
+    checkpoint.record("family", matched_family.title, "its keys" if stated.family is None else STATED_BY_USER)
     if candidate.group or candidate.prefix:
         place_name = " in ".join(quote(name) for name in (candidate.prefix.rstrip("./"), candidate.group) if name)
         rivals = {place for _, rival in candidates if (place := _place(rival)) != _place(candidate)}
@@ -104,7 +101,7 @@ def recognize(
             own = [name for name in names if not name.startswith(tuple(others))]
             left_out = f"; {ignore_argument(others, own)} leaves the others out" * (len(others) == len(rivals))
             reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
-            checkpoint.assume("encoder", place_name, reason)
+            checkpoint.record("encoder", place_name, reason, assumed=True)
         else:
             checkpoint.record("encoder", place_name, "where its keys stand")
     same_group = [
@@ -132,16 +129,15 @@ def _refuse_adapted(file: WeightFile) -> None:
                 )
 
 
-def _possible_families(
-    file: WeightFile, sidecars: Sidecars, name: str | None, overrides: Mapping[str, Any]
-) -> tuple[Family, ...]:
+def _possible_families(file: WeightFile, sidecars: Sidecars, stated: Stated) -> tuple[Family, ...]:
     """The families that the user's options and the configuration allow."""
+    name = stated.family
     if name is not None:
         named = tuple(family for family in FAMILIES if family.name == name)
         if not named:
             raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
         return named
-    if "architecture" in overrides:
+    if "architecture" in stated.facts:
         return timm.FAMILIES
     model_type = sidecars.config.get("model_type")
     if model_type is None or model_type == timm.WRAPPER:

@@ -13,7 +13,7 @@ from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import several
 from vitviz.weights.model import Model, Snapshots
-from vitviz.weights.native import load_checkpoint
+from vitviz.weights.native import read_native
 
 FOLDER = "snapshots"
 NAME = re.compile(r"step-(\d{1,12})\.safetensors", re.ASCII)
@@ -42,7 +42,7 @@ def find_snapshots(folder: Path) -> Snapshots | None:
 
 
 def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int | None = None) -> Model:
-    """The last snapshot as a model that lists all; ``name`` and ``max_bytes`` as in :func:`load_checkpoint`.
+    """The last snapshot as a model that lists all; ``name`` and ``max_bytes`` as in :func:`read_native`.
 
     Raises:
         CheckpointError: it is not a checkpoint in vitviz's format, or is damaged.
@@ -51,9 +51,8 @@ def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int
     last = snapshots.steps[-1]
     folder = snapshots.files[last].parent.resolve()
     folder_name = folder.parent.name if folder.name == FOLDER else folder.name
-    return replace(
-        load_checkpoint(snapshots.files[last], name or folder_name, max_bytes), snapshots=snapshots, step=last
-    )
+    model = _open(snapshots.files[last], name or folder_name, max_bytes)
+    return replace(model, snapshots=snapshots, step=last)
 
 
 @named_arguments(CheckpointError)
@@ -69,7 +68,7 @@ def open_snapshot(model: Model, step: int) -> Model:
     >>> run.snapshots.steps, vitviz.open_snapshot(run, 100).step
     ((100, 200), 100)
     """
-    return snapshot_of(model, step, load_checkpoint)
+    return snapshot_of(model, step, _open)
 
 
 def snapshot_of(model: Model, step: int, open_file: Callable[[Path, str], Model]) -> Model:
@@ -86,3 +85,10 @@ def snapshot_of(model: Model, step: int, open_file: Callable[[Path, str], Model]
     if ours != theirs:
         raise CheckpointError(f"{model.snapshots.files[step].name}: of another run than the other snapshots beside it")
     return replace(snapshot, snapshots=model.snapshots, step=step)
+
+
+def _open(path: Path, name: str, max_bytes: int | None = None) -> Model:
+    # Not before a checkpoint is opened, so that importing vitviz stays light.
+    from vitviz.weights.formats.files import open_weights
+
+    return read_native(open_weights(path), name, max_bytes)

@@ -15,9 +15,9 @@ import torch
 from tests.parity.case import randomised
 from tests.parity.other_cases import TEXT, VISION
 from tests.reference_packages import open_clip
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.families.published import OPEN_CLIP
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 

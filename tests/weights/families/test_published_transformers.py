@@ -16,6 +16,7 @@ from vitviz.weights.families.transformers.classes import CLASSES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.overrides import NOTHING
 from vitviz.weights.recognize import recognize
 
 pytestmark = pytest.mark.parity
@@ -39,7 +40,7 @@ def found_of(model: str, config: str, folder: Path, **options: Any) -> MatchedCh
     state = transformers.core_model_loading.revert_weight_conversion(network, network.state_dict())
     # Every tensor is one number, seen many times.
     torch.save({name: torch.zeros(()).expand(tensor.shape) for name, tensor in state.items()}, folder / "alone.bin")
-    return recognize(open_weights(folder / "alone.bin"), Sidecars(), None, {})
+    return recognize(open_weights(folder / "alone.bin"), Sidecars(), NOTHING)
 
 
 FULL: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {

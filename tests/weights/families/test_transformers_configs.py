@@ -19,11 +19,11 @@ from tests.parity.case import randomised
 from tests.parity.transformers_cases import patches_of
 from tests.reference_packages import transformers
 from tests.support.long_runs import one_in
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.activations import ACTIVATIONS as OURS
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 

@@ -11,7 +11,7 @@ import torch
 import vitviz
 from tests.parity.case import randomised
 from tests.reference_packages import transformers
-from vitviz.weights.opening import read
+from tests.support.reading import read_any as read
 
 pytestmark = pytest.mark.parity
 SMALL: dict[str, Any] = {

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.support.weight_files import check_same, expect_refusal, npy, npy_of_shape, read_all
-from vitviz.weights.formats.files import TensorInfo, open_weights
+from vitviz.weights.formats.files import open_weights
+from vitviz.weights.formats.tensors import LazyTensor
 
 # Arrays.
 
@@ -40,9 +41,9 @@ def test_arrays_come_back_whatever_their_order(tmp_path: Path) -> None:
     assert file.beside == ("name", "date", "record")
     expected = {key: torch.from_numpy(np.array(arrays[key], "f4")) for key in [*arrays][:9]}
     check_same(read_all(file), {**expected, "bfloat16": halves, "bfloat16, fortran": halves})
-    assert file.groups[""]["bfloat16"] == TensorInfo((2, 3), "bfloat16")
-    assert file.groups[""]["big-endian"] == TensorInfo((3, 4), "float32")
-    assert file.groups[""]["double"] == TensorInfo((3, 4), "float64")
+    assert file.groups[""]["bfloat16"] == LazyTensor((2, 3), "bfloat16")
+    assert file.groups[""]["big-endian"] == LazyTensor((3, 4), "float32")
+    assert file.groups[""]["double"] == LazyTensor((3, 4), "float64")
 
 
 # Noticed when its values are read.

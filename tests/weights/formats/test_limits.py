@@ -13,8 +13,8 @@ import torch
 from vitviz import CheckpointError, LimitError, Model, VisionTransformer, load
 from vitviz.weights import save_checkpoint
 from vitviz.weights.formats import limits
-from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.formats.limits import memory_for, needed_bytes
+from vitviz.weights.formats.tensors import WeightFile
 
 pytestmark = pytest.mark.hostile
 

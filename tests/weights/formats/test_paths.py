@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import vitviz
+from tests.support.reading import load_checkpoint, read_checkpoint
 from vitviz import CheckpointError, ImageError
-from vitviz.weights import load_checkpoint
 from vitviz.weights.formats.files import open_weights
-from vitviz.weights.read import read_checkpoint
 
 NO_PATHS = (
     *("x" * 5000, "/" + "x/" * 3000, "a\0b", "\ud800", "\udcff", "   ", "a\nb", "C:\\x" * 2000, "~nobody/x"),

@@ -8,7 +8,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,9 +32,8 @@ from tests.downloads import (
 from tests.hub_server import HubServer, close_session
 from tests.support.hub_answers import git_hash
 from vitviz.progress import DownloadProgress
-from vitviz.weights.hub import client
 from vitviz.weights.hub import download as hub_download
-from vitviz.weights.hub.download import ProgressMeter, download
+from vitviz.weights.hub.download import download
 from vitviz.weights.hub.names import is_cached
 
 pytestmark = pytest.mark.slow
@@ -89,27 +87,6 @@ def test_shards_are_reported_together_with_their_index(server: HubServer) -> Non
     assert done[-1] == reports[0].total
 
 
-@newer_client
-def test_there_are_at_most_ten_reports_a_second(
-    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, chunks = 0.0, 0
-    at = ProgressMeter.update
-
-    def tick(meter: ProgressMeter, name: str, count: int) -> None:
-        nonlocal now, chunks
-        now, chunks = now + 0.01, chunks + 1
-        at(meter, name, count)
-
-    monkeypatch.setattr(ProgressMeter, "update", tick)
-    monkeypatch.setattr(hub_download, "time", SimpleNamespace(monotonic=lambda: now))
-    reports: list[DownloadProgress] = []
-    download(NAME, report=reports.append)
-    assert chunks > 15
-    assert chunks / 10 - 1 <= len(reports) <= chunks / 10 + 2
-    assert bytes_done(reports)[-1] == TOTAL
-
-
 class Stopped(Exception):
     pass
 
@@ -154,22 +131,11 @@ def test_a_broken_connection_goes_on_where_it_was(server: HubServer, commit: str
 
 def test_a_connection_that_brings_nothing_is_given_up(server: HubServer, commit: str, home: Path) -> None:
     server.fault("drop", f"GET {WEIGHTS}", after=1000)
-    with expect_refusal("broke off again and again", f"at last at 0.0 MB of 1.5 MB of {WEIGHTS}", "download it again"):
+    with expect_refusal("cannot be reached", "the network"):
         download(NAME)
     assert cached_files(home) == {f"blobs/{git_hash(CONFIG)}", f"snapshots/{commit}/config.json"}
     server.repair()
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
-
-
-@newer_client
-def test_a_server_that_falls_silent_is_given_up(
-    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
-    server.fault("stall", f"GET {WEIGHTS}", after=100_000, times=1)
-    server.fault("stall", f"GET {WEIGHTS}")
-    with expect_refusal("broke off again and again", "at last at 0.1 MB of 1.5 MB"):
-        download(NAME)
 
 
 @newer_client
@@ -191,7 +157,7 @@ def test_two_at_once_share_what_comes(
         thread.start()
     # Both have asked about the weights, and one receives them.
     wait_until(lambda: any(seen and seen[-1].done > TOTAL / 2 for seen in reports))
-    wait_until(lambda: len(server.requests(f"HEAD {WEIGHTS}")) >= 3)
+    wait_until(lambda: len(server.requests(f"HEAD {WEIGHTS}")) >= 2)
     server.repair()
     for thread in threads:
         thread.join()
@@ -201,7 +167,6 @@ def test_two_at_once_share_what_comes(
     if linked:
         assert ranges(server.requests(f"GET {WEIGHTS}")) == [None, "bytes=1000000-"]
     assert [bytes_done(seen)[-1] for seen in reports] == [TOTAL, TOTAL]
-    assert not constants.HF_HUB_DISABLE_XET, "the switch of the process is back"
 
 
 @newer_client
@@ -244,28 +209,6 @@ def test_a_damaged_file_is_deleted_and_the_next_download_brings_it(server: HubSe
         shutil.rmtree(home)
 
 
-@newer_client
-def test_more_than_the_stated_size_is_not_received(server: HubServer, commit: str, home: Path) -> None:
-    server.fault("size", f"HEAD {WEIGHTS}", after=1000 - len(CONTENT))
-    server.fault("no length", f"GET {WEIGHTS}")
-    with expect_refusal(f"sends something else than {WEIGHTS}, of another size"):
-        download(NAME)
-    assert not list(home.rglob("*.incomplete"))
-
-
-@newer_client
-def test_a_file_may_be_of_no_stated_size(server: HubServer) -> None:
-    server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT})
-    server.fault("no length")
-    server.fault("corrupt", f"GET {WEIGHTS}", times=1)
-    with expect_refusal(f"{WEIGHTS} arrived damaged"):
-        download(NAME)
-    reports: list[DownloadProgress] = []
-    assert (download(NAME, report=reports.append) / WEIGHTS).read_bytes() == CONTENT
-    assert {report.total for report in reports} == {None}
-    assert bytes_done(reports)[-1] == TOTAL
-
-
 def test_a_damaged_blob_in_the_cache_is_deleted(server: HubServer, commit: str, home: Path) -> None:
     blob = cache_folder(home) / "blobs" / SHA256
     blob.parent.mkdir(parents=True)
@@ -273,17 +216,6 @@ def test_a_damaged_blob_in_the_cache_is_deleted(server: HubServer, commit: str, 
     with expect_refusal(f"{WEIGHTS} arrived damaged", "was deleted", "download it again"):
         download(NAME)
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
-
-
-def test_a_commit_other_than_the_one_asked_for_is_refused(
-    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    described = client.get_hf_file_metadata
-    monkeypatch.setattr(
-        client, "get_hf_file_metadata", lambda *a, **k: replace(described(*a, **k), commit_hash="0" * 40)
-    )
-    with expect_refusal("states no hash"):
-        download(NAME)
 
 
 def test_an_answer_may_be_of_no_stated_length(server: HubServer, commit: str) -> None:
@@ -297,8 +229,7 @@ def test_an_answer_may_be_of_no_stated_length(server: HubServer, commit: str) ->
 @newer_client
 @pytest.mark.parametrize(
     ("kind", "on"),
-    [(kind, on) for kind in (500, "drop") for on in ("HEAD config.json", f"HEAD {WEIGHTS}")]
-    + [(429, f"GET {WEIGHTS}"), ("drop", f"GET {WEIGHTS}")],
+    [(500, f"HEAD {WEIGHTS}"), (429, f"GET {WEIGHTS}"), ("drop", f"GET {WEIGHTS}")],
 )
 def test_what_passes_is_waited_for(server: HubServer, commit: str, kind: str | int, on: str) -> None:
     server.fault(kind, on, times=3)
@@ -306,34 +237,23 @@ def test_what_passes_is_waited_for(server: HubServer, commit: str, kind: str | i
     assert len(server.requests(on)) >= 4
 
 
-@pytest.mark.parametrize("on", ["GET list", "HEAD config.json"])
 def test_a_server_that_says_nothing_is_given_up(
-    server: HubServer, commit: str, on: str, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
-    server.fault("stall", on)
-    with expect_refusal("no answer in time"):
+    server.fault("stall", "GET list")
+    with expect_refusal("cannot be reached", "timed out"):
         download(NAME)
 
 
-@pytest.mark.parametrize("header", [{"Retry-After": "290"}, {"RateLimit": '"api"; r=0; t=290'}], ids=str)
-def test_a_wait_of_minutes_is_left_to_the_user(server: HubServer, commit: str, header: dict[str, str]) -> None:
-    server.fault(429, "GET list", headers=header)
+def test_a_wait_of_minutes_is_left_to_the_user(server: HubServer, commit: str) -> None:
+    server.fault(429, "GET list", headers={"Retry-After": "290"})
     with expect_refusal("too often (429)", "in 290 s"):
         download(NAME)
     assert len(server.log) == 1
 
 
 # The disk.
-
-
-def test_a_full_disk_is_found_out_before(server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type(shutil.disk_usage("/"))
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1_000_000))
-        with expect_refusal("1.5 MB to download", "has 1.0 MB left", "HF_HOME", "(HF_HUB_CACHE)"):
-            download(NAME)
-    assert not server.requests("GET config.json") + server.requests(f"GET {WEIGHTS}")
 
 
 def test_a_disk_that_fills_up_is_told(server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.parity.timm_cases import TOLD, as_deit3, make
+from tests.support.reading import read_checkpoint
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
-from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
 

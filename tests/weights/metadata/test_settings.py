@@ -12,9 +12,10 @@ import torch
 
 from tests.parity.case import randomised
 from tests.reference_packages import open_clip, timm, transformers
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.read import Reading
 
 pytestmark = pytest.mark.parity
 

@@ -21,13 +21,12 @@ from tests.reference_packages import timm
 from tests.support.foreign_folders import FOREIGN, write_foreign
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import edit, write
+from tests.support.reading import read_any as read
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights import by_package as opening
-from vitviz.weights.opening import read
-from vitviz.weights.packages import allowance
 from vitviz.weights.packages.reference import Package
 from vitviz.weights.verify import PHOTO
 
@@ -161,10 +160,10 @@ WRONG: dict[str, tuple[dict[str, Any], type[VitvizError], str]] = {
     "a family": (
         {"engine": "module", "family": "timm"},
         CheckpointError,
-        "family 'timm': of vitviz's own network alone, .*",
+        "family: of vitviz's own network alone; .*",
     ),
     "labels": ({"engine": "module", "labels": ["a"]}, ConfigError, "labels: of a module in memory alone; .*"),
-    "memory": ({"max_bytes": 1000}, LimitError, ".*: its configuration makes a network of more than 1,000 bytes .*"),
+    "memory": ({"max_bytes": 1000}, LimitError, ".*: its network takes [\\d,]+ bytes of memory; at most 1,000 .*"),
 }
 
 
@@ -253,36 +252,18 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "code of its own": ({"auto_map": {"AutoModel": "modeling.Evil"}}, "auto_map in its config.json asks for code"),
     "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config in its config.json asks for"),
     "weights of elsewhere": ({"use_pretrained_backbone": True}, "asks for weights of another checkpoint"),
-    "many layers": ({"depths": [100_000, 2]}, "its configuration makes a network of more than"),
-    "very many layers": ({"depths": [10**9, 2]}, "'depths' = 1000000000 in config.json: expected at most"),
-    "wide": ({"embed_dim": 2**19}, "its configuration makes a network of more than"),
-    "large windows": ({"window_size": 2**15}, "its configuration makes a network of more than"),
-    "many classes": ({"num_labels": 10**9}, "'num_labels' = 1000000000 in config.json: expected at most"),
     "no class": ({"architectures": ["Trainer"]}, "transformers 5.+ has no such model of type 'swin'"),
-    "nested numbers": ({"a": {"b": [{"c": 10**30}]}}, "'a.b.c' = 10+.* in config.json: expected at most"),
     "no type that there is": ({"model_type": "evil"}, "transformers 5.+ has no such model of type 'evil'"),
     "a text for a number": ({"embed_dim": "8"}, "transformers cannot build small"),
 }
 
 
 @pytest.mark.parametrize(("entries", "message"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_a_hostile_configuration_is_refused(
-    entries: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Fewer than are allowed end it just as well, and sooner.
-    monkeypatch.setattr(allowance, "MAX_CALLS", 5_000)
+def test_a_hostile_configuration_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
     folder, _ = write_foreign("Swin", tmp_path)
     edit(folder, lambda values: values.update(entries))
     sentence = _refusal(folder)
     assert re.search(message, sentence)
-
-
-@pytest.mark.long
-def test_as_many_steps_as_are_allowed_end_in_time(tmp_path: Path) -> None:
-    entries, message = CONFIGURATIONS["many layers"]
-    folder, _ = write_foreign("Swin", tmp_path)
-    edit(folder, lambda values: values.update(entries))
-    assert re.search(f"{message} .* or 50,000 steps", _refusal(folder))
 
 
 TIMM: dict[str, tuple[dict[str, Any], str]] = {

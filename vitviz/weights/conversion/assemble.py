@@ -25,7 +25,7 @@ from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, ne
 CONFIG = tuple(field.name for field in fields(ViTConfig))
 
 
-def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTConfig:
+def infer_config(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> ViTConfig:
     """The configuration that the shapes of a checkpoint and the facts of its family imply.
 
     Raises:
@@ -57,10 +57,8 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTCon
     is_rotary = bool(facts.get("rotary"))
     registers = len(converter.tokens("registers"))
     has_token = {token: bool(len(converter.tokens(token))) for token in ("cls", "distillation")}
-    grid, positioned = _trained_grid(
-        converter, facts, (patch_height, patch_width), (*has_token.values(), registers), is_rotary
-    )
-    facts["positioned"] = positioned
+    prefix_count = sum(has_token.values()) + registers
+    grid = _trained_grid(converter, facts, (patch_height, patch_width), prefix_count, is_rotary)
     values = {
         "image_height": grid[0] * patch_height,
         "image_width": grid[1] * patch_width,
@@ -97,7 +95,7 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTCon
 
 
 def assemble(
-    checkpoint: MatchedCheckpoint, facts: dict[str, Any], config: ViTConfig, max_bytes: int | None = None
+    checkpoint: MatchedCheckpoint, facts: Mapping[str, Any], config: ViTConfig, max_bytes: int | None = None
 ) -> VisionTransformer:
     """The network with the checkpoint's weights. Every shape is compared before a tensor is read.
 
@@ -184,9 +182,10 @@ def _embedding(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, t
         base = converter.facts.get("rotary_base", 100.0)
         yield "periods", rotary_periods(config.head_width, base) if periods is None else periods
     else:
-        positions, count = converter.tokens("positions"), converter.facts["positioned"]
+        trained, positions = config.layout(config.image_height, config.image_width), converter.tokens("positions")
+        # Positions that are not of patches belong to the first prefix tokens.
+        count = len(positions) - trained.grid_height * trained.grid_width
         prefix = torch.cat([prefix[:count] + positions[:count], prefix[count:]])
-        trained = config.layout(config.image_height, config.image_width)
         yield "positions", positions[count:].unflatten(0, (trained.grid_height, trained.grid_width))
     yield "prefix_tokens", prefix
     if config.pre_norm:
@@ -305,40 +304,39 @@ def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, in
 
 
 def _trained_grid(
-    converter: Converter, facts: Mapping[str, Any], patch: tuple[int, int], counts: tuple[int, ...], rotary: bool
-) -> tuple[tuple[int, int], int]:
-    """The trained grid, and the number of prefix tokens with a position of their own."""
+    converter: Converter, facts: Mapping[str, Any], patch: tuple[int, int], prefix_count: int, rotary: bool
+) -> tuple[int, int]:
+    """The trained grid: rows and columns of patches."""
     checkpoint, size = converter.checkpoint, facts.get("image_size")
     if rotary:
         height, width = size or (224, 224)
-        return (max(1, height // patch[0]), max(1, width // patch[1])), 0
+        return max(1, height // patch[0]), max(1, width // patch[1])
     positions = len(converter.tokens("positions"))
     if not checkpoint.has("positions"):
         raise checkpoint.missing_key("positions")
-    candidates = list(dict.fromkeys(facts.get("positioned") or (sum(counts), 0)))
+    candidates = list(dict.fromkeys(facts.get("positioned") or (prefix_count, 0)))
     if size:
         grid = size[0] // patch[0], size[1] // patch[1]
-        for count in candidates:
-            if positions - count == math.prod(grid):
-                return grid, count
+        if any(positions - count == math.prod(grid) for count in candidates):
+            return grid
     squares = [count for count in candidates if positions > count and _is_square(positions - count)]
     if len(squares) == 1 and "image_size" not in checkpoint.overrides:
         side = math.isqrt(positions - squares[0])
         if size:
             stated = f"{size[0]}×{size[1]}"
             reason = f"the positions; the configuration's {stated} pixels do not fit them"
-            checkpoint.assume("grid", f"{side}×{side}", reason)
-        return (side, side), squares[0]
+            checkpoint.record("grid", f"{side}×{side}", reason, assumed=True)
+        return side, side
     can_have = set(checkpoint.family.keys_of("cls")).difference(checkpoint.family.excluded_keys)
     if not checkpoint.has("cls") and can_have and "image_size" not in checkpoint.overrides:
         # One position beyond a square belongs to a CLS token.
-        patches = positions - sum(counts) - 1
+        patches = positions - prefix_count - 1
         if patches == math.prod(grid) if size else patches > 0 and _is_square(patches):
             raise checkpoint.missing_key("cls")
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
-        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {sum(counts)} "
-        f"prefix tokens do not fit {expected}{_describe_overlap(positions - sum(counts), size, patch)}; say "
+        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {prefix_count} "
+        f"prefix tokens do not fit {expected}{_describe_overlap(positions - prefix_count, size, patch)}; say "
         "image_size=(height, width)"
     )
 

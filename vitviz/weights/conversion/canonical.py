@@ -34,7 +34,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote, several
 from vitviz.images.preprocessing import Fit
-from vitviz.weights.formats.files import WeightFile
+from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.settings import Settings
 
 # Canonical keys of a single tensor; all others have a weight and usually a bias.
@@ -316,14 +316,14 @@ class MatchedCheckpoint:
         for key in [key for key in self.keys if key[1] == canonical_key or key[1].startswith(canonical_key + ".")]:
             self.ignored[self.keys.pop(key)] = reason
 
-    def record(self, fact: str, value: Any, source: str) -> Any:
-        """Add a fact with its source to the checks; returns its value."""
-        self.checks.append(Check(fact, str(value), source))
-        return value
+    def record(self, fact: str, value: Any, source: str, assumed: bool = False) -> Any:
+        """Add a fact with its source to the checks; returns its value.
 
-    def assume(self, fact: str, value: Any, source: str) -> Any:
-        """The same as :meth:`record`, for a fact that the checkpoint does not state."""
-        self.checks.append(Check(fact, str(value), source, assumed=True))
+        Args:
+            fact, value, source: as in :class:`Check`.
+            assumed: whether the checkpoint does not state it.
+        """
+        self.checks.append(Check(fact, str(value), source, assumed))
         return value
 
     def settle(self, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,7 +346,7 @@ class MatchedCheckpoint:
                 ((value, name),) = values.items()
                 models = f"{name} and {len(rows) - 1} more" if rows[1:] else name
                 source = f"what published checkpoints of these shapes have ({models}); say {fact}=… where yours differs"
-                settled[fact] = self.assume(fact, value, source)
+                settled[fact] = self.record(fact, value, source, assumed=True)
         open_facts = [fact for fact in undecided if isinstance(settled[fact], OpenFact)]
         if open_facts:
             usual = ", ".join(

@@ -44,7 +44,7 @@ def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
             if checkpoint.family.model_types and not _is_family_head(checkpoint, name):
                 # No file tells what a module around an encoder of transformers reads from it.
                 checkpoint.ignored.update(dict.fromkeys(keys, SURROUNDING))
-                checkpoint.assume("classifier", "left out", SURROUNDING)
+                checkpoint.record("classifier", "left out", SURROUNDING, assumed=True)
                 return
             matrices = [key for key in keys if len(shapes[key]) == 2 and key.endswith("weight")]
             linear_keys = {matrices[0], matrices[0].removesuffix("weight") + "bias"} if len(matrices) == 1 else set()
@@ -53,10 +53,10 @@ def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
                     checkpoint.keys[None, f"classifier.{key.rpartition('.')[2]}"] = key
                 checkpoint.has_outer_classifier = not _is_family_head(checkpoint, name)
                 source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
-                checkpoint.assume("classifier", matrices[0], source)
+                checkpoint.record("classifier", matrices[0], source, assumed=True)
             else:
                 checkpoint.ignored.update(dict.fromkeys(keys, SEVERAL_LAYERS))
-                checkpoint.assume("classifier", "left out", SEVERAL_LAYERS)
+                checkpoint.record("classifier", "left out", SEVERAL_LAYERS, assumed=True)
             return
 
 

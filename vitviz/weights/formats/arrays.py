@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from vitviz.errors.messages import quote
-from vitviz.weights.formats.tensors import FileContent, LazyTensor, TensorInfo, refuse
+from vitviz.weights.formats.tensors import LazyTensor, WeightFile, refuse
 
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def open_npz(file: Path, name: str) -> FileContent:
+def open_npz(file: Path, name: str) -> WeightFile:
     """The arrays of an archive, by their headers.
 
     Raises:
@@ -38,10 +38,10 @@ def open_npz(file: Path, name: str) -> FileContent:
             # JAX writes bfloat16 as two bytes.
             kind = "bfloat16" if dtype == np.dtype("V2") else dtype.name if dtype.kind in "fiubc" else ""
             if kind:
-                tensors[key] = LazyTensor(TensorInfo(shape, kind), partial(_load_array, file, key))
+                tensors[key] = LazyTensor(shape, kind, partial(_load_array, file, key))
             else:
                 beside.append(key)
-    return FileContent("npz", {"": tensors}, tuple(beside))
+    return WeightFile(name, "npz", {"": tensors}, file, file.stat().st_size, tuple(beside))
 
 
 def _load_array(file: Path, key: str) -> torch.Tensor:

@@ -28,11 +28,6 @@ def needed_bytes(network: torch.nn.Module) -> int:
     return 4 * sum(tensor.numel() for tensor in network.state_dict().values())
 
 
-def default_bytes(file_bytes: int) -> int:
-    """The default limit of memory for the network of a file of this size."""
-    return max(MAX_BYTES, MAX_EXPANSION * file_bytes)
-
-
 def check_bytes(name: str, needed: int, file_bytes: int, max_bytes: int | None) -> None:
     """Refuse a network that takes too much memory.
 
@@ -40,12 +35,12 @@ def check_bytes(name: str, needed: int, file_bytes: int, max_bytes: int | None) 
         name: of the file in messages.
         needed: bytes of its network in memory.
         file_bytes: of the file and of others that belong to it.
-        max_bytes: the limit; None for :func:`default_bytes`.
+        max_bytes: the limit; by default :data:`MAX_BYTES`, or :data:`MAX_EXPANSION` times the file's size.
 
     Raises:
         LimitError: the network needs more.
     """
-    allowed = default_bytes(file_bytes) if max_bytes is None else max_bytes
+    allowed = max(MAX_BYTES, MAX_EXPANSION * file_bytes) if max_bytes is None else max_bytes
     if needed > allowed:
         problem = f"{file_bytes:,} bytes in which its network's {needed:,} bytes of memory are shared or compressed"
         if max_bytes is not None:

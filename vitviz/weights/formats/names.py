@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
+INDEX_SUFFIX = ".index.json"
 # The usual names of weights in a folder; the first that exists counts.
 WEIGHT_FILE_NAMES = (
     "model.safetensors",
@@ -14,8 +16,19 @@ WEIGHT_FILE_NAMES = (
     "pytorch_model.bin.index.json",
     "open_clip_pytorch_model.bin",
 )
+EXPECTED_NAMES = f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}"
 
 
 def is_weight_file(name: str | Path) -> bool:
     """Whether a file has a suffix of weights, in capitals or not."""
     return Path(name).suffix.lower() in SUFFIXES
+
+
+def weight_files(names: Collection[str]) -> list[str]:
+    """The files of weights in a folder: the one with a usual name, or all, but of one stem only the safetensors."""
+    for usual_name in WEIGHT_FILE_NAMES:
+        if usual_name in names:
+            return [usual_name]
+    files = sorted(name for name in names if is_weight_file(name))
+    stems = {Path(name).stem for name in files if name.lower().endswith(SUFFIXES[0])}
+    return [name for name in files if name.lower().endswith(SUFFIXES[0]) or Path(name).stem not in stems]

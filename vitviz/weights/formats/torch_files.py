@@ -20,7 +20,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from vitviz.errors.messages import plain, quote
-from vitviz.weights.formats.tensors import EXPECTED, FileContent, LazyTensor, TensorInfo, refuse
+from vitviz.weights.formats.tensors import EXPECTED, WeightFile, lazy_tensor, refuse
 
 MAX_STAND_INS, MAX_DEPTH = 500, 3
 # The keys of an optimiser's state, whose tensors are no weights.
@@ -55,7 +55,7 @@ class Inert:
         pass
 
 
-def open_torch(file: Path, name: str, is_zip: bool) -> FileContent:
+def open_torch(file: Path, name: str, is_zip: bool) -> WeightFile:
     """The tensors of a file of ``torch.save``, in its present format, a zip archive, or its legacy one.
 
     Raises:
@@ -67,8 +67,8 @@ def open_torch(file: Path, name: str, is_zip: bool) -> FileContent:
         kind = f"a whole pickled model or object ({skipped[0]})" if skipped else "what torch saved in it is no dict"
         refuse(name, kind, "torch.save(model.state_dict(), 'weights.pth')")
     groups, beside = state_dicts(name, value)
-    lazy = {group: {key: _lazy(tensor) for key, tensor in tensors.items()} for group, tensors in groups.items()}
-    return FileContent("torch", lazy, beside, skipped=skipped)
+    lazy = {group: {key: lazy_tensor(tensor) for key, tensor in tensors.items()} for group, tensors in groups.items()}
+    return WeightFile(name, "torch", lazy, file, file.stat().st_size, beside, skipped=skipped)
 
 
 def _load(file: Path, name: str, is_zip: bool) -> tuple[Any, list[str]]:
@@ -139,10 +139,3 @@ def state_dicts(name: str, entries: dict[Any, Any]) -> tuple[dict[str, dict[str,
 
     beside = walk("", entries, 0)
     return groups, tuple([str(key) for key in entries] if beside is None else beside)
-
-
-def _lazy(tensor: torch.Tensor) -> LazyTensor:
-    info = TensorInfo(tuple(tensor.shape), str(tensor.dtype)[6:])
-    special = "sparse" if tensor.layout != torch.strided else "quantised" if tensor.is_quantized else ""
-    special = special or "meta" * tensor.is_meta
-    return LazyTensor(info, None if special else tensor.detach, special)

@@ -1,20 +1,23 @@
-"""Download checkpoints of the Hugging Face hub: one set of weights and the files beside it."""
+"""Download checkpoints of the Hugging Face hub: a set of weights and the files beside it, checked by their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing
 from vitviz.progress import DownloadProgress
 from vitviz.system.atomic import atomic_write
+from vitviz.weights.formats.names import INDEX_SUFFIX
 from vitviz.weights.hub.names import (
     COMMIT,
-    INDEX_SUFFIX,
     JSON_FILES,
     TOP_LEVEL_NAME,
     cached_snapshot,
@@ -32,40 +35,53 @@ from vitviz.weights.hub.tokenizer_files import (
 )
 
 SECONDS_BETWEEN_REPORTS = 0.1
+Report = Callable[[DownloadProgress], None]
 
 
+@dataclass(frozen=True)
+class RemoteFile:
+    """What the hub states about a file.
+
+    Args:
+        size: in bytes.
+        digest: its SHA-256, or the git hash of a small file.
+    """
+
+    size: int
+    digest: str
+
+
+@dataclass(eq=False)
 class ProgressMeter:
-    """Reports the sum of the bytes of all files, which never decreases."""
+    """Reports the sum of the bytes of all files, which never decreases.
 
-    def __init__(self, repository: str, report: Callable[[DownloadProgress], None] | None) -> None:
-        self.repository, self.report = repository, report
-        self.bytes: dict[str, int] = {}
-        self.total: int | None = None
-        self.failure: BaseException | None = None
-        self._last_done, self._last_time = -1, 0.0
+    Args:
+        repository: of the files.
+        report: receives the progress; None before the number of bytes is known.
+        total: bytes of all files.
+    """
 
-    def update(self, name: str, count: int) -> None:
-        """Record the number of bytes of a file that have arrived."""
-        self.bytes[name] = count
-        if time.monotonic() - self._last_time >= SECONDS_BETWEEN_REPORTS:
-            self.flush()
+    repository: str
+    report: Report | None = None
+    total: int = 0
+    failure: BaseException | None = None
+    _last: tuple[int, float] = field(default=(-1, 0.0))
 
-    def flush(self) -> None:
-        """Report the sum if it has changed."""
-        done = sum(self.bytes.values())
-        done = max(done if self.total is None else min(done, self.total), self._last_done)
-        if self.report is not None and done != self._last_done:
-            self._last_done, self._last_time = done, time.monotonic()
-            try:
-                self.report(DownloadProgress(self.repository, done, self.total))
-            except BaseException as error:
-                self.failure = error
-                raise
+    def update(self, done: int, always: bool = False) -> None:
+        """Report this number of bytes, if it is higher and the last report is long ago."""
+        done, now = min(done, self.total), time.monotonic()
+        is_due = always or now - self._last[1] >= SECONDS_BETWEEN_REPORTS
+        if self.report is None or done <= self._last[0] or not is_due:
+            return
+        self._last = done, now
+        try:
+            self.report(DownloadProgress(self.repository, done, self.total))
+        except BaseException as error:
+            self.failure = error
+            raise
 
 
-def download(
-    repository: str, revision: str | None = None, report: Callable[[DownloadProgress], None] | None = None
-) -> Path:
+def download(repository: str, revision: str | None = None, report: Report | None = None) -> Path:
     """Download a checkpoint of the Hugging Face hub into the hub's cache, unless it is there.
 
     Every downloaded file is checked against the hash that the hub states. The environment variables of the hub apply:
@@ -75,7 +91,7 @@ def download(
     Args:
         repository: "owner/name".
         revision: a branch, a tag or a commit; None for the main branch.
-        report: called in this thread at the start, at most ten times a second, and at the end; never if there is
+        report: called in this thread before the weights, at most ten times a second, and at the end; never if there is
             nothing to download. An exception from it ends the download.
 
     Returns:
@@ -87,9 +103,9 @@ def download(
             of weights, the hub cannot be reached, the cache is full or cannot be written, or a file is damaged.
     """
     revision = checked_revision(repository, revision)
-    meter = ProgressMeter(repository, report)
+    meter = ProgressMeter(repository)
     with _hub_errors(repository, revision, meter):
-        return _download(repository, revision, meter)
+        return _download(repository, revision, meter, report)
 
 
 def download_tokenizer(repository: str, commit: str) -> None:
@@ -103,9 +119,19 @@ def download_tokenizer(repository: str, commit: str) -> None:
         CheckpointError: the repository has no tokenizer or one that is too large, or it cannot be downloaded, see
             :func:`download`.
     """
+    meter = ProgressMeter(repository)
     try:
-        with _hub_errors(repository, commit, ProgressMeter(repository, None)):
-            _download_tokenizer(repository, commit)
+        with _hub_errors(repository, commit, meter):
+            _, files = _list_files(repository, commit)
+            names = [name for name in TOKENIZER_FILES if name in files]
+            large = [name for name in names if files[name].size > MAX_TOKENIZER_BYTES]
+            if large:
+                problem = f"{large[0]} of {files[large[0]].size / 2**20:,.0f} MiB"
+                raise CheckpointError(f"{problem}; expected at most {MAX_TOKENIZER_BYTES >> 20} MiB")
+            folder = _fetch(repository, commit, files, names, meter) if names else None
+            if folder is None or not has_vocabulary(folder):
+                found = listing(names) if names else "none"
+                raise CheckpointError(f"{found} in the repository; expected {expected_vocabulary()}")
     except CheckpointError as error:
         # Without this prefix, the whole checkpoint would seem to be missing.
         message = str(error).removeprefix(f"{repository}: ")
@@ -116,114 +142,139 @@ def download_tokenizer(repository: str, commit: str) -> None:
 def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterator[None]:
     """Turn failures at the hub into a :class:`CheckpointError`; exceptions from the meter's report stay as they are."""
     # Importing vitviz does not load huggingface_hub.
-    from vitviz.weights.hub import client
+    from huggingface_hub import constants
 
+    from vitviz.weights.hub.refusals import explain
+
+    # Xet downloads in threads of another library, where an exception from a report would not end the download. The
+    # first releases have no such switch, and nobody there reads it.
+    was_disabled = getattr(constants, "HF_HUB_DISABLE_XET", True)
+    constants.HF_HUB_DISABLE_XET = True
     try:
-        with client.download_settings():
-            yield
+        yield
     except Exception as error:
         if error is meter.failure or isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{repository}: {client.explain(error, repository, revision)}") from None
+        raise CheckpointError(f"{repository}: {explain(error, repository, revision)}") from None
+    finally:
+        constants.HF_HUB_DISABLE_XET = was_disabled
 
 
-def _download(repository: str, revision: str, meter: ProgressMeter) -> Path:
+def _download(repository: str, revision: str, meter: ProgressMeter, report: Report | None) -> Path:
     from huggingface_hub import constants
     from huggingface_hub.errors import RevisionNotFoundError
-
-    from vitviz.weights.hub.client import list_files
 
     cached = complete_snapshot(repository, revision)
     if cached is not None and (constants.HF_HUB_OFFLINE or COMMIT.fullmatch(revision)):
         return cached
     try:
-        commit, files = list_files(repository, revision)
+        commit, files = _list_files(repository, revision)
     except RevisionNotFoundError:
         raise
     except Exception:
         if cached is None:
             raise
         return cached
-    names = {name for name in files if TOP_LEVEL_NAME.fullmatch(name)}
-    weights = choose_weights(repository, names)
+    if cached is not None and cached.name == commit:
+        return cached
+    weights = choose_weights(repository, files)
     # The weights come last, so that a snapshot with weights is complete.
-    downloads = [*(name for name in JSON_FILES if name in names), weights]
-    # Skipped for a complete set, which must work without a network and in a read-only cache.
-    if (cached is None or cached.name != commit) and downloads[:-1] and _tokenizer_files(names):
-        folder = _download_files(repository, commit, downloads[:-1])
-        for name in _tokenizer_files(names) if text_tower_config(folder) is not None else ():
-            # The error is raised later, when a text is used.
-            with suppress(_TooLarge):
-                _download_tokenizer_file(repository, commit, name)
+    names = [name for name in JSON_FILES if name in files]
+    if names and text_tower_config(_fetch(repository, commit, files, names, meter)) is not None:
+        # A larger one is an error only when a text is used.
+        names += [name for name in TOKENIZER_FILES if name in files and files[name].size <= MAX_TOKENIZER_BYTES]
+    names.append(weights)
     if weights.endswith(INDEX_SUFFIX):
-        folder = _download_files(repository, commit, downloads)
-        downloads += list_shards(repository, folder / weights, names)
-    folder = _download_files(repository, commit, downloads, meter)
+        names += list_shards(repository, _fetch(repository, commit, files, names, meter) / weights, files)
+    meter.total, meter.report = sum(files[name].size for name in names), report
+    folder = _fetch(repository, commit, files, names, meter)
     _save_ref(folder, revision)
     return folder
 
 
-class _TooLarge(CheckpointError):
-    """A tokenizer file too large to be one."""
+def _list_files(repository: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
+    """The commit of a revision, and its files at the top level."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if constants.HF_HUB_OFFLINE:
+        raise CheckpointError(
+            f"{repository}: not completely in the cache (HF_HUB_CACHE), and HF_HUB_OFFLINE forbids to "
+            "download it; unset it"
+        )
+    api = HfApi(library_name="vitviz")
+    try:
+        info = api.model_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT, files_metadata=True)
+        found = {
+            str(file.rfilename): RemoteFile(file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or "")
+            for file in info.siblings or ()
+        }
+        commit = str(info.sha)
+    except (HfHubHTTPError, UnicodeError):
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError):
+        commit = ""
+    if not COMMIT.fullmatch(commit):
+        raise CheckpointError(
+            f"{repository}: {constants.ENDPOINT} does not answer as a Hugging Face hub does; log in to the network "
+            "where it asks for that, or correct HF_ENDPOINT"
+        )
+    return commit, {name: file for name, file in found.items() if TOP_LEVEL_NAME.fullmatch(name)}
 
 
-def _download_tokenizer(repository: str, commit: str) -> None:
-    from vitviz.weights.hub.client import list_files
-
-    names = _tokenizer_files({name for name in list_files(repository, commit)[1] if TOP_LEVEL_NAME.fullmatch(name)})
-    folders = [_download_tokenizer_file(repository, commit, name) for name in names]
-    if not folders or not has_vocabulary(folders[0]):
-        files = listing(names) if names else "none"
-        raise CheckpointError(f"{repository}: {files} in the repository; expected {expected_vocabulary()}")
-
-
-def _tokenizer_files(names: Collection[str]) -> list[str]:
-    return [name for name in TOKENIZER_FILES if name in names]
-
-
-def _download_tokenizer_file(repository: str, commit: str, name: str) -> Path:
-    """Download a tokenizer file into the snapshot, unless it is there.
-
-    Raises:
-        _TooLarge: it is too large, by the size that the hub states or by the bytes that have arrived.
-    """
-
-    def check(progress: DownloadProgress) -> None:
-        size = max(progress.done, progress.total or 0)
-        if size > MAX_TOKENIZER_BYTES:
-            file = f"{name} of {size / 2**20:,.0f} MiB"
-            raise _TooLarge(f"{repository}: {file}; expected at most {MAX_TOKENIZER_BYTES >> 20} MiB")
-
-    return _download_files(repository, commit, [name], ProgressMeter(repository, check))
-
-
-def _download_files(repository: str, commit: str, names: list[str], meter: ProgressMeter | None = None) -> Path:
+def _fetch(
+    repository: str, commit: str, files: Mapping[str, RemoteFile], names: Collection[str], meter: ProgressMeter
+) -> Path:
     """Download files into the snapshot of a commit, in this order, unless they are there; returns its folder."""
-    from vitviz.weights.hub.client import RemoteFile, check_space
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     folder = cached_snapshot(repository, commit)
-    cached = {name: _size(folder / name) for name in names if (folder / name).is_file()} if folder is not None else {}
-    files = [RemoteFile.describe(repository, commit, name) for name in names if name not in cached]
-    meter = meter or ProgressMeter(repository, None)
-    meter.bytes = cached
-    sizes = [file.size for file in files if file.size is not None]
-    check_space(repository, sum(sizes))
-    if len(sizes) == len(files):
-        meter.total = sum(sizes) + sum(cached.values())
-    if files:
-        meter.flush()
-    for file in files:
-        path = file.download(partial(meter.update, file.name))
-        meter.update(file.name, _size(path))
+    missing = [name for name in names if folder is None or not (folder / name).is_file()]
+    done = sum(files[name].size for name in names if name not in missing)
+    if missing:
+        meter.update(done, always=True)
+    for name in missing:
+        arrived = done
+
+        class Bar(tqdm):
+            """A progress bar that is not drawn, and only reports the bytes."""
+
+            def __init__(self, *_: object, **__: object) -> None:
+                super().__init__(disable=True)
+
+            def update(bar, n: float | None = 1) -> None:
+                nonlocal arrived
+                arrived += int(n or 0)
+                meter.update(arrived)
+
+        # The first releases show a bar of their own.
+        options: dict[str, Any] = {"tqdm_class": Bar} if "tqdm_class" in signature(hf_hub_download).parameters else {}
+        path = Path(hf_hub_download(repository, name, revision=commit, library_name="vitviz", **options))
+        if not _is_intact(path, files[name]):
+            _remove(path)
+            raise CheckpointError(f"{repository}: {name} arrived damaged and was deleted; download it again")
+        done += files[name].size
         folder = path.parent
-    if files:
-        meter.flush()
+        meter.update(done, always=True)
     assert folder is not None, "names is never empty"
     return folder
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _is_intact(path: Path, expected: RemoteFile) -> bool:
+    digest = hashlib.sha256()
+    if len(expected.digest) != 64:
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest() == expected.digest
+
+
+def _remove(path: Path) -> None:
+    """Delete a file and the link that leads to it."""
+    path.resolve().unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _save_ref(folder: Path, revision: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from contextlib import suppress
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
-from vitviz.weights.formats.names import SUFFIXES, WEIGHT_FILE_NAMES, is_weight_file
+from vitviz.weights.formats.files import read_index
+from vitviz.weights.formats.names import EXPECTED_NAMES, INDEX_SUFFIX, weight_files
 
 # Files that are read beside the weights. If they describe a text tower, its tokenizer files are read, too.
 JSON_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
-INDEX_SUFFIX = ".index.json"
-MAX_INDEX_BYTES = 8 * 2**20
 
 MAIN = "main"
 # The hub's own rules; two hyphens separate owner and name in the cache.
@@ -80,34 +78,20 @@ def cached_snapshot(repository: str, revision: str) -> Path | None:
 
 def choose_weights(repository: str, names: Collection[str]) -> str:
     """The name of the file of weights, or of the index of their shards."""
-    for usual_name in WEIGHT_FILE_NAMES:
-        if usual_name in names:
-            return usual_name
-    files = {name for name in names if is_weight_file(name)}
-    safetensors = {name for name in files if name.lower().endswith(".safetensors")}
-    # Files of the same stem have the same weights.
-    stems = {Path(name).stem for name in safetensors}
-    files = safetensors | {name for name in files if Path(name).stem not in stems}
+    files = weight_files(names)
     if len(files) == 1:
-        return files.pop()
+        return files[0]
     if files:
-        problem = f"{len(files)} files of weights, {listing(sorted(files))}"
+        problem = f"{len(files)} files of weights, {listing(files)}"
     else:
         problem = f"no weights among its files, {listing(sorted(names), 8)}" if names else "no files"
-    raise CheckpointError(f"{repository}: {problem}; expected {WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
+    raise CheckpointError(f"{repository}: {problem}; expected {EXPECTED_NAMES}")
 
 
 def list_shards(repository: str, index: Path, names: Collection[str]) -> list[str]:
-    """The shards that an index names. Each must be in ``names``, so that none can be a path."""
-    try:
-        content = index.read_bytes() if index.stat().st_size <= MAX_INDEX_BYTES else b""
-        shards = sorted(set(json.loads(content)["weight_map"].values()))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        shards = []
-    if not shards:
-        raise CheckpointError(f"{repository}: {index.name} does not say in which files the weights are")
-    suffix = Path(index.name.removesuffix(INDEX_SUFFIX)).suffix
-    for shard in shards:
-        if shard not in names or not shard.endswith(suffix):
-            raise CheckpointError(f"{repository}: {index.name} names {quote(shard)}, which is no {suffix} file of it")
+    """The shards that an index names. Each must be in ``names``."""
+    shards = sorted(read_index(index, f"{repository}: {index.name}"))
+    missing = [shard for shard in shards if shard not in names]
+    if missing:
+        raise CheckpointError(f"{repository}: {index.name} names {quote(missing[0])}, which is no file of it")
     return shards

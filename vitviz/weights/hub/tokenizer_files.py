@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from vitviz.weights.metadata.sidecars import SIZE_LIMIT
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.metadata.sidecars import read_json
 
 CONFIGURATIONS = ("open_clip_config.json", "config.json")
 """The files that describe the towers of a checkpoint; the first that exists counts."""
@@ -31,14 +31,11 @@ MAX_TOKENIZER_BYTES = 64 * 2**20
 def text_tower_config(folder: Path) -> dict[str, Any] | None:
     """The configuration in a folder if it describes a text tower; None otherwise."""
     path = next((folder / name for name in CONFIGURATIONS if (folder / name).is_file()), None)
-    if path is None:
-        return None
     try:
-        with path.open("rb") as file:
-            configuration = json.loads(file.read(SIZE_LIMIT).decode())
-    except (OSError, ValueError, RecursionError):
+        configuration: Any = {} if path is None else read_json(path)
+    except CheckpointError:
         return None
-    configuration = configuration.get("model_cfg", configuration) if isinstance(configuration, dict) else None
+    configuration = configuration.get("model_cfg", configuration)
     has_text = isinstance(configuration, dict) and any(
         isinstance(configuration.get(name), dict) for name in ("text_cfg", "text_config")
     )

@@ -16,15 +16,15 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, Method
 from vitviz.models.network import Network
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.formats.files import tensors_in_memory
+from vitviz.weights.formats.tensors import tensors_in_memory
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model
 from vitviz.weights.modules.modifications import ChangeGuard, find_modification
 from vitviz.weights.modules.unwrap import package_of
-from vitviz.weights.overrides import check_overrides
+from vitviz.weights.overrides import Stated
 from vitviz.weights.packages.transformers import tensors_as_saved
-from vitviz.weights.read import read_weights
+from vitviz.weights.read import read_tensors
 
 # Allowed difference of both networks, relative to the largest absolute value, or to 1 if that is larger.
 TOLERANCE = 1e-5
@@ -181,9 +181,9 @@ def _copy_weights(module: nn.Module, name: str) -> VisionTransformer:
 def _read_tensors(
     name: str, tensors: Mapping[str, torch.Tensor], config: Settings | None, facts: dict[str, Any]
 ) -> VisionTransformer:
-    options: dict[str, Any] = check_overrides({"normalisation": "half", **facts})
     sidecars = Sidecars() if config is None else Sidecars(config=config)
-    return require_vit(read_weights(tensors_in_memory(name, tensors), sidecars, name, **options).model.network, name)
+    reading = read_tensors(tensors_in_memory(name, tensors), sidecars, Stated.of(normalisation="half", **facts), name)
+    return require_vit(reading.model.network, name)
 
 
 # What the files beside the weights of each package would state.

@@ -102,7 +102,7 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         **pooling_of_classifier(checkpoint),
     }
     if tower is None:
-        base = checkpoint.assume("rotary base", 100.0, "that of every published DINOv3")
+        base = checkpoint.record("rotary base", 100.0, "that of every published DINOv3", assumed=True)
         return {**facts, "image_size": (224, 224), "rotary_base": base}
     biases = {"query": "query_bias", "key": "key_bias", "value": "value_bias", "out": "proj_bias"}
     require_biases(checkpoint, tower, **biases, mlp_in="mlp_bias", mlp_out="mlp_bias")

@@ -1,0 +1,164 @@
+"""Reads a checkpoint by name, hub id or path: with vitviz's own network, or with the package that its files name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from vitviz.attention.precision import Precision, type_of
+from vitviz.errors.arguments import word
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
+from vitviz.models.devices import usable_device
+from vitviz.models.require import require_vit
+from vitviz.progress import DownloadProgress
+from vitviz.weights.bundled import BUNDLED, resources
+from vitviz.weights.formats.limits import memory_for, needed_bytes
+from vitviz.weights.formats.paths import path_exists
+from vitviz.weights.hub.download import download
+from vitviz.weights.model import ENGINES, Model, Origin
+from vitviz.weights.overrides import Stated
+from vitviz.weights.read import Reading, read
+from vitviz.weights.suggestions import HUB, no_checkpoint
+from vitviz.weights.zoo import ZOO, NamedModel
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files of a checkpoint are.
+
+    Args:
+        path: of its file or folder.
+        name: the user's name for it; None for that of the file.
+        origin: on the Hugging Face hub; None for a file of the user's.
+        named: its record, for a checkpoint with a name.
+    """
+
+    path: Path
+    name: str | None = None
+    origin: Origin | None = None
+    named: NamedModel | None = None
+
+    @classmethod
+    def published(cls, source: str, origin: Origin) -> Place:
+        """The place of a checkpoint of the hub, which :func:`fetch` has downloaded."""
+        named = ZOO.get(source)
+        return cls(origin.folder, origin.repository if named is None else source, origin, named)
+
+    def complete(self, stated: Stated) -> Stated:
+        """What the user states, and what the record of a named checkpoint does."""
+        return stated if self.named is None else replace(stated, facts={**self.named.overrides, **stated.facts})
+
+    def label(self, model: Model) -> Model:
+        """The model with its origin, and with what its record says."""
+        card = model.card if self.named is None else {**self.named.card, **model.card}
+        return replace(model, origin=self.origin or model.origin, card=card)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Name the checkpoint in errors: the folder of a download is named by a commit, which means nothing."""
+        try:
+            yield
+        except (CheckpointError, ConfigError, LimitError) as error:
+            if self.origin is None:
+                raise
+            raise type(error)(str(error).replace(self.path.name, str(self.name))) from None
+
+
+# No gradient passes through weights that were made in inference mode.
+@torch.inference_mode(False)
+def read_source(
+    source: str | os.PathLike[str],
+    stated: Stated,
+    *,
+    device: str | torch.device | None = None,
+    precision: Precision | None = None,
+    report: Callable[[DownloadProgress], None] | None = None,
+    verify: bool = False,
+    engine: str | None = None,
+) -> Reading:
+    """The checkpoint of a name, hub id or path, with the facts about it; arguments as of :func:`vitviz.load`."""
+    # Refuse wrong options before downloading anything.
+    target_device = usable_device("cpu" if device is None else device)
+    dtype = type_of("float32" if precision is None else precision)
+    if engine is not None:
+        word("engine", engine, ENGINES, ConfigError)
+    place = _find(source, report)
+    with place.errors():
+        reading = _read_with_engine(place, place.complete(stated), engine, target_device)
+    reading = replace(reading, model=place.label(reading.model))
+    model = reading.model
+    if verify:
+        from vitviz.weights.verify import PHOTO
+        from vitviz.weights.verify import verify as verify_against_package
+
+        verification = verify_against_package(reading, resources("assets") / PHOTO)
+        if not verification.exact:
+            raise CheckpointError(verification.sentence)
+    if model.engine == "module":
+        if dtype != model.network.precision:
+            reason = "a package's model, which computes in the float32 in which it is opened"
+            raise ConfigError(f"precision {precision!r}: {model.name} is {reason}")
+        return reading
+    network = require_vit(model.network, model.name)
+    with memory_for(model.name, needed_bytes(network)):
+        network.to(target_device).set_precision("float32" if precision is None else precision)
+    return reading
+
+
+def fetch(source: str, report: Callable[[DownloadProgress], None] | None = None) -> Origin | None:
+    """Download a published checkpoint into the hub's cache, so that :func:`load` opens it offline.
+
+    Args:
+        source, report: as in :func:`load`.
+
+    Returns:
+        The origin of its files; None if ``source`` is no checkpoint of the hub.
+
+    Raises:
+        CheckpointError: it cannot be downloaded.
+    """
+    named = ZOO.get(source)
+    if named is None and not source.startswith(HUB):
+        return None
+    repository, _, revision = (source.removeprefix(HUB) if named is None else named.repository).partition("@")
+    folder = download(repository, revision or None, report=report)
+    return Origin(folder, repository, folder.name)
+
+
+def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], None] | None) -> Place:
+    if source in BUNDLED:
+        return Place(resources("checkpoints") / f"{source}.safetensors")
+    origin = fetch(source, report) if isinstance(source, str) else None
+    if origin is not None:
+        return Place.published(str(source), origin)
+    if not path_exists(source):
+        raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
+    return Place(Path(source))
+
+
+def _read_with_engine(place: Place, stated: Stated, engine: str | None, device: torch.device) -> Reading:
+    """Read with vitviz's own network or, if it has none, with the package that the files name."""
+    if engine != "module":
+        try:
+            return read(place.path, stated, place.name)
+        except UnknownFamilyError as error:
+            if engine == "own" or stated.family is not None:
+                raise
+            refusal = error
+    # Not before it is needed: it imports what captures a module.
+    from vitviz.weights.by_package import names_package, read_by_package
+
+    if engine == "module":
+        return read_by_package(place.path, stated, place.name, device)
+    if not names_package(place.path, stated):
+        raise refusal
+    try:
+        return read_by_package(place.path, stated, place.name, device)
+    except VitvizError as error:
+        error_type = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
+        raise error_type(f"{refusal}; {error}") from None
