@@ -2,16 +2,18 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { deflateSync } from "node:zlib";
+import { inflateSync } from "node:zlib";
 
-import { figureAsSvg, figureLayout, linesOf, picturePdf } from "../../vitviz/ui/page/figure_layout.js";
+globalThis.HTMLCanvasElement = class {};
+globalThis.document = { getElementById: () => ({ querySelector: () => null }) };
+const { figureLayout, linesOf } = await import("../../vitviz/ui/page/figure_layout.js");
+const { Recorder, vectorPdf, vectorSvg } = await import("../../vitviz/ui/page/vector.js");
 
 const measure = (text) => 7 * text.length;
-const picture = async () => null;
+const picture = () => null, bar = () => null;
 const panel = (ratio) => ({
   badge: "model · layer 4", caption: "word ".repeat(40).trim(), ratio,
-  legend: { low: "0", high: "0.2 ►", quantity: "attention weight", bar: picture },
-  parts: (width) => [{ x: 0, y: 0, width, height: width * ratio, picture }],
+  legend: { low: "0", high: "0.2 ►", quantity: "attention weight", bar }, draw: picture,
 });
 const all = { badge: true, legend: true, caption: true }, none = { badge: false, legend: false, caption: false };
 
@@ -37,32 +39,56 @@ test("nothing leaves the figure, and rows of unequal panels do not overlap", () 
     assert.ok(item.x >= 0 && item.x + (item.width ?? measure(item.text)) <= width, JSON.stringify(item));
     assert.ok(item.y >= 0 && item.y + (item.height ?? 0) <= height);
   }
-  const pictures = items.filter(({ picture, isPixelated }) => picture && !isPixelated);
+  const pictures = items.filter(({ draw }) => draw === picture);
   const bottom = Math.max(...pictures.slice(0, 3).map(({ y, height }) => y + height));
   assert.ok(pictures.slice(3).every(({ y }) => y > bottom));
 });
 
 test("a long name of a quantity stands below the colours", () => {
-  const wide = { ...panel(0.5), legend: { low: "0", high: "1", quantity: "a quantity ".repeat(12), bar: picture } };
+  const wide = { ...panel(0.5), legend: { low: "0", high: "1", quantity: "a quantity ".repeat(12), bar } };
   const { items } = figureLayout([wide], { ...none, legend: true }, measure);
-  const bar = items.find(({ isPixelated }) => isPixelated), quantity = items.filter(({ text }) => text?.includes("quantity"));
-  assert.ok(quantity.length > 1 && quantity.every(({ y }) => y > bar.y + 10));
+  const colours = items.find(({ draw }) => draw === bar), quantity = items.filter(({ text }) => text?.includes("quantity"));
+  assert.ok(quantity.length > 1 && quantity.every(({ y }) => y > colours.y + 10));
 });
 
-test("an SVG file escapes its texts", () => {
-  const drawing = figureAsSvg(figureLayout([{ ...panel(1), badge: "<b> & c" }], all, measure), () => "data:,", "<b> & c");
+/** A line, a dimmed frame and a text, moved by 10. */
+function recorded(text) {
+  const context = new Recorder();
+  context.save();
+  context.translate(10, 20);
+  Object.assign(context, { strokeStyle: "#ffd43b", fillStyle: "rgba(0, 0, 0, 0.65)", lineWidth: 2, font: "bold 12px serif" });
+  context.beginPath();
+  context.rect(0, 0, 5, 5);
+  context.clip();
+  context.beginPath();
+  context.moveTo(0, 0);
+  context.lineTo(1.2345, 2);
+  context.stroke();
+  context.fillText(text, 1, 2);
+  context.restore();
+  context.fillRect(0, 0, 3, 4);
+  return context.marks;
+}
+
+test("an SVG file has lines, texts and what is cut off, in their places, and escapes texts", async () => {
+  const drawing = await vectorSvg(recorded("<b> & c"), 100, 50, "<b> & c");
   assert.match(drawing, /<title>&lt;b> &amp; c<\/title>/);
-  assert.match(drawing, />&lt;b> &amp; c<\/text>/);
+  assert.match(drawing, /<path[^>]*stroke="rgb\(255,212,59\)" stroke-width="2" clip-path="url\(#clip0\)" d="M10 20L11.23 22"\/>/);
+  assert.match(drawing, /<text[^>]*fill="rgb\(0,0,0\)"[^>]*fill-opacity="0.65"[^>]*x="11" y="22"[^>]*font-weight="bold">&lt;b> &amp; c<\/text>/);
+  // After what was restored, nothing is cut off, and the colour is the one before.
+  assert.match(drawing, /<path fill="rgb\(0,0,0\)" stroke="none" d="M0 0L3 0L3 4L0 4L0 0"\/>/);
   assert.doesNotMatch(drawing, /<b>/);
 });
 
-test("the table of a PDF file has the place of every object", async () => {
-  const deflated = new Uint8Array(deflateSync(Uint8Array.of(1, 2, 3, 4, 5, 6)));
-  const bytes = Buffer.from(await picturePdf(deflated, [2, 1], [72, 36]).arrayBuffer()), text = bytes.toString("latin1");
-  const places = [...text.matchAll(/^(\d{10}) 00000 n $/gm)].map(([, place]) => Number(place));
-  assert.equal(places.length, 5);
+test("a PDF file has its texts as text, and its table the place of every object", async () => {
+  const bytes = Buffer.from(await (await vectorPdf(recorded("a − b (é)"), 100, 50, measure)).arrayBuffer());
+  const text = bytes.toString("latin1"), places = [...text.matchAll(/^(\d{10}) 00000 n $/gm)].map(([, place]) => Number(place));
+  assert.ok(places.length >= 4);
   places.forEach((place, index) => assert.ok(text.slice(place).startsWith(`${index + 1} 0 obj\n`)));
-  const start = Number(/startxref\n(\d+)/.exec(text)[1]);
-  assert.ok(text.slice(start).startsWith("xref\n"));
-  assert.ok(bytes.includes(Buffer.from(deflated)) && text.includes(`/Length ${deflated.length} `));
+  assert.ok(text.slice(Number(/startxref\n(\d+)/.exec(text)[1])).startsWith("xref\n"));
+  for (const [, number] of text.matchAll(/(\d+) 0 R/g)) assert.ok(Number(number) >= 1 && Number(number) <= places.length);
+  const [, length] = /FlateDecode \/Length (\d+)/.exec(text), start = bytes.indexOf("stream\n") + 7;
+  const content = inflateSync(bytes.subarray(start, start + Number(length))).toString();
+  assert.match(content, /10 20 m 11\.23 22 l\nS/);
+  assert.match(content, /\/B 12 Tf 0 Tr 1 0 0 -1 11 22 Tm <61209620622028e929> Tj/);
 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import ceil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -178,11 +179,21 @@ def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundle
     expect(notice(page)).to_contain_text("Kept as panel a")
     choose_method(page, "relevance")
     both = ElementTree.parse(save_figure(page, "svg")).getroot()
-    assert [each.text for each in both.findall("{*}text")] == ["a", "b"] and len(both.findall("{*}image")) == 2
+    assert [each.text for each in both.findall("{*}text")] == ["a", "b"]
+    # Of each, the photograph as JPEG, and the map in its own pixels.
+    kinds = [each.attrib["href"].partition(";")[0] for each in both.findall("{*}image")]
+    assert kinds == ["data:image/jpeg", "data:image/png"] * 2
     assert float(both.attrib["width"]) == 3 * GAP + 2 * SEVERAL
     assert save_figure(page, "pdf").read_bytes().startswith(b"%PDF-1.4")
     open_figure(page).get_by_role("button", name="Remove panel a").click()
     expect(page.locator(".vx-paper-kept button")).to_have_count(0)
+    page.keyboard.press("Escape")
+    # What is hidden is said in the caption.
+    ask(page, "hide")
+    click_patch(page, vitviz.analyze(wide, bundled), 1, 1)
+    open_figure(page).locator(".vx-paper-caption").check()
+    preview = page.locator(".vx-paper-preview")
+    expect(preview).to_have_attribute("aria-label", re.compile("Hidden from the model, but part of this map: 1 square"))
     page.keyboard.press("Escape")
     expect(page.locator(".vx-paper")).not_to_be_visible()
 

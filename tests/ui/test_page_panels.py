@@ -180,6 +180,19 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     expect_changes(page, example, {(1, 2)}, {spots[1]})
     page.locator(".vx-all-on").click()
     expect_changes(page, example, set(), set())
+    # The keys hide as the pointer does.
+    page.locator(".vx-canvas").first.focus()
+    for key, hidden in (
+        ("ArrowRight", set()),
+        ("Enter", {(0, 0)}),
+        ("ArrowDown", {(0, 0)}),
+        ("Enter", {(0, 0), (1, 0)}),
+    ):
+        page.keyboard.press(key)
+        expect_changes(page, example, set(), hidden)
+    for key in ("Enter", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    expect_changes(page, example, set(), set())
     page.locator(".vx-rank").click()
     settle(page)
     layer, number, fall = example.head_effects().strongest(1)[0]

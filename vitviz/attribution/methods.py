@@ -178,7 +178,7 @@ _DISCARD = Parameter(
 _RESIDUAL = Parameter("residual_weight", "Residual weight", "share of the residual connection", Number(0, 1, 0.05), 0.5)
 _EXCLUDE = Parameter(
     "exclude",
-    "Leave out",
+    "Ignore",
     "patches that nobody may attend to: those of outlying norm, or those that take most of the attention",
     Choice(EXCLUSIONS, none="nothing"),
 )

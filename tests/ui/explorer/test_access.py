@@ -10,10 +10,12 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.driver import (
     NEXT_FRAMES,
+    ask,
     canvas,
     caption,
     choose_method,
     keep_picture,
+    open_figure,
     opened_page,
     page_at,
     patch_position,
@@ -118,6 +120,22 @@ def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app:
             assert len(found.response["passes"]) >= len(rules), "axe looked at nothing"
             assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
             keep_picture(page, f"explorer-{theme}.png")
+        # The dialog of figures, over a comparison, and what hides squares and heads.
+        page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = false; })")
+        open_figure(page)
+        expect(page.locator(".vx-paper")).to_be_visible()
+        found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate(UNNAMED) == []
+        page.keyboard.press("Escape")
+        ask(page, "hide")
+        page.locator(".vx-canvas").first.click()
+        expect(page.locator(".vx-all-on")).to_be_visible()
+        found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
+        page.locator(".vx-all-on").click()
+        open_everything(page)
         # A map about a token has other controls than one about a class, and the tour is a dialog of its own.
         choose_method(page, "attention")
         page.locator(".vx-guide-open").click()

@@ -28,6 +28,22 @@ export function fitCanvas(canvas, ratio) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
 }
 
+/**
+ * Darken a rectangle and cross it out: what it stands for is hidden from the model.
+ * @param {CanvasRenderingContext2D} context
+ * @param {[number, number, number, number]} box
+ * @param {number} lineWidth
+ */
+export function crossOut(context, [x, y, width, height], lineWidth) {
+  Object.assign(context, { fillStyle: "rgba(0, 0, 0, 0.8)", strokeStyle: "white", lineWidth }).fillRect(x, y, width, height);
+  context.beginPath();
+  for (const [from, to] of [[y, y + height], [y + height, y]]) {
+    context.moveTo(x, from);
+    context.lineTo(x + width, to);
+  }
+  context.stroke();
+}
+
 /** Draws pictures and maps of one analysis, on canvases of any size. */
 export class Painter {
   /**
@@ -48,7 +64,7 @@ export class Painter {
    * Draw a map over the picture, or the picture alone without values.
    * @param {Float32Array | null} values "patch"
    * @param {any} scale a FittedScale
-   * @param {Look} look opacity, fade, smooth, grid, part (the share of the width that the map covers), scale of lines and numbers
+   * @param {Look} look opacity, fade, smooth, grid, part (the share of the width that the map covers)
    * @param {HTMLCanvasElement} canvas
    * @param {any} colours
    */
@@ -83,9 +99,9 @@ export class Painter {
       context.imageSmoothingEnabled = look.smooth ?? false;
       context.drawImage(this.map, left, top, right - left, bottom - top);
       context.restore();
-      if (look.part !== undefined) this.drawDivider(context, width * look.part, height, look.scale ?? 1);
+      if (look.part !== undefined) this.drawDivider(context, width * look.part, height);
     }
-    if (look.grid) this.drawGrid(context, [left, top, right, bottom], look.scale ?? 1);
+    if (look.grid) this.drawGrid(context, [left, top, right, bottom]);
   }
 
   /**
@@ -116,12 +132,11 @@ export class Painter {
    * @param {CanvasRenderingContext2D} context
    * @param {number} x
    * @param {number} height
-   * @param {number} scale
    */
-  drawDivider(context, x, height, scale) {
+  drawDivider(context, x, height) {
     for (const [style, width] of /** @type {[string, number][]} */ ([["black", 4], ["white", 2]])) {
       context.fillStyle = style;
-      context.fillRect(x - width * scale / 2, 0, width * scale, height);
+      context.fillRect(x - width / 2, 0, width, height);
     }
   }
 
@@ -143,12 +158,11 @@ export class Painter {
   /**
    * @param {CanvasRenderingContext2D} context
    * @param {any} pair
-   * @param {number} scale
    */
-  drawGrid(context, [left, top, right, bottom], scale) {
+  drawGrid(context, [left, top, right, bottom]) {
     const { rows, columns } = this.facts;
     context.strokeStyle = GRID_LINE;
-    context.lineWidth = scale;
+    context.lineWidth = 1;
     context.beginPath();
     for (let row = 0; row <= rows; row++) {
       const y = top + row * (bottom - top) / rows;
@@ -162,7 +176,7 @@ export class Painter {
     }
     context.stroke();
     const across = (right - left) / columns, down = (bottom - top) / rows;
-    if (Math.min(across, down) >= MIN_NUMBERED_PIXELS * scale) this.number(context, left, top, across, down, scale);
+    if (Math.min(across, down) >= MIN_NUMBERED_PIXELS) this.number(context, left, top, across, down);
   }
 
   /**
@@ -172,19 +186,17 @@ export class Painter {
    * @param {any} top
    * @param {number} across
    * @param {number} down
-   * @param {number} scale
    */
-  number(context, left, top, across, down, scale) {
-    const font = `${11 * scale}px system-ui, sans-serif`;
-    Object.assign(context, { font, fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 * scale });
+  number(context, left, top, across, down) {
+    Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 });
     const write = (/** @type {string} */ text, /** @type {any} */ x, /** @type {any} */ y) => {
       context.strokeText(text, x, y);
       context.fillText(text, x, y);
     };
     Object.assign(context, { textAlign: "center", textBaseline: "top" });
-    for (let column = 1; column < this.facts.columns; column++) write(String(column), left + (column + 0.5) * across, top + 2 * scale);
+    for (let column = 1; column < this.facts.columns; column++) write(String(column), left + (column + 0.5) * across, top + 2);
     Object.assign(context, { textAlign: "left", textBaseline: "middle" });
-    for (let row = 0; row < this.facts.rows; row++) write(String(row), left + 3 * scale, top + (row + 0.5) * down);
+    for (let row = 0; row < this.facts.rows; row++) write(String(row), left + 3, top + (row + 0.5) * down);
   }
 
   /**
@@ -225,16 +237,7 @@ export class Painter {
    * @param {Cell} cell
    */
   cross(canvas, cell) {
-    const context = contextOf(canvas), [x, y, width, height] = this.patchRectangle(cell, canvas.width, canvas.height);
-    context.fillStyle = "rgba(0, 0, 0, 0.8)";
-    context.fillRect(x, y, width, height);
-    Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 450) });
-    context.beginPath();
-    for (const [from, to] of [[0, 1], [1, 0]]) {
-      context.moveTo(x, y + from * height);
-      context.lineTo(x + width, y + to * height);
-    }
-    context.stroke();
+    crossOut(contextOf(canvas), this.patchRectangle(cell, canvas.width, canvas.height), Math.max(1, canvas.width / 450));
   }
 
   /**

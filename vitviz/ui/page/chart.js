@@ -16,9 +16,17 @@ const CHART_LOG_RATIO = 30;
  */
 function svgPart(name, attributes, ...children) {
   const svgElement = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) svgElement.setAttribute(key, value);
+  setAttributes(svgElement, attributes);
   svgElement.append(...children);
   return svgElement;
+}
+
+/**
+ * @param {Element} svgElement
+ * @param {Record<string, any>} attributes
+ */
+function setAttributes(svgElement, attributes) {
+  for (const [key, value] of Object.entries(attributes)) svgElement.setAttribute(key, String(value));
 }
 
 /**
@@ -152,27 +160,16 @@ export class Chart {
         ),
       );
     }
-    for (const [name, value] of [
-      ["viewBox", `0 0 ${width} ${CHART_HEIGHT}`],
-      ["font-family", "system-ui, sans-serif"],
-      ["font-size", "12"],
-    ])
-      this.svg.setAttribute(String(name), String(value));
+    setAttributes(this.svg, { viewBox: `0 0 ${width} ${CHART_HEIGHT}`, "font-family": "system-ui, sans-serif", "font-size": 12 });
     this.svg.replaceChildren(...parts);
   }
 
   /** The chart as a file: black on white, with the names of its lines. */
   file() {
     const file = /** @type {Element} */ (this.svg.cloneNode(true)), height = CHART_HEIGHT + 18 * this.key.children.length;
-    for (const [name, value] of [
-      ["xmlns", "http://www.w3.org/2000/svg"],
-      ["viewBox", `0 0 ${this.width} ${height}`],
-      ["width", this.width],
-      ["height", height],
-      ["color", "black"],
-    ])
-      file.setAttribute(String(name), String(value));
-    file.prepend(svgPart("rect", { width: this.width, height, fill: "white" }));
+    const { width } = this;
+    setAttributes(file, { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, color: "black" });
+    file.prepend(svgPart("rect", { width, height, fill: "white" }));
     this.lines.filter((/** @type {any} */ { name }) => name).forEach((/** @type {any} */ { name, colour }, /** @type {number} */ index) => {
       const y = CHART_HEIGHT + 18 * index + 12;
       file.append(

@@ -4,7 +4,7 @@ import { hasClasses, withoutPlaces } from "./class_names.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { notify, reasonOf, retryOf } from "./messages.js";
-import { activePane, activeView, isHiding, likedPictures, models, page, panes, store, uploads } from "./page.js";
+import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import {
@@ -313,7 +313,6 @@ export const chooseDivider = (divider) => store.patch(divider < 1 ? { layout: "s
 export function chooseToken(pane, query) {
   activate(pane);
   page.hovered = null;
-  if (isHiding() && Array.isArray(query)) return;
   const views = store.state.views.map((view, index) => {
     const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
     if (counterpart === undefined || !hasParameter(view.method, "query")) return view;

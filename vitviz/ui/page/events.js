@@ -5,10 +5,11 @@ import {
   chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer,
 } from "./choices.js";
 import { element, find, root } from "./dom.js";
-import { switchHead } from "./hiding.js";
+import { hidePatch, isHidden, switchHead } from "./hiding.js";
 import { hideLens, showLens } from "./lens.js";
 import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
+import { clamped } from "./numbers.js";
 import { activePane, activeView, films, isHiding, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
 import { listenToStrip } from "./strip.js";
@@ -39,8 +40,7 @@ export function hoverToken(pane, token, event) {
 function moveToken(down, across) {
   const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
-  const clampTo = (/** @type {number} */ place, /** @type {number} */ count) => Math.min(Math.max(place, 0), count - 1);
-  chooseToken(pane, [clampTo(row + down, facts.rows), clampTo(column + across, facts.columns)]);
+  chooseToken(pane, [clamped(row + down, 0, facts.rows - 1), clamped(column + across, 0, facts.columns - 1)]);
 }
 
 /**
@@ -61,8 +61,10 @@ function typeDigit(pressed) {
 }
 
 const pinChosen = () => {
-  const { token } = activePane();
-  if (token !== null) pinToken(activePane(), token);
+  const pane = activePane(), { token, attention } = pane;
+  if (token === null) return;
+  if (!isHiding()) pinToken(pane, token);
+  else if (token >= attention.prefix) hidePatch(pane, attention.cell(token), !isHidden(attention.cell(token)));
 };
 const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
 /** @type {Record<string, () => any>} */

@@ -40,6 +40,17 @@ function onPicture(pane, paintOn) {
 const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
 
 /**
+ * A function of a patch in a cell, as one of a point of the cell.
+ * @param {ProbeContext} context
+ * @param {((index: number, cell: Cell) => any) | null} run
+ * @returns {any}
+ */
+const atPatch = (context, run) => run && ((/** @type {number} */ index, /** @type {number} */ across, /** @type {number} */ down) => {
+  const cell = cellOf(context, across, down);
+  return cell ? run(index, cell) : "";
+});
+
+/**
  * Maps of tokens on one scale: `tokens` has the values of each, `marked` the outlined tokens.
  * @param {string} title
  * @param {string[]} titles
@@ -62,13 +73,9 @@ export function mapsFigure(title, titles, tokens, context, options) {
     }),
   }));
   const shape = { ratio: pane.painter.ratio, maxWidth };
-  const atPatch = (/** @type {any} */ run) =>
-    run &&
-    ((/** @type {number} */ index, /** @type {number} */ across, /** @type {number} */ down) => {
-      const cell = cellOf(context, across, down);
-      return cell ? run(index, cell, tokens[index][pane.attention.token(cell[0], cell[1])]) : "";
-    });
-  return mosaicFigure(title, cells, { ...shape, say: atPatch(say), act: atPatch(act) }, { wide, scale, quantity });
+  const withValue = (/** @type {any} */ run) => atPatch(context, run && ((index, cell) =>
+    run(index, cell, tokens[index][pane.attention.token(...cell)])));
+  return mosaicFigure(title, cells, { ...shape, say: withValue(say), act: withValue(act) }, { wide, scale, quantity });
 }
 
 /**
@@ -208,13 +215,8 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const others = counts.size > commonest.length ? [{ name: `${counts.size - commonest.length} others`, colour: OTHER_CLASS }] : [];
   return mosaicFigure(`The ${indexes} that each patch speaks for`, cells, {
     ratio: pane.painter.ratio,
-    say: (index, across, down) => {
-      const cell = cellOf(context, across, down);
-      return (
-        cell &&
-        `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(valuesAt(values, steps[index])[pane.attention.token(cell[0], cell[1])])}`
-      );
-    },
+    say: atPatch(context, (index, cell) =>
+      `${nameOf(cell)} ${afterStep(steps[index])}: ${nameOfClass(valuesAt(values, steps[index])[pane.attention.token(...cell)])}`),
   }, { wide: true, key: [...commonest.map((index) => ({ name: nameOfClass(index), colour: colourOf(index) })), ...others] });
 }
 
@@ -247,15 +249,8 @@ export function coloursFigure({ values }, context) {
   return mosaicFigure("three principal components as red, green and blue", cells, {
     ratio: pane.painter.ratio,
     maxWidth: 460,
-    say: (_, across, down) => {
-      const cell = cellOf(context, across, down);
-      return (
-        cell &&
-        `${nameOf(cell)}: ${range(3)
-          .map((channel) => digits(valuesAt(values, ...cell)[channel]))
-          .join(", ")}`
-      );
-    },
+    say: atPatch(context, (_, cell) =>
+      `${nameOf(cell)}: ${range(3).map((channel) => digits(valuesAt(values, ...cell)[channel])).join(", ")}`),
   });
 }
 

@@ -3,17 +3,21 @@
 import { addressOf, describe } from "./address.js";
 import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
 import { hasClasses } from "./class_names.js";
-import { find, findAll } from "./dom.js";
+import { contextOf, find, findAll } from "./dom.js";
 import { offerFigure, openFigure } from "./figure.js";
 import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
 import { activePane, films, latest, page, shownPanes, store } from "./page.js";
+import { qrCode } from "./qr.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
 import { hasParameter, nameOf, queryOf, tokenOf } from "./tokens.js";
 
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
+const LOOPBACK = /^(localhost|127\..*|\[::1\])$/;
+// Light squares around a QR code.
+const QUIET = 4;
 const NEEDS_SERVER = "What is shown here needs the server: the file opens with what it can compute by itself.";
 
 const ACTIONS = {
@@ -25,7 +29,10 @@ const ACTIONS = {
     ];
     // Whoever opens it need not see this menu open.
     const view = link.replace(/[?&]panel=save$|panel=save&/, "");
-    await copyText(new URL(addressOf(view), location.href).href, notes.join(""));
+    const address = new URL(addressOf(view), location.href).href;
+    if (LOOPBACK.test(location.hostname)) notes.push(" Its address is one of this machine alone.");
+    await copyText(address, notes.join(""));
+    drawCode(address);
   },
   python: async () => copyText((await describe()).python),
   figure: () => openFigure(fileName("").slice(0, -1)),
@@ -139,10 +146,25 @@ async function copyText(text, note = "") {
   }
 }
 
+/**
+ * Show a link as a QR code, for the phones of those who look on.
+ * @param {string} address
+ */
+function drawCode(address) {
+  const rows = qrCode(address), canvas = find("qr"), side = (rows?.length ?? 0) + 2 * QUIET;
+  canvas.hidden = !rows;
+  Object.assign(canvas, { width: side, height: side });
+  const context = contextOf(canvas);
+  Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, side, side);
+  context.fillStyle = "black";
+  rows?.forEach((row, down) => row.forEach((isDark, across) => isDark && context.fillRect(across + QUIET, down + QUIET, 1, 1)));
+}
+
 /** @param {string} name */
 async function runAction(name) {
   if (!activePane().painter || !activePane().values(chosenQuery())) return;
   find("said").textContent = "";
+  find("qr").hidden = true;
   try {
     await /** @type {any} */ (ACTIONS)[name]();
   } catch (/** @type {any} */ error) {

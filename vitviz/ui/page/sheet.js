@@ -1,18 +1,19 @@
 // The map of one token in every layer (rows) and head (columns); the first column fuses all heads.
 
 import { FUSIONS } from "./attention.js";
+import { crossOut } from "./canvas.js";
 import { paintPixels } from "./colours.js";
 import { contextOf, createCanvas } from "./dom.js";
 
-export const SHEET_MARGIN = { left: 26, top: 18 };
+const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
-export const SHEET_GAP = 3;
+const SHEET_GAP = 3;
 // The least and the greatest height of a cell by its width; maps of longer pictures are stretched to it.
 export const SHEET_RATIOS = [0.25, 2];
 // A cell with a side below this, in pixels of the page, is magnified under the pointer.
 const MIN_CELL = 20, CELL_TIMES = 4;
-// A head that is off, and how much the prediction falls or rises without one.
-const OFF_COLOUR = "rgba(0, 0, 0, 0.78)", FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
+// How much the prediction falls or rises without a head.
+const FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
 // Visible on every colour map, in both themes.
 const SHEET_FRAME_COLOUR = "#f76707";
 // The longest slice of work: the picture has priority.
@@ -135,7 +136,8 @@ export class Sheet {
     if (this.cellWidth < 1) return;
     Object.assign(this.canvas, { width, height });
     this.canvas.style.height = `${height / scale}px`;
-    this.drawOn(contextOf(this.canvas), scale, this, this.request.ink);
+    contextOf(this.canvas).scale(scale, scale);
+    this.drawOn(contextOf(this.canvas), this, this.request.ink);
   }
 
   /**
@@ -149,28 +151,43 @@ export class Sheet {
   }
 
   /**
+   * The height of a sheet of this width.
+   * @param {number} width
+   */
+  heightOf(width) {
+    return SHEET_MARGIN.top + this.attention.facts.layers * this.cells(width, this.request.ratio).cellHeight;
+  }
+
+  /**
+   * The sheet as it is now, without a mark on the chosen cell; it stays so when another token is shown.
+   * @returns {Sheet}
+   */
+  copy() {
+    const raster = createCanvas(this.raster.width, this.raster.height), request = { ...this.request, layer: undefined };
+    contextOf(raster).drawImage(this.raster, 0, 0);
+    return Object.assign(Object.create(Sheet.prototype), this, { raster, request, loadedCells: [...this.loadedCells] });
+  }
+
+  /**
    * The sheet on a new canvas of this width, black on white.
    * @param {number} width
    */
   picture(width) {
-    const cells = this.cells(width, this.request.ratio);
-    const canvas = createCanvas(width, Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight));
+    const cells = this.cells(width, this.request.ratio), canvas = createCanvas(width, Math.ceil(this.heightOf(width)));
     const context = contextOf(canvas);
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
-    this.drawOn(context, 1, cells, "black");
+    this.drawOn(context, cells, "black");
     return canvas;
   }
 
   /**
    * @param {CanvasRenderingContext2D} context
-   * @param {number} scale
    * @param {any} options
    * @param {string} ink
    */
-  drawOn(context, scale, { cellWidth, cellHeight }, ink) {
+  drawOn(context, { cellWidth, cellHeight }, ink) {
     const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN, { layer, head } = this.request;
     const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
-    context.setTransform(scale, 0, 0, scale, 0, 0);
     context.imageSmoothingEnabled = false;
     this.loadedCells.forEach((isLoaded, cell) => {
       const row = Math.floor(cell / this.columnsOfCells), column = cell % this.columnsOfCells;
@@ -203,15 +220,8 @@ export class Sheet {
    */
   markHead(context, layer, head, [x, y, width, height]) {
     const { off, drops } = this.request, drop = drops?.[layer][head];
-    if (off.some((/** @type {[number, number]} */ pair) => pair[0] === layer && pair[1] === head)) {
-      Object.assign(context, { fillStyle: OFF_COLOUR, strokeStyle: "white", lineWidth: 1.5 }).fillRect(x, y, width, height);
-      context.beginPath();
-      for (const [from, to] of [[y, y + height], [y + height, y]]) {
-        context.moveTo(x, from);
-        context.lineTo(x + width, to);
-      }
-      context.stroke();
-    }
+    if (off.some((/** @type {[number, number]} */ pair) => pair[0] === layer && pair[1] === head))
+      crossOut(context, [x, y, width, height], 1.5);
     if (!drop) return;
     const share = Math.abs(drop) / Math.max(...drops.flat().map(Math.abs)), thick = Math.max(3, height / 7);
     context.fillStyle = drop > 0 ? FALL_COLOUR : RISE_COLOUR;

@@ -56,7 +56,6 @@ interface Look {
   smooth?: boolean;
   grid?: boolean;
   part?: number;
-  scale?: number;
 }
 
 /** What a pane shows. */
@@ -74,19 +73,17 @@ interface Mark {
   isDashed?: boolean;
 }
 
-/** Draws a part of a figure, this many pixels wide. */
-type FigurePicture = (width: number) => Promise<HTMLCanvasElement>;
+/** Draws a part of a figure, of this size. */
+type FigurePicture = (context: CanvasRenderingContext2D, width: number, height: number) => void;
 /** A picture or a text of a figure, at its left and top edge, or on its base line. */
 interface FigureItem {
   x: number;
   y: number;
   width?: any;
   height?: any;
-  picture?: FigurePicture;
-  isPixelated?: boolean;
+  draw?: FigurePicture;
   text?: string;
   isBold?: boolean;
-  anchor?: "start" | "middle" | "end";
 }
 interface FigurePanel {
   badge: string;
@@ -94,8 +91,14 @@ interface FigurePanel {
   legend: { low: string; high: string; quantity: string; bar: FigurePicture } | null;
   /** Its height by its width. */
   ratio: number;
-  parts: (width: number) => FigureItem[];
+  draw: FigurePicture;
+  /** Draw it from the original picture from now on. */
+  enlarge?: () => Promise<void>;
 }
+/** Where a line begins or goes to. */
+type PathStep = [string, number, number];
+/** What was drawn on a canvas that writes it down: a picture, a path or a text. */
+type VectorMark = any;
 interface FigureParts {
   badge: boolean;
   legend: boolean;
@@ -276,11 +279,6 @@ interface Start {
 type Tensor = Float32Array & { shape: number[] };
 type Tensors = Record<string, Tensor> & { metadata: Record<string, string> };
 
-/** A request that takes long, without page and number. */
-interface RunRequest {
-  kind: string;
-  [name: string]: any;
-}
 /** Steps done of a total, and what is being done. */
 interface Progress {
   text: string;
@@ -350,7 +348,10 @@ interface ShownProgress extends Progress {
   slot: string;
   method?: string;
 }
-/** An error of a request: replaced by another, stopped, about something that is no longer kept, or final; a checkpoint may fit some architectures. */
+/**
+ * An error of a request: replaced by another, stopped, about something that is no longer kept, or final;
+ * a checkpoint may fit some architectures.
+ */
 type RequestError = Error & {
   replaced?: boolean; stopped?: boolean; expired?: boolean; final?: boolean; architectures?: string[];
 };
