@@ -21,7 +21,7 @@ from vitviz import Analysis, Model, VisionTransformer, analyze
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, hosting
-from vitviz.ui.hosting import Forward, forward, on_gpu
+from vitviz.ui.hosting import Forward, forward
 from vitviz.ui.service import AnalysisService
 
 pytestmark = pytest.mark.process
@@ -120,7 +120,6 @@ def test_elsewhere_everything_is_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
         if value is not None:
             monkeypatch.setenv("SPACES_ZERO_GPU", value)
-        assert on_gpu(EXAMPLE.exists) == EXAMPLE.exists
         assert forward() is VisionTransformer.encode
 
 

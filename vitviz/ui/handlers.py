@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -261,11 +262,7 @@ class Handlers:
         # Normalizing may have added a second view, equal to the first.
         sources = [*sources, *sources][: len(state.views)]
         available = [source for source in sources if source is not None]
-        is_complete = len(available) == len(state.views) and all(
-            _liked_picture(view) is None or source.liked is not None
-            for view, source in zip(state.views, available, strict=True)
-        )
-        python = as_python(state, available) if is_complete else ""
+        python = as_python(state, available) if len(available) == len(state.views) else ""
         labels = [() if source is None else source.analysis.model.labels for source in sources]
         names = {view.model: own.name for view in state.views if (own := self.service.own_models.find(view.model))}
         link = print_link(state, names, labels)
@@ -277,18 +274,13 @@ class Handlers:
         if analysis is None:
             return None
         origin = self.service.origins[analysis]
-        try:
-            choice = self.service.choice(view.model, view.step)
-        except CheckpointError:
-            return None
-        if choice.run != origin.choice.run:
-            return None
-        picture = _liked_picture(view)
-        try:
-            liked = None if picture is None else self.service.pictures.upload(picture)
-        except ImageError:
-            liked = None
-        return ViewSource(analysis, origin, liked)
+        # A checkpoint or a picture that is no longer kept has no lines of Python.
+        with suppress(CheckpointError, ImageError):
+            if self.service.choice(view.model, view.step).run == origin.choice.run:
+                target = view.parameters.get("target")
+                picture = target.get("like") if isinstance(target, Mapping) else None
+                return ViewSource(analysis, origin, picture and self.service.pictures.upload(picture))
+        return None
 
     async def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Id and name of an uploaded picture that is not to be analysed."""
@@ -325,9 +317,3 @@ def _own_model(value: object) -> ModelChoice:
     weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
     name = max(weights, key=lambda upload: upload.path.stat().st_size).name
     return ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides, name=legible(folder) or name)
-
-
-def _liked_picture(view: View) -> str | None:
-    """The other picture that a view's map is about likeness to."""
-    target = view.parameters.get("target")
-    return target.get("like") if isinstance(target, Mapping) else None

@@ -15,12 +15,12 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import gradio as gr
@@ -38,7 +38,6 @@ from vitviz.worker import hide_memory, require_forks
 
 Forward = Callable[..., Encoding]
 """Runs a network: takes it, and then the arguments of :meth:`vitviz.VisionTransformer.encode`."""
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The variable with the folder of visitors' files.
 GRADIO_FILES = "GRADIO_TEMP_DIR"
@@ -101,7 +100,8 @@ def processors(root: Path = Path("/")) -> int:
     # Not every system has it.
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min([count, *(int(quota) for quota in _quotas(root))]))
+    quotas = [quota for group in control_groups(root, "cpu") if (quota := _quota(group)) is not None]
+    return max(1, min([count, *map(int, quotas)]))
 
 
 def limit_threads(threads: int | None = None) -> int:
@@ -144,19 +144,11 @@ def limit_memory(nbytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes - CHILDREN_BYTES + unused, hard))
 
 
-def on_gpu(function: Function) -> Function:
-    """The function with a GPU for each call, on a host that lends one; the function itself elsewhere."""
-    if not _lends():
-        return function
-    # The host installs this package; it is never imported elsewhere.
-    lent: Function = import_module("spaces").GPU(function, duration=LOAN_SECONDS)
-    return lent
-
-
 @cache
 def forward() -> Forward:
     """The function that runs networks here. Call it before the launch, when the host looks for what needs a GPU."""
-    return LentGPU().encode if _lends() else VisionTransformer.encode
+    lends = os.environ.get(ZERO_GPU, "").lower() in ("1", "t", "true")
+    return LentGPU().encode if lends else VisionTransformer.encode
 
 
 class LentGPU:
@@ -169,7 +161,8 @@ class LentGPU:
         self._networks: WeakValueDictionary[int, VisionTransformer] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._on_gpu: VisionTransformer | None = None
-        self._run_there = on_gpu(self._run)
+        # The host installs this package; it is never imported elsewhere.
+        self._run_there = import_module("spaces").GPU(self._run, duration=LOAN_SECONDS)
 
     def encode(
         self,
@@ -218,7 +211,8 @@ class LentGPU:
 
     def _ask(self, number: int, request: bytes, network: bytes | None = None) -> bytes | None:
         try:
-            return self._run_there(number, request, network)
+            answer: bytes | None = self._run_there(number, request, network)
+            return answer
         # A message of the host to the visitor, such as that today's quota is used up.
         except gr.Error as error:
             raise LimitError(f"{getattr(error, 'title', 'Error')}: {error.message}") from None
@@ -247,10 +241,6 @@ class LentGPU:
         self._on_gpu = network.to(GPU)
 
 
-def _lends() -> bool:
-    return os.environ.get(ZERO_GPU, "").lower() in ("1", "t", "true")
-
-
 def _packed(value: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream)
@@ -262,16 +252,8 @@ def _unpacked(content: bytes, device: str) -> Any:
     return torch.load(io.BytesIO(content), map_location=device, weights_only=False)
 
 
-def _quotas(root: Path) -> Iterator[float]:
-    """The quotas of the process's control groups, in processors."""
-    for group in control_groups(root, "cpu"):
-        quota = _quota(group)
-        if quota is not None:
-            yield quota
-
-
 def _quota(group: Path) -> float | None:
-    """The quota of a control group; None if it has none, or is not visible inside the container."""
+    """The quota of a control group in processors; None if it has none, or is not visible inside the container."""
     try:
         if (group / "cpu.max").exists():
             quota, period = (group / "cpu.max").read_text().split()
