@@ -9,7 +9,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("torch", "timm", "transformers", "vit-pytorch", "matplotlib")
+PACKAGES = ("torch", "timm", "transformers")
 
 
 def machine(threads: int, quick: bool) -> dict[str, str | int | bool]:

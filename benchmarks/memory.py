@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
-import resource
-import sys
 from pathlib import Path
 
 import torch
@@ -22,16 +20,9 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def peak_bytes(run: Run) -> int:
     """Peak bytes of the process during the run, with its result alive, less those before the run.
 
-    Linux can reset the peak. Elsewhere it is that of the whole process, so a run that needs less memory than opening
-    the model counts as zero.
+    Linux alone can reset the peak.
     """
     _settle()
-    if not RESET.exists():
-        before = _most()
-        result = run()
-        peak = _most() - before
-        del result
-        return peak
     before = _held("VmRSS")
     RESET.write_text("5")
     result = run()
@@ -59,8 +50,3 @@ def _held(field: str) -> int:
     match = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
     assert match is not None, f"{STATUS} has no {field}"
     return 1024 * int(match[1])
-
-
-def _most() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

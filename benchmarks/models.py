@@ -58,24 +58,6 @@ class Models:
         return transformers_model(self.shape, torch.device("cpu"), "eager")
 
     @cached_property
-    def vit_pytorch(self) -> Any:
-        """A model with its own random weights."""
-        from tests.reference_packages import vit_pytorch
-
-        shape = self.shape
-        model = vit_pytorch.ViT(
-            image_size=shape.image,
-            patch_size=shape.patch,
-            num_classes=shape.classes,
-            dim=shape.width,
-            depth=shape.depth,
-            heads=shape.heads,
-            dim_head=shape.width // shape.heads,
-            mlp_dim=4 * shape.width,
-        )
-        return model.eval().requires_grad_(False)
-
-    @cached_property
     def checkpoint(self) -> Path:
         """timm's weights in a file."""
         path = self.folder / f"{self.shape.title.replace('/', '_')}.pth"

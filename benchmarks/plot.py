@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 def draw_cost(entries: list[Entry], folder: Path) -> str | None:
-    """Write ``cost.svg`` and ``cost.png`` of the part ``tokens``; returns the name of the first, None without data."""
+    """Write ``cost.svg`` of the part ``tokens``; returns its name, None without data."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -37,9 +35,7 @@ def draw_cost(entries: list[Entry], folder: Path) -> str | None:
             figure.subplots(1, 2), ("time, ms", "peak memory over the idle model, MiB"), (times, memory), strict=True
         ):
             _panel(axes, title, series)
-        for kind in ("svg", "png"):
-            metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(folder / f"cost.{kind}", transparent=True, dpi=150, metadata=metadata)
+        figure.savefig(folder / "cost.svg", transparent=True, metadata={"Date": None})
     return "cost.svg"
 
 
@@ -53,20 +49,12 @@ def points(entries: list[Entry], kind: str, value: Callable[[Entry], float]) -> 
     return {name: sorted(line) for name, line in series.items()}
 
 
-def spread_apart(positions: list[float], min_distance: float) -> list[float]:
-    """Positions moved up, from low to high, so that each is at least this far above the one below."""
-    moved = list(positions)
-    order = sorted(range(len(positions)), key=positions.__getitem__)
-    for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + min_distance)
-    return moved
-
-
 def _panel(axes: Any, title: str, series: Points) -> None:
     axes.set(xscale="log", yscale="log", xlabel="tokens")
     axes.set_title(title, color=INK, loc="left")
     for name, line in series.items():
-        axes.plot(*zip(*line, strict=True), "o-", color=COLOURS.get(name, INK), markersize=4, linewidth=1.8)
+        colour, label = COLOURS.get(name, INK), LABELS.get(name, name)
+        axes.plot(*zip(*line, strict=True), "o-", color=colour, label=label, markersize=4, linewidth=1.8)
     present = [tick for tick in TICKS if any(tick == tokens for line in series.values() for tokens, _ in line)]
     axes.set_xticks(present, [f"{tick:,}" for tick in present])
     axes.set_xticks([], minor=True)
@@ -76,28 +64,4 @@ def _panel(axes: Any, title: str, series: Points) -> None:
     for side, spine in axes.spines.items():
         spine.set(color=INK, visible=side in ("left", "bottom"))
     if series:
-        _label(axes, series)
-
-
-def _label(axes: Any, series: Points) -> None:
-    """Write each line's name after its last point; for a line that ends early, before that point."""
-    low, high = (math.log10(end) for end in axes.get_ylim())
-    max_tokens = max(line[-1][0] for line in series.values())
-    names = [name for name, line in series.items() if line[-1][0] == max_tokens]
-    ends = [math.log10(series[name][-1][1]) for name in names]
-    heights = spread_apart(ends, 0.055 * (high - low))
-    mean_shift = (sum(heights) - sum(ends)) / len(ends)
-    heights_by_name = {name: height - mean_shift for name, height in zip(names, heights, strict=True)}
-    for name, line in series.items():
-        tokens, value = line[-1]
-        labelled_after = name in heights_by_name
-        axes.annotate(
-            LABELS.get(name, name),
-            (tokens, 10 ** heights_by_name[name] if labelled_after else value),
-            xytext=(8 if labelled_after else -8, 0 if labelled_after else 4),
-            textcoords="offset points",
-            ha="left" if labelled_after else "right",
-            va="center",
-            color=COLOURS.get(name, INK),
-            annotation_clip=False,
-        )
+        axes.legend(frameon=False, labelcolor="linecolor")

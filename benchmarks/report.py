@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import bars
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, seconds, significant
-from benchmarks.suite import BENCHMARKS, analysis, floor
+from benchmarks.suite import BENCHMARKS
 
 Results = dict[str, dict[str, Any]]
 """By benchmark: ``machine``, and ``entries`` in the order in which they were measured."""
@@ -30,7 +30,7 @@ def report(results: Results, picture: str | None = None) -> str:
             lines += ["", "Drawn by `python -m benchmarks --only tokens`."]
         for case in dict.fromkeys(entry["case"] for entry in results[name]["entries"]):
             entries = [entry for entry in results[name]["entries"] if entry["case"] == case]
-            lines += ["", f"### {case}", "", *_case(name, entries, results)]
+            lines += ["", f"### {case}", "", *_case(name, entries)]
     return "\n".join((*lines, ""))
 
 
@@ -58,22 +58,22 @@ def _summary(results: Results) -> list[str]:
         for entry in results.get(bar.benchmark, {}).get("entries", []):
             if bars.bar_of(bar.benchmark, entry) == bar:
                 value = bars.value_of(entry)
-                numbers = [bar.format(value), bar.condition, MARKS[bar.is_met(entry)]]
+                numbers = [bar.format(value), bar.format(bar.limit), MARKS[bar.is_met(entry)]]
                 rows.append([f"{BENCHMARKS[bar.benchmark].title}: {bar.case}", bar.contestant, *numbers])
     if not rows:
         return []
     return ["## Bars", "", *table(["where", "what", "measured", "at most", "met"], rows)]
 
 
-def _case(benchmark: str, entries: list[Entry], results: Results) -> list[str]:
+def _case(benchmark: str, entries: list[Entry]) -> list[str]:
     failures = [f"- {entry['contestant']}: failed, {entry['error']}" for entry in entries if entry["kind"] == "failed"]
     facts = [entry for entry in entries if entry["kind"] == "facts"]
     if facts:
-        return [*_facts(facts, results), *failures]
+        return [*_facts(facts), *failures]
     times = {entry["contestant"]: entry for entry in entries if entry["kind"] == "time"}
     memories = {entry["contestant"]: entry for entry in entries if entry["kind"] == "memory"}
     baseline = next((entry["baseline"] for entry in times.values()), "")
-    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "95 % interval", "at most", "met"]
+    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "at most", "met"]
     rows = [
         [name, *_time(benchmark, times.get(name)), *_memory(benchmark, memories.get(name))]
         for name in {**times, **memories}
@@ -84,12 +84,12 @@ def _case(benchmark: str, entries: list[Entry], results: Results) -> list[str]:
 
 def _time(benchmark: str, entry: Entry | None) -> list[str]:
     if entry is None:
-        return [""] * 8
+        return [""] * 7
     seconds_spread = entry["seconds"]
     middle = f"{seconds(seconds_spread['lower'])} – {seconds(seconds_spread['upper'])}"
     return [
         *(seconds(seconds_spread["median"]), middle, seconds(seconds_spread["least"]), str(seconds_spread["count"])),
-        *(_ratio(entry["ratio"]), _interval(entry), *_bar(benchmark, entry)),
+        *(_ratio(entry["ratio"]), *_bar(benchmark, entry)),
     ]
 
 
@@ -99,44 +99,18 @@ def _memory(benchmark: str, entry: Entry | None) -> list[str]:
 
 def _bar(benchmark: str, entry: Entry) -> list[str]:
     bar = bars.bar_of(benchmark, entry)
-    return ["", ""] if bar is None else [bar.condition, MARKS[bar.is_met(entry)]]
+    return ["", ""] if bar is None else [bar.format(bar.limit), MARKS[bar.is_met(entry)]]
 
 
-def _facts(entries: list[Entry], results: Results) -> list[str]:
+def _facts(entries: list[Entry]) -> list[str]:
     names = list(dict.fromkeys(name for entry in entries for name in entry["values"]))
-    rows = [[entry["contestant"], *(_number(entry, name) for name in names)] for entry in entries]
-    if entries[0]["case"] == floor.FLOORS:
-        names += ["measured", "over the least"]
-        for row, entry in zip(rows, entries, strict=True):
-            row += _over_floor(entry, results)
+    values = [(entry["contestant"], entry["values"]) for entry in entries]
+    rows = [[row, *(significant(found[name]) if name in found else "" for name in names)] for row, found in values]
     return table(["", *names], rows)
-
-
-def _number(entry: Entry, name: str) -> str:
-    """A fact as text; empty if the row does not have it."""
-    return significant(entry["values"][name]) if name in entry["values"] else ""
-
-
-def _over_floor(entry: Entry, results: Results) -> list[str]:
-    """The measured median of the analysis, and its ratio to the least time."""
-    for measurement in results.get("analysis", {}).get("entries", []):
-        if (measurement["case"], measurement["contestant"], measurement["kind"]) == (
-            entry["contestant"],
-            analysis.MEAN,
-            "time",
-        ):
-            median = measurement["seconds"]["median"]
-            return [seconds(median), significant(median / entry["values"][floor.LEAST_TIME])]
-    return ["", ""]
 
 
 def _ratio(ratio: dict[str, float]) -> str:
     return f"{significant(ratio['median'])} ({significant(ratio['lower'])} – {significant(ratio['upper'])})"
-
-
-def _interval(entry: Entry) -> str:
-    """The confidence interval of the ratio; empty if there is none."""
-    return " – ".join(f"{end:.4f}" for end in entry["interval"]) if entry.get("interval") else ""
 
 
 def _machine(machine: dict[str, Any]) -> str:

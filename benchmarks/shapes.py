@@ -69,11 +69,6 @@ def rollout_operations(shape: Shape) -> float:
     return (shape.depth - 1) * 2 * shape.tokens**2 * shape.width
 
 
-def exponentials_of(shape: Shape) -> float:
-    """Exponentials of attention, in the forward pass and in the rollout, and one for each activation of the MLPs."""
-    return (shape.depth - 1) * (2 * shape.heads * shape.tokens**2 + 4 * shape.tokens * shape.width)
-
-
 def weight_bytes(shape: Shape) -> float:
     return 4 * (12 * shape.depth * shape.width**2 + shape.width * (3 * shape.patch**2 + shape.classes + shape.tokens))
 

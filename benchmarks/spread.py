@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
-
-from scipy.stats import binom
-from scipy.stats import t as student_t
 
 
 class Spread(NamedTuple):
@@ -30,30 +26,3 @@ def spread(values: Sequence[float]) -> Spread:
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
     """Each value divided by that of the baseline in the same round, for the rounds that both have."""
     return [value / base for value, base in zip(values, baseline, strict=False)]
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The interval that holds the median with at least 95 % confidence, by ranks, for any distribution.
-
-    None for fewer than six values, which have no such interval.
-    """
-    rank = int(binom.ppf(0.025, len(values), 0.5))
-    ordered = sorted(values)
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
-
-
-class Interval(NamedTuple):
-    """A mean and half the width of its 95 % confidence interval."""
-
-    mean: float
-    margin: float
-
-    def holds(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
-        return abs(value - self.mean) <= self.margin
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Student's interval of at least two values."""
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(statistics.fmean(values), float(student_t.ppf(0.975, len(values) - 1)) * error)

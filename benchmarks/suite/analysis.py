@@ -20,7 +20,6 @@ MEAN = "vitviz: trace, CLS rows, mean rollout"
 MAX = "vitviz: trace, CLS rows, max rollout, 90% discarded"
 # Above this size, keeping the attention weights of all layers needs more memory than many machines have.
 MAX_MAP_BYTES = 4 * 2**30
-RECORDED_TOKENS = 1000
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
@@ -29,8 +28,6 @@ def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     if case.shape.map_bytes < MAX_MAP_BYTES:
         makes["transformers, output_attentions, matrices multiplied"] = partial(_transformers, models)
         makes[HOOKS] = partial(timm_hooks, models)
-    if case.shape.tokens < RECORDED_TOKENS:
-        makes["vit-pytorch Recorder, matrices multiplied"] = partial(_recorder, models)
     if settings.vit_explain is not None and case.shape.map_bytes < MAX_MAP_BYTES:
         makes["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings)
     makes["vitviz: forward pass"] = partial(_forward, models)
@@ -63,21 +60,6 @@ def _transformers(models: Models) -> Run:
     def run() -> object:
         output = model(pixels, output_attentions=True)
         return output.logits, materialised_rollout(output.attentions)
-
-    return run
-
-
-def _recorder(models: Models) -> Run:
-    model, pixels = models.vit_pytorch, models.pixels
-    # Imported after the model, whose creation makes the package importable.
-    from vit_pytorch.recorder import Recorder
-
-    recorder = Recorder(model)
-
-    @torch.inference_mode()
-    def run() -> object:
-        logits, weights = recorder(pixels)
-        return logits, materialised_rollout(weights.unbind(1))
 
     return run
 

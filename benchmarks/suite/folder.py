@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
-import vitviz
 from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
+from benchmarks.gpu.folders import HEIGHT, WIDTH, photographs
 from benchmarks.models import Models
 from benchmarks.shapes import B_16, TI_16
 from vitviz.datasets import BatchRequest, Item, MapRequest, run_batch
-from vitviz.weights import resources
 
 BATCH, WORKERS = 32, 2
-PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")
-WIDTH, HEIGHT = 500, 375
 MEAN = "vitviz batch, mean rollout"
 
 
@@ -35,7 +31,7 @@ def contestants(case: Case, settings: Settings) -> dict[str, Make]:
 def _timm(models: Models, images: int) -> Run:
     from tests.reference_packages import timm
 
-    model, files = models.timm, _files(models.folder, images)
+    model, files = models.timm, photographs(models.folder, images, WORKERS)
     transform = timm.data.create_transform(models.shape.image, interpolation="bicubic", crop_pct=0.9)
 
     class Pictures(torch.utils.data.Dataset[torch.Tensor]):
@@ -56,26 +52,13 @@ def _timm(models: Models, images: int) -> Run:
 
 def _vitviz(models: Models, images: int, maps: tuple[MapRequest, ...]) -> Run:
     request, output = BatchRequest(models.vitviz, maps), models.folder / "results"
-    items = [Item(file.name, file) for file in _files(models.folder, images)]
+    items = [Item(file.name, file) for file in photographs(models.folder, images, WORKERS)]
 
     def run() -> None:
         shutil.rmtree(output, ignore_errors=True)
         run_batch(request, items, output, batch_size=BATCH, workers=WORKERS)
 
     return run
-
-
-def _files(folder: Path, images: int) -> list[Path]:
-    """Photographs of the average size of ImageNet's, each another crop of a bundled one."""
-    photos = folder / "photos"
-    photos.mkdir(exist_ok=True)
-    files = [photos / f"{number:05d}.jpg" for number in range(images)]
-    for number, file in enumerate(files):
-        if not file.exists():
-            image = vitviz.open_image(resources("assets") / f"{PHOTOS[number % len(PHOTOS)]}.jpg")
-            crop = image.crop((number % 90, number % 80, image.width, image.height))
-            crop.resize((WIDTH, HEIGHT)).save(file, quality=90)
-    return files
 
 
 BENCHMARK = Benchmark(
