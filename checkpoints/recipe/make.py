@@ -218,14 +218,14 @@ def write_folder(photographs: Path, out: Path, cifar10: Path | None) -> None:
     numbers = {str(name): number for number, name in enumerate(archive["labels"])}
     label, test, offset, data = archive["label"], archive["test"], archive["offset"], archive["webp"]
     known = [numbers[source] for sources in CLASSES.values() for source in sources.split()]
-    strangers = np.flatnonzero(test & ~np.isin(label, known))
+    others = np.flatnonzero(test & ~np.isin(label, known))
     random = np.random.default_rng(0)
-    for index in strangers:
+    for index in others:
         # A label is SOURCE/NAME.
-        folder = out / "strangers" / Path(str(archive["labels"][label[index]])).name
+        folder = out / "ood" / Path(str(archive["labels"][label[index]])).name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
-    print(f"{len(strangers):,} strangers of {len(numbers) - len(known)} labels")
+    print(f"{len(others):,} photographs of {len(numbers) - len(known)} other labels")
     for name, sources in CLASSES.items():
         chosen = np.flatnonzero(np.isin(label, [numbers[source] for source in sources.split()]))
         for split in ("train", "test"):

@@ -123,7 +123,7 @@ def test_a_long_value_goes_on_in_its_own_column(capsys: Capture, tmp_path: Path)
 def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     path = write_timm(tmp_path, size=(24, 48))
     assert main(["inspect", str(path), *as_options(TIMM)]) == 2, "18 patches are no square"
-    assert "say --image-size heightxwidth" in capsys.readouterr().err
+    assert "pass --image-size heightxwidth" in capsys.readouterr().err
     assert main(["inspect", str(path), *as_options(TIMM), "--image-size", "24x48", "--family", "timm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "heads 4 stated by the user" in shown

@@ -169,11 +169,11 @@ def test_numbers_that_json_lacks_are_null(capsys: Capture) -> None:
 
 
 SPELLED = {
-    "12 heads; say heads=…, or norm_epsilon=1e-6 (usual)": "12 heads; say --heads …, or --norm-epsilon 1e-6 (usual)",
+    "12 heads; pass heads=…, or norm_epsilon=1e-6 (usual)": "12 heads; pass --heads …, or --norm-epsilon 1e-6 (usual)",
     "max_bytes = 1, or allow more by max_bytes": "--max-bytes 1, or allow more by --max-bytes",
     "its white is value_range=(0, 1023)": "its white is --value-range 0 1023",
-    "say image_size=(24, 48)": "say --image-size 24x48",
-    "say probability='none' where": "say --probability none where",
+    "pass image_size=(24, 48)": "pass --image-size 24x48",
+    "pass probability='none' where": "pass --probability none where",
     "ignore=['head.*', 'a.json:*'] leaves out": "--ignore 'head.*' --ignore 'a.json:*' leaves out",
     "'heads=3', vitviz.load(heads=3), x/heads=3": "'heads=3', vitviz.load(heads=3), x/heads=3",
     "this module has 12 heads": "this module has 12 heads",

@@ -197,7 +197,7 @@ class Expected:
 
     @property
     def itself(self) -> int | None:
-        """The index of a patch that is left out of the colours of the map that begins there."""
+        """The index of a patch that is excluded from the colour range of the map that begins there."""
         query, begins = self.view.parameters.get("query"), METHODS[self.view.method].begins_with_identity
         return self.layout.index(query) if begins and isinstance(query, tuple) else None
 

@@ -115,6 +115,6 @@ def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: A
     choose_method(page, "relevance")
     click_patch(page, example, 3, 4)
     page.mouse.move(1, 1)
-    expect(caption(page)).to_contain_text("patch (3, 4) itself, where this map begins, is left out of the colours")
+    expect(caption(page)).to_contain_text("patch (3, 4) itself is excluded from the colour range (residual identity)")
     expect(caption(page)).not_to_contain_text("Strongest: patch (3, 4) with")
     check_page(page, library)

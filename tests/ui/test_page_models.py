@@ -204,7 +204,7 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     weights = tmp_path / "mine.safetensors"
     weights.write_bytes((own / "model.safetensors").read_bytes())
     open_own(page, weights)
-    expect(notice(page)).to_contain_text("its file does not say it all")
+    expect(notice(page)).to_contain_text("the file leaves facts open")
     overrides = ", ".join(f"{fact}={value}" for fact, value in {**TOLD, "image_size": 32}.items())
     open_own(page, weights, overrides=overrides)
     expect(notice(page)).to_be_hidden()

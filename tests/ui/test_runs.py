@@ -206,7 +206,7 @@ def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit
         np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5)
         about = map_metadata(answer)
         assert about.get("self") == (None if own is None else str(own))
-        left_out = f"; patch ({query[0]}, {query[1]}) itself, where this map begins, is left out of the colours"
+        left_out = f"; patch ({query[0]}, {query[1]}) itself is excluded from the colour range (residual identity)"
         assert about["description"] == expected.description + (left_out if own is not None else "")
     attention = visit.ask("map", uid=uid, method="attention_mass", parameters={})
     assert "self" not in map_metadata(attention)

@@ -144,7 +144,7 @@ def test_what_open_clip_says_has_to_fit_too(part: str, value: Any, tmp_path: Pat
 def test_positions_that_fill_no_square_are_asked_for(positions: int, count: int, tmp_path: Path) -> None:
     message = refusal(timm_state(positions=positions), tmp_path)
     assert f"{positions} positions in 'pos_embed' and 1 prefix tokens do not fit a square image" in message
-    assert "say image_size=(height, width)" in message
+    assert "pass image_size=(height, width)" in message
     said = read(timm_state(positions=positions), tmp_path, image_size=(8, 8 * count))
     config = said.model.network.config
     assert (config.image_height, config.image_width) == (8, 8 * count)
@@ -163,9 +163,9 @@ def test_positions_of_patches_that_overlap_are_called_so(tmp_path: Path) -> None
 def test_what_a_file_leaves_open_is_asked_for_at_once_with_what_is_usual(tmp_path: Path) -> None:
     state = timm_state(width=72)
     message = refusal(state, tmp_path, **dict.fromkeys(OPEN))
-    assert "its file does not say it all, and no published checkpoint that vitviz knows has these shapes; " in message
+    assert "the file leaves facts open, and no published checkpoint that vitviz knows has these shapes; " in message
     usual = "norm_epsilon=… (usually 1e-06), activation=… (usually 'gelu'), pooling=… (usually 'cls')"
-    asked = f"say architecture=… (timm's name of it), or heads=…, {usual}"
+    asked = f"pass architecture=… (timm's name of it), or heads=…, {usual}"
     assert message.endswith(asked)
     for fact in ("heads", "norm_epsilon", "activation", "pooling"):
         assert re.search(rf"or {fact}=…( \(usually [^)]*\))?$", refusal(state, tmp_path, **{fact: None}))
@@ -180,7 +180,7 @@ def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) 
     alone = tmp_path / "alone"
     alone.mkdir()
     message = refusal(visual, alone, **{**dict.fromkeys(OPEN), "heads": 4})
-    assert "say norm_epsilon=… (usually 1e-05), activation=… (usually 'gelu'), pooling=… (usually 'cls')" in message
+    assert "pass norm_epsilon=… (usually 1e-05), activation=… (usually 'gelu'), pooling=… (usually 'cls')" in message
     rest = {"norm_epsilon": 1e-5, "final_norm": "before pooling", "position_rule": None}
     for activation in ("gelu", "quick gelu"):
         reading = read(visual, alone, heads=4, activation=activation, **rest)
@@ -190,7 +190,7 @@ def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) 
 def test_older_releases_of_vit_pytorch_pool_in_two_ways_with_the_same_tokens(tmp_path: Path) -> None:
     kept = Kept(FIRST["vit-pytorch"], tmp_path)
     older = {**kept.state, "cls_token": kept.state["cls_token"][None]}
-    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'cls'\)"):
+    with pytest.raises(CheckpointError, match=r"pass pooling=… \(usually 'cls'\)"):
         kept.read(older)
     pixels = torch.randn(1, 3, 32, 32)
     newer = kept.read(kept.state).model.network(pixels)
@@ -234,7 +234,7 @@ def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -
     for part in ("weight", "bias"):
         narrow[f"to_patch_embedding.3.{part}"] = kept.state[f"to_patch_embedding.3.{part}"]
     narrow["to_patch_embedding.2.bias"] = kept.state["to_patch_embedding.2.bias"]
-    with pytest.raises(CheckpointError, match="say patch_size="):
+    with pytest.raises(CheckpointError, match="pass patch_size="):
         kept.read(narrow)
     config = kept.read(narrow, patch_size=(4, 8)).model.network.config
     assert (config.patch_height, config.patch_width, config.channels) == (4, 8, 3)

@@ -108,7 +108,7 @@ def saved(module: nn.Module, folder: Path) -> Path:
 def test_what_a_classifier_reads_is_asked_for_where_no_configuration_says_it(reads: str, tmp_path: Path) -> None:
     module = Around(vit(pooler=False), reads)
     path, pixels = saved(module, tmp_path), torch.randn(2, 3, 32, 32)
-    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'cls'\)"):
+    with pytest.raises(CheckpointError, match=r"pass pooling=… \(usually 'cls'\)"):
         read_checkpoint(path, **BARE)
     network = read_checkpoint(path, **BARE, pooling=reads).model.network
     torch.testing.assert_close(network(pixels), module(pixels), rtol=0, atol=1e-5)
@@ -138,7 +138,7 @@ def test_clips_classifier_pools_as_its_class_does_or_is_refused(tmp_path: Path) 
     config = transformers.CLIPVisionConfig(image_size=32, patch_size=8, **SMALL)
     path = saved(Around(transformers.CLIPVisionModel(config).eval(), "cls"), tmp_path)
     overrides = {**BARE, "norm_epsilon": 1e-5}
-    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'mean'\)"):
+    with pytest.raises(CheckpointError, match=r"pass pooling=… \(usually 'mean'\)"):
         read_checkpoint(path, **overrides)
     with pytest.raises(
         CheckpointError, match=r"pooling = 'cls': a classifier of transformers CLIP vision reads 'mean'"
@@ -149,7 +149,7 @@ def test_clips_classifier_pools_as_its_class_does_or_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["fc", "linear_head"])
 def test_a_linear_map_around_a_backbone_of_timm_is_assumed_to_read_what_is_pooled(name: str, tmp_path: Path) -> None:
     around = {("" if key.startswith(name) else "backbone.") + key: tensor for key, tensor in renamed(name).items()}
-    assert "say architecture=…" in refusal(around, tmp_path, pooling=None)
+    assert "pass architecture=…" in refusal(around, tmp_path, pooling=None)
     reading = read(around, tmp_path)
     assert f"classifier {name}.weight" in reading.model.assumptions
 
@@ -275,7 +275,7 @@ def test_the_only_file_of_a_folder_is_read_with_its_configuration(tmp_path: Path
 def test_a_configuration_that_may_be_of_another_file_is_said_not_to_be_read(tmp_path: Path) -> None:
     _small_folder(tmp_path)
     torch.save({"lr": torch.ones(1)}, tmp_path / "optimizer.pt")
-    with pytest.raises(CheckpointError, match=r"say heads=….*config\.json beside it is not read"):
+    with pytest.raises(CheckpointError, match=r"pass heads=….*config\.json beside it is not read"):
         vitviz.load(tmp_path / "best.safetensors")
     model = vitviz.load(tmp_path / "best.safetensors", heads=4, activation="gelu", norm_epsilon=1e-12, pooling="cls")
     assert "config.json not read" in model.assumptions

@@ -55,7 +55,7 @@ BAD = {
     "activation=tanh": "expected 'gelu'",
     "final_norm=none at all": "expected 'before pooling'",
     "position_rule=cubic": "expected 'bicubic antialiased'",
-    "width=3": "you can say heads, image_size, patch_size,",
+    "width=3": "you can pass heads, image_size, patch_size,",
     "__class__=3": "you can say",
 }
 

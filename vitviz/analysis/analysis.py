@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vitviz.analysis.card import card
+from vitviz.analysis.cell import cell_html
 from vitviz.analysis.given import model_and_picture
 from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
@@ -104,7 +104,7 @@ class Analysis(MethodMaps, AttributeAdvice):
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook shows."""
-        return card(self)
+        return cell_html(self)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_weights", network_samples(self.model.network))

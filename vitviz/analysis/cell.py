@@ -16,12 +16,12 @@ from vitviz.errors.kinds import VitvizError
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
 
-# The card shows the first of these maps that the model can have.
-CARD_METHODS: tuple[MethodName, ...] = ("rollout", "attention")
+# The cell shows the first of these maps that the model can have.
+CELL_METHODS: tuple[MethodName, ...] = ("rollout", "attention")
 SIDE_PX, JPEG_QUALITY, PREDICTION_COUNT = 420, 88, 5
 
 
-def card(analysis: Analysis) -> str:
+def cell_html(analysis: Analysis) -> str:
     """HTML in the colours of the page around it, which loads nothing from elsewhere."""
     layout, trace = analysis.trace.layout, analysis.trace
     size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
@@ -39,7 +39,7 @@ def card(analysis: Analysis) -> str:
 def _picture(analysis: Analysis) -> tuple[str, str]:
     """An image element and its caption; without a map, an empty text and the reason."""
     reason = ""
-    for method in CARD_METHODS:
+    for method in CELL_METHODS:
         try:
             heatmap = analysis.map(method)
         except VitvizError as error:

@@ -212,7 +212,7 @@ def _has_precise_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.T
         return False
     if not queries.dtype == keys.dtype == values.dtype or not queries.numel():
         return False
-    # The kernels assume that a token's features are contiguous; on a card also that they are in blocks of eight.
+    # The kernels need the features of a token side by side; on a graphics card also in blocks of eight.
     if any(tensor.stride(-1) != 1 for tensor in (queries, keys, values)):
         return False
     if device == "cpu":

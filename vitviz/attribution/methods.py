@@ -211,7 +211,7 @@ METHODS = MethodTable(
                 _QUERY,
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
-            "Where one layer takes information from; not what it does with it, and not what decides the class.",
+            "Which tokens a layer reads; not how it uses them, and not what decides the class.",
             computed_by="page",
             page_parameters=("direction", "layer", "head", "query"),
         ),

@@ -129,7 +129,7 @@ def discard_without_waiting(
 ) -> torch.Tensor:
     """As :func:`discard_in_chunks`, for whole matrices ``"... query key"``: no number leaves the graphics card.
 
-    A card sorts all entries sooner than it answers a question about them.
+    It sorts all entries sooner than it answers a question about them.
     """
     entries = matrix.flatten(-2)
     if not count:

@@ -141,7 +141,7 @@ def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], 
 
     Its metadata has the ``description``, the ``quantity``, and ``signed`` = ``"true"`` if values may be below zero. A
     query patch whose value contains an identity term, which says nothing about the picture, is ``self`` there: the page
-    leaves it out of the colours.
+    excludes it from the colour range.
     """
     layout, query = analysis.trace.layout, parameters.get("query")
     prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix], dtype=torch.float32)
@@ -150,7 +150,9 @@ def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], 
     if token_map.signed:
         metadata["signed"] = "true"
     if method.begins_with_identity and isinstance(query, tuple):
-        metadata["description"] += f"; {layout.name(query)} itself, where this map begins, is left out of the colours"
+        metadata["description"] += (
+            f"; {layout.name(query)} itself is excluded from the colour range (residual identity)"
+        )
         metadata["self"] = str(layout.index(query))
     return save({"values": values}, metadata)
 

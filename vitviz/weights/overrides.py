@@ -78,7 +78,7 @@ def _checked(fact: str, value: Any) -> Any:
         is_legal = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_count, pair))
         expected, value = "one or two whole numbers above 0 (height, width)", tuple(pair) if is_legal else value
     else:
-        legal = f"of a checkpoint you can say {', '.join(OVERRIDES)}"
+        legal = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
         raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
     if not is_legal:
         raise CheckpointError(f"{fact} = {quote(value)}: expected {expected}")

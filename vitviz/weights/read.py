@@ -217,7 +217,7 @@ def _preprocessing(
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
     is_assumed = bool(addition) and "normalisation" not in checkpoint.overrides
-    source += f"{addition}; say normalisation=… where yours differs" * is_assumed
+    source += f"{addition}; pass normalisation=… where yours differs" * is_assumed
     checkpoint.record("preprocessing", summarise(preprocessing), source, is_assumed)
     return preprocessing
 

@@ -49,8 +49,8 @@ SEGMENTS = (
 OUTLIERS = "Outlier patches in the background hold global information: the artefacts that registers were made for."
 REGISTERS = "Registers take up what outlier patches held before: clean maps (Darcet et al. 2024, fig. 1)."
 ROTARY = "Rotary positions and four registers: dense maps that stay sharp at any resolution."
-TEXT = "Attention learned from captions: text and logos in the picture draw it."
-POOLED = "No CLS token: one learned query pools the patches at the end; see what patches look at."
+TEXT = "Attention learned from captions: text and logos attract attention."
+POOLED = "No CLS token: one learned query pools the patches at the end; inspect the attention of patches."
 GAP = "No CLS token, four registers, the mean of the patches is classified."
 
 TABLE = (

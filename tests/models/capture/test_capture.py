@@ -249,7 +249,7 @@ def test_a_likeness_reads_what_the_classifier_reads() -> None:
         tokens = layer(tokens)
     close(model.network.output(pixels, "features"), module.norm(tokens)[:, 0])
     assert first.map("relevance", target=target).values.max() > 0
-    with pytest.raises(VitvizError, match="OwnViT: a captured module does not say which tokens are its final ones"):
+    with pytest.raises(VitvizError, match="OwnViT: a captured module does not expose its final patch tokens"):
         vitviz.likeness(first, patch=(0, 0))
 
 

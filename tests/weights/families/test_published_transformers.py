@@ -105,7 +105,7 @@ def test_what_agreeing_checkpoints_have_is_assumed_and_said(name: str, tmp_path:
             {"num_labels": 10},
             "no published checkpoint that vitviz knows has these shapes",
         ),
-        ("SiglipVisionModel", "SiglipVisionConfig", {"vision_use_head": False}, "say heads=…"),
+        ("SiglipVisionModel", "SiglipVisionConfig", {"vision_use_head": False}, "pass heads=…"),
     ],
 )
 def test_what_differs_or_is_unknown_is_asked_for(

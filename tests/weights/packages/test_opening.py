@@ -155,7 +155,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[VitvizError], str]] = {
     "a fact of own networks": (
         {"engine": "module", "heads": 2},
         CheckpointError,
-        "heads: of vitviz's own network alone; of one that a package opens you can say normalisation, .*",
+        "heads: of vitviz's own network alone; of one that a package opens you can pass normalisation, .*",
     ),
     "a family": (
         {"engine": "module", "family": "timm"},

@@ -108,7 +108,7 @@ PROBES = {
             sink_tokens,
             "Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks; Gu et al. 2025, When "
             "Attention Sink Emerges in Language Models",
-            "How many even shares of attention each token receives; a sink outshines the rest of a map.",
+            "How many even shares of attention each token receives; a sink dominates the map.",
         ),
         Probe(
             "sink_mass",

@@ -243,7 +243,7 @@ class CapturedNetwork:
             MethodError: the module does not expose this output.
         """
         if output == "patches":
-            raise MethodError(f"{self.name}: a captured module does not say which tokens are its final ones")
+            raise MethodError(f"{self.name}: a captured module does not expose its final patch tokens")
         is_plain = on_call is None and tap is None and (output == "logits" or not self.config.classes)
         if is_plain:
             result = self._run(pixels)

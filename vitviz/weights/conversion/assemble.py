@@ -299,7 +299,7 @@ def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, in
                 return height, width, pixels // (height * width)
     raise CheckpointError(
         f"{converter.checkpoint.name}: {converter.sources()}; expected a convolution "
-        "'width channel height width', or a matrix for square patches of 1 or 3 channels (else say patch_size=(…, …))"
+        "'width channel height width', or a matrix for square patches of 1 or 3 channels (else pass patch_size=(…, …))"
     )
 
 
@@ -336,7 +336,7 @@ def _trained_grid(
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
         f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {prefix_count} "
-        f"prefix tokens do not fit {expected}{_describe_overlap(positions - prefix_count, size, patch)}; say "
+        f"prefix tokens do not fit {expected}{_describe_overlap(positions - prefix_count, size, patch)}; pass "
         "image_size=(height, width)"
     )
 

@@ -345,7 +345,9 @@ class MatchedCheckpoint:
             if len(values) == 1:
                 ((value, name),) = values.items()
                 models = f"{name} and {len(rows) - 1} more" if rows[1:] else name
-                source = f"what published checkpoints of these shapes have ({models}); say {fact}=… where yours differs"
+                source = (
+                    f"what published checkpoints of these shapes have ({models}); pass {fact}=… where yours differs"
+                )
                 settled[fact] = self.record(fact, value, source, assumed=True)
         open_facts = [fact for fact in undecided if isinstance(settled[fact], OpenFact)]
         if open_facts:
@@ -360,7 +362,7 @@ class MatchedCheckpoint:
             names = self.family.architectures(self)
             examples = f", such as {choices(names)}" if names else ""
             instead = "" if names is None else f"architecture=… (timm's name of it{examples}), or "
-            error = CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
+            error = CheckpointError(f"{self.name}: the file leaves facts open, and {why}; pass {instead}{usual}")
             error.architectures = tuple(names or ())
             raise error
         return settled

@@ -65,7 +65,7 @@ def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
     if "model_type" in config:
         return function, "what transformers' pipeline applies", False
     if classes == 1:
-        return function, "a single output; say probability='none' where it is that of a regression", True
+        return function, "a single output; pass probability='none' where it is that of a regression", True
     return function, "one label of several classes", False
 
 

@@ -105,7 +105,7 @@ def module_probability(
     function, source, is_assumed = read_probability(as_sidecars(config=entries).config, classes)
     if entries or is_assumed or package_of(module) in ONE_LABEL:
         return function, source, is_assumed
-    return function, "one label of several classes; say probability='sigmoid' for several labels", True
+    return function, "one label of several classes; pass probability='sigmoid' for several labels", True
 
 
 def _are_probabilities(call: Callable[[torch.Tensor], Any], pixels: torch.Tensor) -> bool:
