@@ -238,7 +238,7 @@ class Expected:
         description = self.heatmap.description
         assert said["description"].startswith(description), (said["description"], description)
         rest = said["description"].removeprefix(description)
-        assert ("itself, where this map begins" in rest) == (self.itself is not None), text
+        assert ("itself is excluded from the colour range" in rest) == (self.itself is not None), text
         assert rest == "" or self.itself is not None, text
         patches = self.values[self.layout.prefix_count :]
         if said["inside"] is not None:

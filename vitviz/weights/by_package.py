@@ -69,7 +69,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     ]
     if of_own_network:
         raise CheckpointError(
-            f"{', '.join(of_own_network)}: of vitviz's own network alone; of one that a package opens you can say "
+            f"{', '.join(of_own_network)}: of vitviz's own network alone; of one that a package opens you can pass "
             f"{', '.join(ALLOWED_OVERRIDES)}"
         )
     file = open_weights(path)
