@@ -56,7 +56,7 @@ BAD = {
     "final_norm=none at all": "expected 'before pooling'",
     "position_rule=cubic": "expected 'bicubic antialiased'",
     "width=3": "you can pass heads, image_size, patch_size,",
-    "__class__=3": "you can say",
+    "__class__=3": "you can pass",
 }
 
 
