@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.attention import slow_rollout
 from tests.support.comparison import closeness
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, analyze
@@ -43,22 +44,6 @@ def masked(attention: np.ndarray, excluded: list[int]) -> np.ndarray:
         row = [0.0 if key in excluded else float(weight) for key, weight in enumerate(attention[place])]
         result[place] = [weight / sum(row) for weight in row]
     return result
-
-
-def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float, start: int) -> np.ndarray:
-    """``Â_last … Â_start`` in NumPy, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
-    tokens = attention.shape[-1]
-    matrix = np.eye(tokens)
-    for layer in range(start, len(attention)):
-        fused = {"mean": np.mean, "max": np.max, "min": np.min}[fusion](attention[layer], axis=0)
-        lowest = np.argsort(fused.ravel(), kind="stable")[: int(tokens * tokens * ratio)]
-        fused.ravel()[lowest] = 0
-        step = (1 - residual) * fused + residual * np.eye(tokens)
-        sums = step.sum(1, keepdims=True)
-        # An empty row passes its token on unchanged.
-        step = np.where(sums > 0, step / np.where(sums > 0, sums, 1), np.eye(tokens))
-        matrix = step @ matrix
-    return matrix
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.attention import LAYOUTS, random_attention
+from tests.support.attention import LAYOUTS, random_attention, slow_rollout
 from tests.support.comparison import closeness
 from tests.support.pairs import every_pair
 from tests.support.traces import trace_of, weights_of
@@ -60,31 +60,6 @@ def test_the_baseline_of_transformer_explainability_is_reproduced(start: int) ->
 # The formula.
 
 
-def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float, start: int) -> np.ndarray:
-    """``Â_last … Â_start`` entry by entry, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
-    layers, heads, tokens, _ = attention.shape
-    product = [[float(query == key) for key in range(tokens)] for query in range(tokens)]
-    for layer in range(start, layers):
-        fused = {}
-        for query in range(tokens):
-            for key in range(tokens):
-                values = [float(attention[layer, head, query, key]) for head in range(heads)]
-                fused[query, key] = {"mean": sum(values) / heads, "max": max(values), "min": min(values)}[fusion]
-        for place in sorted(fused, key=fused.__getitem__)[: math.floor(tokens * tokens * ratio)]:
-            fused[place] = 0.0
-        step = []
-        for query in range(tokens):
-            row = [(1 - residual) * fused[query, key] + residual * (query == key) for key in range(tokens)]
-            total = sum(row)
-            # An empty row passes its token on unchanged.
-            step.append([value / total for value in row] if total else [float(query == key) for key in range(tokens)])
-        product = [
-            [sum(step[query][middle] * product[middle][key] for middle in range(tokens)) for key in range(tokens)]
-            for query in range(tokens)
-        ]
-    return np.array(product)
-
-
 @every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.37, 0.9])
 def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
     attention = random_attention(layout)
@@ -110,19 +85,6 @@ def test_the_pooling_query_reads_the_last_layer_only() -> None:
     assert rollout(trace, query="patches", end_layer=1).values.sum() == pytest.approx(1)
 
 
-def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5) -> torch.Tensor:
-    """As :func:`slow_rollout`, for more tokens: with whole matrices."""
-    tokens = attention.shape[-1]
-    product = np.eye(tokens)
-    for layer in attention:
-        fused = getattr(layer, fusion)(0)
-        entries = fused.flatten()
-        entries[np.argsort(entries, kind="stable")[: math.floor(tokens * tokens * ratio)]] = 0
-        with_residual = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
-        product = with_residual / with_residual.sum(1, keepdims=True) @ product
-    return torch.from_numpy(product)
-
-
 SETTINGS = [("mean", 0.0), ("max", 0.0), ("max", 0.9), ("min", 0.0)]
 
 
@@ -142,7 +104,7 @@ def test_the_rollout_of_a_trained_network_is_exact(
     pixels = replace(bundled.preprocessing, height=side, width=side).prepare(open_image(ASSETS / name), 4, 4).pixels
     with torch.inference_mode():
         trace = bundled.network.encode(pixels).traces[0]
-    matrix = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
+    matrix = torch.from_numpy(slow_rollout(weights_of(trace).numpy(), fusion, ratio))
     for query in ("cls", (3, 3), "patches"):
         expected = matrix[trace.layout.select(query)].mean(0)
         found = rollout(trace, fusion, ratio, query=query)

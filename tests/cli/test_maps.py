@@ -104,7 +104,7 @@ def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> N
     assert same_pixels(output, analyze(photo, load(checkpoint), fit).attention().overlay())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["rollout", "grad_cam"])
 def test_the_resolution_reaches_the_model(photo: Path, checkpoint_for: Callable[[str], Path], method: str) -> None:
     output, checkpoint = photo.with_name("map.png"), checkpoint_for(method)
     options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]

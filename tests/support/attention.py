@@ -1,7 +1,10 @@
-"""Random attention of several layouts."""
+"""Random attention of several layouts, and the slow rollout of any."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 
 from vitviz import TokenLayout
@@ -17,3 +20,18 @@ LAYOUTS = {
 def random_attention(layout: TokenLayout, layers: int = 4, heads: int = 3) -> torch.Tensor:
     scores = torch.randn(layers, heads, layout.token_count, layout.token_count, dtype=torch.float64)
     return (2 * scores).softmax(-1)
+
+
+def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5, start: int = 0) -> np.ndarray:
+    """``Â_last … Â_start`` of ``"layer head query key"``, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
+    tokens = attention.shape[-1]
+    matrix = np.eye(tokens)
+    for layer in attention[start:]:
+        fused = getattr(layer, fusion)(0)
+        entries = fused.flatten()
+        entries[np.argsort(entries, kind="stable")[: math.floor(tokens * tokens * ratio)]] = 0
+        step = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
+        sums = step.sum(1, keepdims=True)
+        # An empty row passes its token on unchanged.
+        matrix = np.where(sums > 0, step / np.where(sums > 0, sums, 1), np.eye(tokens)) @ matrix
+    return matrix

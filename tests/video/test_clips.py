@@ -148,7 +148,7 @@ def test_a_missing_frame_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("share", [0.02, 0.6])
+@pytest.mark.parametrize("share", [pytest.param(0.02, marks=pytest.mark.long), 0.6])
 def test_a_clip_that_is_cut_short_is_refused(
     opener: Opener, written: Callable[[str, str], Path], tmp_path: Path, suffix: str, share: float
 ) -> None:
