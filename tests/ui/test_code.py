@@ -124,7 +124,9 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=COARSEST)
     np.testing.assert_array_equal(made["heatmap"].values, rocket.rollout().values)
     assert {"attention.png", "rollout-2.png"} <= {path.name for path in tmp_path.iterdir()}
-    # Of what is not kept there are no lines.
+    # Of what is not kept, and of a model that is not open yet, there are no lines.
+    others = [{**view, "model": "dino_vits16"} for view in opened["state"]["views"]]
+    assert described(handlers, {**opened["state"], "views": others}, *uids)["python"] == ""
     assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,114 +10,108 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
+from tests.support.page_states import FAST, is_legal, is_sentence
 from vitviz import METHODS, Analysis
-from vitviz.attention.layout import PATCHES, TokenLayout
+from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, Kind, LayerNumber, Number, Switch, Token
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
 from vitviz.ui.normalize import normalize
 from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View
-from vitviz.visualization.colormaps import COLORMAPS
-from vitviz.visualization.scales import SCALES
+from vitviz.ui.state import (
+    MAX_PINS,
+    ModelName,
+    PageState,
+    Percentiles,
+    PictureName,
+    Place,
+    Resolution,
+    Several,
+    View,
+    Views,
+    fields_of,
+)
 
 # ---- links ----
 
 
-def parameters(part: Parameter, seen: Analysis) -> st.SearchStrategy[Any]:
-    """The values that a model and a picture have."""
+def values(kind: Kind, seen: Analysis) -> st.SearchStrategy[Any]:
+    """Values of a kind, most of which the model and the picture have."""
     config, layout = seen.model.network.config, seen.trace.layout
-    match part.kind:
+    patches = st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
+    match kind:
         case Choice():
-            return st.sampled_from([value for _, value in part.kind.options])
+            return st.sampled_from([value for _, value in kind.options])
+        case Resolution():
+            return st.sampled_from(["native", 12, 16, 32])
         case Number():
-            if part.kind.whole:
-                return st.integers(int(part.kind.minimum), int(part.kind.maximum))
-            return st.floats(part.kind.minimum, part.kind.maximum)
+            numbers = st.integers if kind.whole else st.floats
+            return numbers(kind.minimum, kind.maximum)  # type: ignore[arg-type, operator]
+        case Switch():
+            return st.booleans()
         case LayerNumber():
             return st.integers(-config.depth, config.depth - 1)
         case HeadNumber():
             return st.sampled_from(list(HEAD_FUSIONS)) | st.integers(-config.heads, config.heads - 1)
         case Token():
-            return tokens(layout)
+            return patches | st.sampled_from([*layout.prefix, PATCHES])
+        case Place():
+            return patches
+        case Percentiles():
+            return st.tuples(st.floats(0, 49), st.floats(50, 100))
+        case ModelName():
+            return st.sampled_from(["", "vitviz-photos", "dino_vits16", "hf:owner/na.me"])
+        case PictureName():
+            return st.sampled_from([*(f"example:{name}" for name in EXAMPLES), f"picture:{'aB-_' * 5}xy"])
+        case Several():
+            return st.lists(values(kind.each, seen), max_size=min(kind.most, MAX_PINS)).map(tuple)
+        case Views():
+            return st.lists(views(seen), min_size=1, max_size=2).map(tuple)
         case ClassTarget():
             likeness = st.fixed_dictionaries({"like": st.sampled_from([f"example:{name}" for name in EXAMPLES])})
-            own_patch = st.fixed_dictionaries({"patch": places(layout)})
+            own_patch = st.fixed_dictionaries({"patch": patches})
             if not config.classes:
-                return likeness | own_patch | st.fixed_dictionaries({"text": st.text(min_size=1, max_size=9)})
+                return (
+                    likeness
+                    | own_patch
+                    | st.fixed_dictionaries({"text": st.text("ab c&%", min_size=1).map("x".__add__)})
+                )
             classes = st.integers(0, config.classes - 2)
             against = st.fixed_dictionaries({"against": st.just(config.classes - 1)}, optional={"class": classes})
             margin = st.fixed_dictionaries({"margin": st.just(True)}, optional={"class": classes})
             return classes | against | margin | likeness | own_patch
+    raise NotImplementedError(kind)
 
 
-def places(layout: TokenLayout) -> st.SearchStrategy[tuple[int, int]]:
-    return st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
+def some_of(fields: Mapping[str, tuple[Kind, str]], seen: Analysis) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of some fields, whose kinds and words for None are given."""
+    optional = {
+        name: values(kind, seen) | (st.none() if none else st.nothing()) for name, (kind, none) in fields.items()
+    }
+    return st.fixed_dictionaries({}, optional=optional)
 
 
-def tokens(layout: TokenLayout) -> st.SearchStrategy[Any]:
-    patches = st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
-    return patches | st.sampled_from([*layout.prefix, PATCHES])
+def some_of_state(cls: type, seen: Analysis) -> st.SearchStrategy[dict[str, Any]]:
+    kinds = {each.name: (each.metadata["kind"], each.metadata["none"]) for each in fields_of(cls).values()}
+    return some_of(kinds, seen)
 
 
 @st.composite
 def views(draw: Any, seen: Analysis) -> View:
-    method = METHODS[draw(st.sampled_from(list(METHODS)))]
-    given = {part.name: parameters(part, seen) for part in method.parameters}
-    config, layout = seen.model.network.config, seen.trace.layout
-    heads = st.tuples(st.integers(0, config.depth - 1), st.integers(0, config.heads - 1))
-    patches = st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
-    values = draw(st.fixed_dictionaries({}, optional=given))
-    probe = PROBES[draw(st.sampled_from(list(PROBES)))]
-    asked = {part.name: parameters(part, seen) for part in probe.parameters}
-    try:
-        return View(
-            model=draw(st.sampled_from(["", "vitviz-photos", "dino_vits16", "hf:owner/na.me"])),
-            step=draw(st.sampled_from([None, *STEPS])),
-            picture=draw(st.sampled_from([*(f"example:{name}" for name in EXAMPLES), f"picture:{'aB-_' * 5}xy"])),
-            fit=draw(st.sampled_from([None, "crop", "squash", "native"])),
-            resolution=draw(st.sampled_from([None, "native", 12, 16, 32])),
-            method=method.name,
-            parameters=values,
-            pins=tuple(draw(st.lists(tokens(layout), max_size=MAX_PINS))),
-            heads_off=tuple(draw(st.lists(heads, max_size=5))),
-            patches_off=tuple(draw(st.lists(patches, max_size=5))),
-            probe=probe.name,
-            probe_parameters=draw(st.fixed_dictionaries({}, optional=asked)),
-        )
-    except MethodError:
-        # A text of spaces alone.
-        return View()
-
-
-@st.composite
-def states(draw: Any, seen: Analysis) -> PageState:
-    return PageState(
-        views=tuple(draw(st.lists(views(seen), min_size=1, max_size=2))),
-        layout=draw(st.sampled_from(LAYOUTS)),
-        divider=draw(st.floats(0, 1)),
-        colormap=draw(st.sampled_from(COLORMAPS)),
-        opacity=draw(st.floats(0, 1)),
-        fade=draw(st.booleans()),
-        smooth=draw(st.booleans()),
-        grid=draw(st.booleans()),
-        outliers=draw(st.booleans()),
-        scale=draw(st.sampled_from([None, *SCALES])),
-        percentiles=draw(st.tuples(st.floats(0, 49), st.floats(50, 100))),
-        shared_scale=draw(st.booleans()),
-        own_scales=draw(st.booleans()),
-        panel=draw(st.sampled_from(PANELS)),
-        guide=draw(st.integers(0, 5)),
-    )
+    view = View(**draw(some_of_state(View, seen)))
+    given = [
+        draw(some_of({part.name: (part.kind, "") for part in record.parameters}, seen))
+        for record in (METHODS[view.method], PROBES[view.probe])
+    ]
+    return replace(view, parameters=given[0], probe_parameters=given[1])
 
 
 @FAST
 @given(data=st.data())
 def test_a_link_gives_the_state_back_that_it_was_written_from(seen: Analysis, data: st.DataObject) -> None:
-    state, _ = normalize(data.draw(states(seen)), [seen, seen])
+    state, _ = normalize(PageState(**data.draw(some_of_state(PageState, seen))), [seen, seen])
     link = print_link(state, {})
     read = read_link(link)
     assert read.notes == ()
