@@ -6,7 +6,7 @@ import { contextOf, create } from "./dom.js";
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
 // The largest share of the screen's height.
-const MAX_HEIGHT_SHARE = 0.54, PHONE_SHARE = 0.43, PROJECTED_SHARE = 0.7, PHONE_WIDTH = 720;
+const MAX_HEIGHT_SHARE = 0.54, PHONE_SHARE = 0.43, PROJECTED_SHARE = 0.62, PHONE_WIDTH = 720;
 // Rows and columns are numbered if patches have at least this many pixels.
 const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.

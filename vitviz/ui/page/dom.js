@@ -53,6 +53,14 @@ export function labelled(title, ...children) {
   return create("label", {}, `${title} `, ...children);
 }
 
+/**
+ * A row of a table, named by its first cell.
+ * @param {string[]} texts
+ * @param {string=} title
+ */
+export const tableRow = ([name, ...texts], title = "") =>
+  create("tr", { title }, create("th", { textContent: name, scope: "row" }), ...texts.map((textContent) => create("td", { textContent })));
+
 /** @param {HTMLCanvasElement} canvas */
 export const contextOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
 
@@ -61,6 +69,17 @@ export const contextOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (ca
  * @param {number} height
  */
 export const createCanvas = (width, height) => create("canvas", { width, height });
+
+/**
+ * A white canvas.
+ * @param {number} width
+ * @param {number} height
+ */
+export function whiteCanvas(width, height) {
+  const canvas = createCanvas(width, height);
+  Object.assign(contextOf(canvas), { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+  return canvas;
+}
 
 /**
  * Remove or make the last children, so that there are `count`; `make` gets the index of each.

@@ -1,7 +1,7 @@
 // Many small pictures on one canvas, each below its title.
 
 import { paintPixels } from "./colours.js";
-import { contextOf, create, createCanvas } from "./dom.js";
+import { contextOf, create, createCanvas, whiteCanvas } from "./dom.js";
 
 const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
 // The width of a saved one, in pixels.
@@ -113,10 +113,8 @@ export class Mosaic {
   picture() {
     const { width, height } = this.places(this.width),
       times = MOSAIC_SAVED_WIDTH / width,
-      canvas = createCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
-    const context = contextOf(canvas);
-    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
-    this.paint(context, this.width, times, "black");
+      canvas = whiteCanvas(MOSAIC_SAVED_WIDTH, Math.round(height * times));
+    this.paint(contextOf(canvas), this.width, times, "black");
     return canvas;
   }
 }

@@ -3,7 +3,7 @@
 import { showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
-import { create, createButton, createCanvas, find, findAll } from "./dom.js";
+import { create, createButton, createCanvas, find, findAll, tableRow } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
@@ -280,8 +280,7 @@ export class Panels {
     const { level, change } = UNIT_TEXTS[reply.unit];
     find("changes").querySelector("tbody").replaceChildren(...reply.rows.map((/** @type {any} */ { name, before, after }) => {
       const difference = after - before;
-      const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
-      return create("tr", {}, ...texts.map((textContent, column) => create(column ? "td" : "th", { textContent })));
+      return tableRow([name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))]);
     }));
   }
 
@@ -333,16 +332,6 @@ function scoresOf(method, { maps, metrics, chance }, isUnfolded) {
     "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): " +
       "near 1, the map does not depend on what was learnt",
   ]);
-  return create("details", { open: isUnfolded }, summary, tableOf(rows));
-}
-
-/** @param {string[][]} rows */
-function tableOf(rows) {
-  return create(
-    "table",
-    {},
-    ...rows.map((/** @type {any} */ [name, value, title]) =>
-      create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value })),
-    ),
-  );
+  const table = create("table", {}, ...rows.map(([name, value, title]) => tableRow([name, value], title)));
+  return create("details", { open: isUnfolded }, summary, table);
 }

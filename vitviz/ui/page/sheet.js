@@ -3,7 +3,7 @@
 import { FUSIONS } from "./attention.js";
 import { crossOut } from "./canvas.js";
 import { paintPixels } from "./colours.js";
-import { contextOf, createCanvas } from "./dom.js";
+import { contextOf, createCanvas, whiteCanvas } from "./dom.js";
 
 const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
@@ -173,10 +173,8 @@ export class Sheet {
    * @param {number} width
    */
   picture(width) {
-    const cells = this.cells(width, this.request.ratio), canvas = createCanvas(width, Math.ceil(this.heightOf(width)));
-    const context = contextOf(canvas);
-    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
-    this.drawOn(context, cells, "black");
+    const canvas = whiteCanvas(width, Math.ceil(this.heightOf(width)));
+    this.drawOn(contextOf(canvas), this.cells(width, this.request.ratio), "black");
     return canvas;
   }
 
