@@ -365,7 +365,8 @@ export class Pane {
     const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
     const token = /** @type {number} */ (tokenOf(query, this.facts, this.model)), name = longNameOf(query ?? queryOf(token, this.facts));
     if (this.view.method === "rollout") {
-      const suffix = this.identityToken(query) === undefined ? "" : `; ${name} itself is excluded from the colour range (residual identity)`;
+      const suffix = this.identityToken(query) === undefined
+        ? "" : `; ${name} itself is excluded from the colour range (residual identity)`;
       const all = layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0";
       return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${all}${suffix}`;
     }

@@ -332,6 +332,6 @@ function scoresOf(method, { maps, metrics, chance }, isUnfolded) {
     "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): " +
       "near 1, the map does not depend on what was learnt",
   ]);
-  const table = create("table", {}, ...rows.map(([name, value, title]) => tableRow([name, value], title)));
+  const table = create("table", {}, ...rows.map((/** @type {string[]} */ [name, value, title]) => tableRow([name, value], title)));
   return create("details", { open: isUnfolded }, summary, table);
 }
