@@ -19,12 +19,7 @@ VISION = {
 }
 TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 TEXT = {**VISION, **TOKENS, "vocab_size": 50}
-LANGUAGE = {
-    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16},
-    **{"num_key_value_heads": 1, "vocab_size": 50, "max_position_embeddings": 64, **TOKENS},
-}
-CLIP = {**VISION, "model_type": "clip_vision_model"}
-SIGLIP = {**VISION, "model_type": "siglip_vision_model", "vision_use_head": False}
+LANGUAGE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "vocab_size": 50}
 SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
 Pick = Callable[[Any], torch.Tensor]
 
@@ -35,10 +30,6 @@ def pooled(found: Any) -> torch.Tensor:
 
 def cls_of(found: Any) -> torch.Tensor:
     return found.last_hidden_state[:, 0]
-
-
-def mean_of(found: Any) -> torch.Tensor:
-    return found.last_hidden_state.mean(1)
 
 
 def make(
@@ -88,48 +79,7 @@ def beside_text(row: str, prefix: str, **options: Any) -> Case:
     return case(row, "beside its text tower", "clip", config=f"{prefix}Config", pick=pooled, **parts, **options)
 
 
-def in_language_model(row: str, name: str, prefix: str, vision: dict[str, Any], language: str, **options: Any) -> Case:
-    return case(
-        row,
-        name,
-        "clip" if vision is CLIP else "siglip",
-        model=f"{prefix}ForConditionalGeneration",
-        config=f"{prefix}Config",
-        tower="model.vision_tower",
-        pick=pooled if vision is CLIP else mean_of,
-        vision_config=vision,
-        text_config={**LANGUAGE, "model_type": language},
-        image_token_index=3,
-        **options,
-    )
-
-
-def idefics(row: str, prefix: str, language: str, **options: Any) -> Case:
-    return case(
-        row,
-        "tower",
-        "idefics",
-        model=f"{prefix}ForConditionalGeneration",
-        config=f"{prefix}Config",
-        tower="model.vision_model",
-        pick=mean_of,
-        interpolate=False,
-        vision_config=VISION,
-        text_config={**LANGUAGE, "model_type": language},
-        image_token_id=3,
-        **options,
-    )
-
-
 MULTIMODAL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 96}
-PERCEIVER = {
-    **{"hidden_size": 32, "resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 2},
-    **{"resampler_head_dim": 16, "num_key_value_heads": 1},
-}
-KOSMOS_TEXT = {
-    **{"vocab_size": 50, "embed_dim": 32, "layers": 1, "ffn_dim": 48, "attention_heads": 2},
-    "max_position_embeddings": 64,
-}
 FLAVA = {
     "config": "FlavaConfig",
     "pick": pooled,
@@ -164,21 +114,9 @@ CASES = (
         tower="git.image_encoder",
         pick=cls_of,
         vision_config=VISION,
-        **{key: LANGUAGE[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")},
+        **LANGUAGE,
         **TOKENS,
         num_attention_heads=2,
-    ),
-    case(
-        "Kosmos-2",
-        "tower",
-        "clip",
-        model="Kosmos2ForConditionalGeneration",
-        config="Kosmos2Config",
-        tower="vision_model",
-        pick=pooled,
-        vision_config=VISION,
-        text_config=KOSMOS_TEXT,
-        latent_query_num=4,
     ),
     case(
         "FLAVA, image tower",
@@ -192,34 +130,4 @@ CASES = (
     ),
     case("FLAVA, image tower", "with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),
     case("FLAVA, image tower", "pretraining", "flava", model="FlavaForPreTraining", tower="flava.image_model", **FLAVA),
-    case(
-        "Idefics 3",
-        "alone",
-        "idefics",
-        model="Idefics3VisionTransformer",
-        config="Idefics3VisionConfig",
-        tower="",
-        pick=mean_of,
-        interpolate=False,
-        **VISION,
-    ),
-    idefics("Idefics 2", "Idefics2", "mistral", perceiver_config=PERCEIVER),
-    idefics("Idefics 3", "Idefics3", "llama", pad_token_id=2),
-    idefics("SmolVLM", "SmolVLM", "llama", pad_token_id=2),
-    in_language_model("LLaVA", "CLIP's tower", "Llava", CLIP, "llama"),
-    in_language_model("LLaVA", "SigLIP's tower", "Llava", SIGLIP, "llama"),
-    in_language_model("LLaVA", "1.6", "LlavaNext", CLIP, "llama"),
-    in_language_model("LLaVA", "ViP", "VipLlava", CLIP, "llama"),
-    in_language_model("LLaVA-OneVision", "tower", "LlavaOnevision", SIGLIP, "qwen2", video_token_index=4),
-    in_language_model("PaliGemma", "tower", "PaliGemma", SIGLIP, "gemma", projection_dim=32),
-    in_language_model(
-        "Gemma 3",
-        "tower",
-        "Gemma3",
-        SIGLIP,
-        "gemma3_text",
-        mm_tokens_per_image=4,
-        boi_token_index=4,
-        eoi_token_index=5,
-    ),
 )

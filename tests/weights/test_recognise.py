@@ -134,7 +134,6 @@ LEGAL = {
     "transformers-siglip2": {"head.attention.out_proj.bias", "head.mlp.fc1.bias", "head.mlp.fc2.bias"},
     "transformers-ijepa": {"embeddings.patch_embeddings.projection.bias"},
     "transformers-flava": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token", "pooler.dense.bias"},
-    "transformers-idefics": set(),
     "clip": set(),
     "google-npz": {"embedding/bias", "head/bias"},
     "jax-port": {"embedding.bias", "classifier.bias"},

@@ -22,6 +22,7 @@ from vitviz.weights.suggestions import ignore_argument
 LANGUAGE_MODEL = "a language model"
 SCOPE = "vitviz reads checkpoints of Vision Transformers with global attention"
 TUNED = "a network with layers or prompts that tuning added; a module of it in memory opens: vitviz.load(module)"
+IN_ANOTHER = "; its part for pictures opens as a module of it in memory: vitviz.load(module)"
 # Fragments of keys of models that are no vision networks, or more than one.
 OTHER_MODELS = {
     "unet.": "a diffusion model",
@@ -151,7 +152,7 @@ def _possible_families(file: WeightFile, sidecars: Sidecars, stated: Stated) -> 
         types = sorted(kind for kind in all_types if not kind.endswith(TOWER_SUFFIXES))
         raise UnknownFamilyError(
             f"{file.name}: model_type {quote(model_type)} in its config.json; expected {choices(types)}, or that of "
-            "their vision part"
+            f"their vision part{IN_ANOTHER * ('vision_config' in sidecars.config)}"
         )
     return matching
 

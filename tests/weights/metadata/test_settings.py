@@ -88,9 +88,9 @@ def test_every_argument_that_timm_saved_counts(arguments: dict[str, Any], tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"act_layer": "mish"}, "act_layer = 'mish', which vitviz does not read; expected 'gelu', 'gelu_tanh'"),
-        ({"norm_layer": "rmsnorm"}, "norm_layer = 'rmsnorm', which vitviz does not read; expected 'layernorm'"),
-        ({"global_pool": "max"}, "global_pool = 'max', which vitviz does not read; expected 'token', 'avg' or 'map'"),
+        ({"act_layer": "mish"}, "act_layer = 'mish': expected 'gelu', 'gelu_tanh'"),
+        ({"norm_layer": "rmsnorm"}, "norm_layer = 'rmsnorm': expected 'layernorm'"),
+        ({"global_pool": "max"}, "global_pool = 'max': expected 'token', 'avg' or 'map'"),
         ({"global_pool": "map", "pool_include_prefix": True}, "pool_include_prefix = True"),
         ({"scale_mlp_norm": True}, "surplus 'blocks.0.mlp.norm."),
         ({"architecture": "vit_base_patch16_rope_ape_224"}, "use_rot_pos_emb = True"),

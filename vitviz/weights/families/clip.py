@@ -71,14 +71,13 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     for entry in OTHER_LAYERS:
         vision.only(entry, False)
     vision.only("pos_embed_type", "learnable", "sin_cos_2d")
-    vision.require("no_ln_pre", False, not checkpoint.has("pre_norm.weight"))
+    vision.require("no_ln_pre", not checkpoint.has("pre_norm.weight"), False)
     # Its initial value does not matter: the trained one is in the file.
     if (vision.get("ls_init_value") is not None) != checkpoint.has("attention_scale"):
         raise vision.refuse("ls_init_value", "a number" if checkpoint.has("attention_scale") else "nothing")
     if not checkpoint.has("projection.weight"):
         raise checkpoint.missing_key("projection.weight")
     head_width = vision.count("head_width", 64)
-    assert head_width is not None
     heads = max(1, width(checkpoint) // head_width)
     if width(checkpoint) % heads:
         raise vision.refuse("head_width", f"a whole number that divides the width, {width(checkpoint)}")
@@ -97,7 +96,7 @@ def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "stated": {
             "width": (features := vision.count("width", 768)),
             "depth": vision.count("layers", 12),
-            "mlp_width": int((features or 0) * vision.positive("mlp_ratio", 4.0)),
+            "mlp_width": int(features * vision.positive("mlp_ratio", 4.0)),
             "patch_height": patch[0],
             "patch_width": patch[1],
             "projection_width": model.count("embed_dim"),

@@ -166,7 +166,7 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
         size = _input_size(checkpoint)
         if size:
-            saved = saved.extended({"img_size": list(size)})
+            saved = saved.with_defaults({"img_size": list(size)})
     return Arguments(row, saved, checkpoint.name)
 
 

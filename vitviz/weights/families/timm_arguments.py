@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, quote
+from vitviz.errors.messages import choices
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.weights.families.timm_architectures import TimmArchitecture
-from vitviz.weights.metadata.settings import Settings, is_number
+from vitviz.weights.metadata.settings import Settings
 
 # Arguments of timm's factory, of training and of the initialisation of weights.
 HARMLESS = (
@@ -30,7 +30,7 @@ NORMS = {"layernorm": 1e-6, "LayerNorm": 1e-6, "timm.LayerNorm": 1e-6, "torch.La
 GATED = ("timm.GluMlp(act_layer=torch.SiLU, gate_last=False)",)
 
 
-class Arguments:
+class Arguments(Settings):
     """The arguments of a model of timm: those of its architecture, overridden by those in a ``config.json``.
 
     Args:
@@ -40,50 +40,14 @@ class Arguments:
     """
 
     def __init__(self, architecture: TimmArchitecture, saved: Settings, name: str) -> None:
-        self.architecture, self.saved, self.name = architecture, saved, name
-        saved.skip(HARMLESS)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self.saved.get(name)
-        # Both come from JSON, so sequences are lists.
-        return self.architecture.arguments.get(name, default) if value is None else value
+        place = f"{name}: timm's {architecture.name}" + f" with {saved.place}" * bool(saved)
+        super().__init__({}, place)
+        self.share(saved, architecture.arguments)
+        self.architecture, self.name = architecture, name
+        self.skip(HARMLESS)
 
     def refuse(self, name: str, expected: str) -> CheckpointError:
-        place = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
-        return UnknownFamilyError(
-            f"{self.name}: {place}: {name} = {quote(self.get(name))}, which vitviz does not read; expected {expected}"
-        )
-
-    def only(self, name: str, *legal: Any) -> Any:
-        """An argument that must have one of these values; the first is the default of the class."""
-        value = self.get(name, legal[0])
-        if not any(type(value) is type(option) and value == option for option in legal):
-            raise self.refuse(name, choices(legal))
-        return value
-
-    def count(self, name: str, default: int) -> int:
-        value = self.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self.refuse(name, "a whole number of at least 0")
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        return bool(self.only(name, default, not default))
-
-    def size(self, name: str, default: int) -> tuple[int, int]:
-        value = self.get(name, default)
-        pair = value if isinstance(value, list | tuple) else [value, value]
-        if len(pair) != 2 or not all(
-            isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair
-        ):
-            raise self.refuse(name, "one or two whole numbers above 0")
-        return pair[0], pair[1]
-
-    def ratio(self, name: str, default: float) -> float:
-        value = self.get(name, default)
-        if not is_number(value) or value <= 0:
-            raise self.refuse(name, "a number above 0")
-        return float(value)
+        return UnknownFamilyError(f"{super().refuse(name, expected)}; vitviz does not read another")
 
     def activation(self, default: str = "gelu") -> str:
         name = self.get("act_layer", default)
@@ -117,23 +81,23 @@ def facts_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def _common(arguments: Arguments) -> dict[str, Any]:
-    width, patch = arguments.count("embed_dim", 768), arguments.size("patch_size", 16)
+    width, patch = arguments.count("embed_dim", 768, 0), (arguments.size("patch_size") or (16, 16))
     arguments.only("dynamic_img_pad", False)
-    channels = arguments.count("in_chans", 3)
+    channels = arguments.count("in_chans", 3, 0)
     if reason := why_not_channels(channels):
         raise CheckpointError(f"{arguments.name}: {reason}")
-    arguments.count("num_classes", 1000)
+    arguments.count("num_classes", 1000, 0)
     arguments.flag("qkv_bias", True)
     has_norms = arguments.flag("qk_norm", False)
     return {
-        "heads": arguments.count("num_heads", 12),
+        "heads": arguments.count("num_heads", 12, 0),
         "norm_epsilon": arguments.epsilon(),
-        "image_size": arguments.size("img_size", 224),
+        "image_size": (arguments.size("img_size") or (224, 224)),
         # With this argument, timm prepares pictures at the size in the file, even if it is not the trained one.
         "any_size": arguments.flag("dynamic_img_size", False),
         "stated": {
             "width": width,
-            "depth": arguments.count("depth", 12),
+            "depth": arguments.count("depth", 12, 0),
             "channels": channels,
             "patch_height": patch[0],
             "patch_width": patch[1],
@@ -160,7 +124,7 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
         if mlp not in GATED:
             raise arguments.refuse("mlp_layer", "timm's Mlp or SwiGLUPacked")
         gated = True
-    has_cls, registers = arguments.flag("class_token", True), arguments.count("reg_tokens", 0)
+    has_cls, registers = arguments.flag("class_token", True), arguments.count("reg_tokens", 0, 0)
     pool = arguments.only("global_pool", "token", "avg", "map")
     pools_prefix = arguments.flag("pool_include_prefix", False)
     if pool == "map" and pools_prefix and (has_cls or registers):
@@ -169,7 +133,7 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
     fc_norm = pool == "avg" if fc_norm is None else arguments.flag("fc_norm", False)
     pooling = {"token": "cls", "avg": "mean of all" if pools_prefix else "mean", "map": "attention"}[pool]
     width = facts["stated"]["width"]
-    hidden = int(width * arguments.ratio("mlp_ratio", 4.0))
+    hidden = int(width * arguments.positive("mlp_ratio", 4.0))
     positioned = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
     has_pre_norm = arguments.flag("pre_norm", False)
     return {
@@ -194,7 +158,7 @@ def _distilled(arguments: Arguments) -> dict[str, Any]:
     arguments.only("global_pool", "token")
     # timm creates registers for this class, but its forward pass does not use them.
     arguments.only("reg_tokens", 0)
-    if not arguments.count("num_classes", 1000):
+    if not arguments.count("num_classes", 1000, 0):
         raise arguments.refuse("num_classes", "at least 1: without classifiers timm gives the mean of its two tokens")
     return {**facts, "pooling": "cls and distillation", "positioned": (2,)}
 
@@ -224,9 +188,9 @@ def _eva(arguments: Arguments) -> dict[str, Any]:
     for name in ("rope_type", "rope_grid_offset", "rope_grid_indexing", "ref_feat_shape", "rope_rotate_half"):
         arguments.get(name)
     swiglu = arguments.flag("swiglu_mlp", False)
-    arguments.count("swiglu_align_to", 0)
-    arguments.ratio("mlp_ratio", 4.0)
-    has_cls, registers = arguments.flag("class_token", True), arguments.count("num_reg_tokens", 0)
+    arguments.count("swiglu_align_to", 0, 0)
+    arguments.positive("mlp_ratio", 4.0)
+    has_cls, registers = arguments.flag("class_token", True), arguments.count("num_reg_tokens", 0, 0)
     pool = arguments.only("global_pool", "avg", "token")
     fc_norm = arguments.get("use_fc_norm")
     fc_norm = pool == "avg" if fc_norm is None else arguments.flag("use_fc_norm", False)
@@ -238,7 +202,7 @@ def _eva(arguments: Arguments) -> dict[str, Any]:
         "positioned": (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
     }
     if is_rotary:
-        base = arguments.ratio("rope_temperature", 10000.0)
+        base = arguments.positive("rope_temperature", 10000.0)
         positions = {"rotary": True, "rotary_base": base, "any_size": True}
     else:
         arguments.get("rope_temperature")

@@ -79,9 +79,6 @@ PROCESSORS = {
     ),
     "SiglipImageProcessor": ImageProcessor(HALVES, 3, SQUARE, square=False, to_rgb=True),
     "Siglip2ImageProcessor": ImageProcessor(HALVES, 2, None, off=("do_center_crop",)),
-    "Gemma3ImageProcessor": ImageProcessor(
-        HALVES, 2, SQUARE, to_rgb=True, unused=("pan_and_scan_*",), off=("do_pan_and_scan", "do_center_crop")
-    ),
     "DINOv3ViTImageProcessor": ImageProcessor(IMAGENET, 2, SQUARE, rescales_first=True),
 }
 # Processors of files that name none, by the model_type in config.json.
@@ -98,14 +95,11 @@ MODEL_TYPES = {
     "metaclip_2": "CLIPImageProcessor",
     "altclip": "CLIPImageProcessor",
     "git": "CLIPImageProcessor",
-    "kosmos-2": "CLIPImageProcessor",
     "chinese_clip": "ChineseCLIPImageProcessor",
     "blip": "BlipImageProcessor",
     "flava": "FlavaImageProcessor",
     "siglip": "SiglipImageProcessor",
-    "paligemma": "SiglipImageProcessor",
     "siglip2": "Siglip2ImageProcessor",
-    "gemma3": "Gemma3ImageProcessor",
     "dinov3_vit": "DINOv3ViTImageProcessor",
 }
 # Entries that change no pixel: names of classes, the form of the result, and what a call overrides for PIL images.

@@ -56,11 +56,15 @@ class Settings(Mapping[str, Any]):
         value = self[name] if name in self._values else None
         return default if value is None else value
 
-    def extended(self, entries: Mapping[str, Any]) -> Settings:
-        """The same object with more entries; what is read from it counts as read here, too."""
-        settings = Settings({**self._values, **entries}, self.place)
-        settings._read, settings._inner = self._read, self._inner
-        return settings
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
+        """The same object with these entries where it has none; what is read from it counts as read here, too."""
+        return Settings({}, self.place).share(self, defaults)
+
+    def share(self, other: Settings, defaults: Mapping[str, Any] | None = None) -> Settings:
+        """Become another object with defaults; what is read here counts as read there, too."""
+        stated = {name: value for name, value in other._values.items() if value is not None}
+        self._values, self._read, self._inner = {**(defaults or {}), **stated}, other._read, other._inner
+        return self
 
     def inner(self, name: str) -> Settings | None:
         """The object under a name, whose own entries must then be read, too; None if there is no such entry.
@@ -137,40 +141,40 @@ class Settings(Mapping[str, Any]):
             raise self.refuse(name, choices(options))
         return options[value]
 
-    def only(self, name: str, *legal: object) -> None:
-        """Refuse all values of an entry except these; the first is the default of a missing entry."""
+    def only(self, name: str, *legal: Any) -> Any:
+        """An entry that must have one of these values; the first is the default of a missing entry."""
         value = self.get(name, legal[0])
         if not any(type(value) is type(option) and value == option for option in legal):
             raise self.refuse(name, choices(legal))
+        return value
 
-    def require(self, name: str, default: object, value: object) -> None:
+    def require(self, name: str, value: object, default: object = None) -> None:
         """Refuse an entry that the weights contradict.
 
         Args:
             name: of the entry.
-            default: of a missing entry.
             value: that the weights have.
+            default: of a missing entry.
 
         Raises:
             CheckpointError: the entry has another value.
         """
         stated = self.get(name, default)
         if stated != value or isinstance(stated, bool) != isinstance(value, bool):
-            left_out = f"; left out, it is {default!r}" if self.get(name) is None else ""
-            raise self.refuse(name, f"{value!r}, as its weights are{left_out}")
+            raise self.refuse(name, f"{value!r}, as its weights are")
 
-    def count(self, name: str, default: int | None = None, minimum: int = 1) -> int | None:
+    def count(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """A whole number of at least ``minimum``.
 
         Raises:
-            CheckpointError: the entry is something else.
+            CheckpointError: the entry is something else, or missing without a default.
         """
         value = self.get(name, default)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**63):
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**63:
             return value
         raise self.refuse(name, f"a whole number of at least {minimum}")
 
-    def positive(self, name: str, default: float) -> float:
+    def positive(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
         value = self.get(name, default)
         if not is_number(value) or value <= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 COMMON = frozenset(
@@ -80,7 +80,6 @@ class Composite:
         harmless: entries of the other parts; names may contain ``*``.
         section: name of the object that describes the tower.
         reads_tower_type: whether the ``model_type`` in that object selects the class; else it is always the default.
-        tower_defaults: entries of the tower in a file without that object, if they differ from those of its class.
         legacy: whether an object ``..._dict`` overrides that object, as in files of the first versions.
     """
 
@@ -90,7 +89,6 @@ class Composite:
     harmless: frozenset[str]
     section: str = "vision_config"
     reads_tower_type: bool = False
-    tower_defaults: Mapping[str, Any] = field(default_factory=dict)
     legacy: bool = False
 
 
@@ -121,10 +119,8 @@ def _dinov2(name: str, model_type: str, harmless: frozenset[str], **defaults: An
 # Entries in configurations of towers that are for the surrounding model, and dropouts.
 OF_COMPOSITES = frozenset(
     (
-        *("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act", "image_token_id"),
+        *("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act"),
         *("attention_dropout", "dropout"),
-        # SmolVLM: for its image processor, and the origin of its weights.
-        *("size", "max_image_size", "use_base_siglip"),
     )
 )
 
@@ -149,7 +145,6 @@ def _siglip(name: str, model_type: str, **defaults: Any) -> VisionClass:
 
 POOLER = {"pooler_output_size": None, "pooler_act": "tanh"}
 _SIGLIP2 = _siglip("Siglip2VisionConfig", "siglip2_vision_model", vision_use_head=True, num_patches=256)
-_IDEFICS = {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
 
 CLASSES: Mapping[str, VisionClass] = {
     each.model_type: each
@@ -197,15 +192,6 @@ CLASSES: Mapping[str, VisionClass] = {
         _clip("AltCLIPVisionConfig", "altclip_vision_model"),
         _clip("CLIPSegVisionConfig", "clipseg_vision_model"),
         _clip("GitVisionConfig", "git_vision_model", patch_size=16),
-        _clip(
-            "Kosmos2VisionConfig",
-            "kosmos_2_vision_model",
-            hidden_size=1024,
-            intermediate_size=4096,
-            num_hidden_layers=24,
-            num_attention_heads=16,
-            patch_size=14,
-        ),
         _siglip("SiglipVisionConfig", "siglip_vision_model", vision_use_head=True),
         VisionClass(
             _SIGLIP2.name,
@@ -214,9 +200,6 @@ CLASSES: Mapping[str, VisionClass] = {
             # Its images may have any size.
             _SIGLIP2.harmless | {"image_size"},
         ),
-        _siglip("Idefics2VisionConfig", "idefics2_vision", patch_size=32),
-        _siglip("Idefics3VisionConfig", "idefics3_vision", **_IDEFICS),
-        _siglip("SmolVLMVisionConfig", "smolvlm_vision", **_IDEFICS),
     )
 }
 
@@ -226,47 +209,12 @@ TEXT = frozenset(
         *("projection_size", "vocab_size"),
     )
 )
-LANGUAGE = TEXT | frozenset(
-    (
-        *("image_token_id", "image_token_index", "video_token_id", "video_token_index", "ignore_index"),
-        *("image_seq_length", "image_seq_len", "multimodal_projector_bias", "projector_*", "hidden_size"),
-        *("vision_feature_layer", "vision_feature_layers", "vision_feature_select_strategy", "vision_aspect_ratio"),
-        *("image_grid_pinpoints", "use_image_newline_parameter", "_vocab_size", "num_image_tokens"),
-        *("mm_tokens_per_image", "boi_token_index", "eoi_token_index", "boi_token_id", "eoi_token_id"),
-        *("perceiver_config", "scale_factor", "latent_query_num", "_pad_token_id"),
-    )
-)
 LANGUAGE_MODEL = "the language model and what connects it"
 TEXT_TOWER = "the text tower"
-_LLAVA = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "image_size": 336,
-    "patch_size": 14,
-}
-_SO400M = {
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 16,
-    "image_size": 384,
-    "patch_size": 14,
-    "vision_use_head": False,
-}
-_CLIP_OR_SIGLIP, _SIGLIP_OR_CLIP = (
-    ("clip_vision_model", "siglip_vision_model"),
-    ("siglip_vision_model", "clip_vision_model"),
-)
 
 
 def _beside_text(model_type: str, tower: str, *harmless: str, legacy: bool = True) -> Composite:
     return Composite(model_type, (tower,), TEXT_TOWER, TEXT | frozenset(harmless), legacy=legacy)
-
-
-def _in_language_model(model_type: str, *towers: str, **options: Any) -> Composite:
-    return Composite(model_type, towers, LANGUAGE_MODEL, LANGUAGE, **options)
 
 
 COMPOSITES: Mapping[str, Composite] = {
@@ -292,10 +240,16 @@ COMPOSITES: Mapping[str, Composite] = {
             ("git_vision_model",),
             LANGUAGE_MODEL,
             # Entries of its text model are at the top level.
-            LANGUAGE
+            TEXT
             | DROPOUTS
-            | {"num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"}
-            | {"max_position_embeddings", "position_embedding_type", "num_image_with_embedding", "classifier_dropout"},
+            | {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"}
+            | {
+                "layer_norm_eps",
+                "max_position_embeddings",
+                "position_embedding_type",
+                "num_image_with_embedding",
+                "classifier_dropout",
+            },
         ),
         Composite(
             "flava",
@@ -321,21 +275,6 @@ COMPOSITES: Mapping[str, Composite] = {
             section="encoder",
             reads_tower_type=True,
         ),
-        _in_language_model("kosmos-2", "kosmos_2_vision_model"),
-        _in_language_model("idefics2", "idefics2_vision"),
-        _in_language_model("idefics3", "idefics3_vision"),
-        _in_language_model("smolvlm", "smolvlm_vision"),
-        _in_language_model("llava", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
-        _in_language_model("llava_next", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
-        _in_language_model("vipllava", *_CLIP_OR_SIGLIP, reads_tower_type=True, tower_defaults=_LLAVA),
-        _in_language_model("llava_onevision", *_SIGLIP_OR_CLIP, reads_tower_type=True, tower_defaults=_SO400M),
-        _in_language_model(
-            "paligemma",
-            *_SIGLIP_OR_CLIP,
-            reads_tower_type=True,
-            tower_defaults={**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
-        ),
-        _in_language_model("gemma3", *_SIGLIP_OR_CLIP, reads_tower_type=True),
     )
 }
 

@@ -19,7 +19,7 @@ from vitviz.weights.conversion.canonical import (
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
-from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, require_square, trained_size
+from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, trained_size
 from vitviz.weights.metadata.normalisations import CLIP
 
 UNUSED_POOLER = "not used for classification by this model of transformers"
@@ -59,8 +59,7 @@ OUTSIDE = {
     **dict.fromkeys(("text_model.*", "text_projection.*", "logit_scale", "logit_bias"), TEXT_TOWER),
     **dict.fromkeys(
         (
-            *("language_model.*", "multi_modal_projector.*", "lm_head.*", "image_newline", "connector.*"),
-            *("image_to_text_projection.*", "output.*"),
+            "output.*",
             # Of GIT, whose projection is a Sequential, unlike that of CLIP.
             *("embeddings.word_embeddings.*", "embeddings.position_embeddings.*", "embeddings.LayerNorm.*"),
             *("encoder.layer.*", "visual_projection.*"),
@@ -71,10 +70,9 @@ OUTSIDE = {
 }
 CLIP_LIKE = (
     *("clip_vision_model", "metaclip_2_vision_model", "chinese_clip_vision_model", "altclip_vision_model"),
-    *("clipseg_vision_model", "git_vision_model", "kosmos_2_vision_model"),
+    *("clipseg_vision_model", "git_vision_model"),
 )
 SIGLIP2_TYPES = model_types("siglip2_vision_model")
-IDEFICS_LIKE = ("idefics2_vision", "idefics3_vision", "smolvlm_vision")
 
 
 def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
@@ -108,35 +106,24 @@ def siglip2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     }
     _require_dimensions(checkpoint, 2, "a matrix, as NaFlex has it")
     if tower is not None:
-        patch, side = tower.size("patch_size"), math.isqrt(tower.count("num_patches"))
-        if side**2 != tower.count("num_patches"):
+        patch, side = tower.size("patch_size"), math.isqrt(tower.settings.count("num_patches"))
+        if side**2 != tower.settings.count("num_patches"):
             raise tower.settings.refuse("num_patches", "the number of patches of a square")
         stated = {**facts["stated"], "image_height": side * patch[0], "image_width": side * patch[1]}
         facts |= {"patch_size": patch, "stated": stated}
     return facts
 
 
-def idefics_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(checkpoint)
-    if tower is not None:
-        require_square(tower)
-    facts = {**_facts(checkpoint, tower, "idefics3_vision"), **trained_size(tower, "by fraction")}
-    return {**facts, "pooling": _record_mean(checkpoint)}
-
-
 def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
     facts = common_facts(checkpoint, tower, CLASSES[usual])
     if tower is not None:
-        facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
-        layer = tower.composite and checkpoint.whole_config.get("vision_feature_layer")
-        if layer is not None and layer != "":
-            checkpoint.record("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
+        facts["stated"] = {**facts["stated"], "mlp_width": tower.settings.count("intermediate_size")}
     return facts
 
 
 def _pooling(checkpoint: MatchedCheckpoint, tower: Tower | None) -> dict[str, Any]:
     """The pooling of a SigLIP tower: attention with its head, the mean of the patches without it."""
-    has_head = checkpoint.has("pool.probe") if tower is None else tower.flag("vision_use_head")
+    has_head = checkpoint.has("pool.probe") if tower is None else tower.settings.flag("vision_use_head", True)
     if checkpoint.has("classifier.weight"):
         checkpoint.ignore("pool", UNUSED_POOLER)
         return {"pooling": "mean"}
@@ -149,7 +136,7 @@ def _pooling(checkpoint: MatchedCheckpoint, tower: Tower | None) -> dict[str, An
 
 
 def _record_mean(checkpoint: MatchedCheckpoint) -> str:
-    source = "this tower pools nothing; its language model reads every patch"
+    source = "this tower pools nothing"
     checkpoint.record("features", "the mean of the patches after the last norm", source)
     return "mean"
 
@@ -171,10 +158,6 @@ def _is_naflex(candidate: Candidate) -> bool:
     if "model_type" in candidate.config:
         return candidate.config["model_type"] in SIGLIP2_TYPES
     return len(candidate.shapes.get("embeddings.patch_embedding.weight", ())) == 2
-
-
-def _is_idefics(candidate: Candidate) -> bool:
-    return candidate.config.get("model_type") in model_types(*IDEFICS_LIKE)
 
 
 CLIP_VISION = Family(
@@ -224,17 +207,4 @@ SIGLIP2 = Family(
     outside=OUTSIDE,
 )
 
-IDEFICS = Family(
-    name="transformers-idefics",
-    title="transformers Idefics 2, Idefics 3 and SmolVLM, vision tower",
-    names=NAMES,
-    signature=_SIGLIP_KEYS,
-    excluded_keys=("embeddings.class_embedding",),
-    accepts=_is_idefics,
-    model_types=model_types(*IDEFICS_LIKE),
-    facts=idefics_facts,
-    default_transform=half("Idefics' image processor's defaults", fit="squash", interpolation="lanczos"),
-    outside=OUTSIDE,
-)
-
-FAMILIES = (CLIP_VISION, IDEFICS, SIGLIP2, SIGLIP)
+FAMILIES = (CLIP_VISION, SIGLIP2, SIGLIP)

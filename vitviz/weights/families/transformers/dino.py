@@ -86,7 +86,7 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     if tower is not None:
         require_square(tower)
         require_biases(checkpoint, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
-        tower.require("use_swiglu_ffn", gated)
+        tower.settings.require("use_swiglu_ffn", gated)
         facts["stated"] = {**facts["stated"], "mlp_width": _mlp_width(tower, gated), **_registers(tower)}
     # The gated MLP has this activation, whatever the configuration states.
     return {**facts, "activation": "silu"} if gated else facts
@@ -106,23 +106,23 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         return {**facts, "image_size": (224, 224), "rotary_base": base}
     biases = {"query": "query_bias", "key": "key_bias", "value": "value_bias", "out": "proj_bias"}
     require_biases(checkpoint, tower, **biases, mlp_in="mlp_bias", mlp_out="mlp_bias")
-    tower.require("use_gated_mlp", checkpoint.has("gate.weight"))
+    tower.settings.require("use_gated_mlp", checkpoint.has("gate.weight"))
     if checkpoint.has("gate.weight"):
         require_biases(checkpoint, tower, gate="mlp_bias")
-    stated = {**facts["stated"], "mlp_width": tower.count("intermediate_size"), **_registers(tower)}
+    stated = {**facts["stated"], "mlp_width": tower.settings.count("intermediate_size"), **_registers(tower)}
     size = tower.size("image_size")
-    return {**facts, "image_size": size, "rotary_base": tower.positive("rope_theta"), "stated": stated}
+    return {**facts, "image_size": size, "rotary_base": tower.settings.positive("rope_theta"), "stated": stated}
 
 
 def _mlp_width(tower: Tower, gated: bool) -> int:
-    hidden = int(tower.count("hidden_size") * tower.positive("mlp_ratio"))
+    hidden = int(tower.settings.count("hidden_size") * tower.settings.positive("mlp_ratio"))
     return (int(hidden * 2 / 3) + 7) // 8 * 8 if gated else hidden
 
 
 def _registers(tower: Tower) -> dict[str, int]:
-    if "num_register_tokens" not in tower.defaults:
+    if "num_register_tokens" not in tower.vision_class.defaults:
         return {}
-    return {"register_tokens": tower.count("num_register_tokens", minimum=0)}
+    return {"register_tokens": tower.settings.count("num_register_tokens", minimum=0)}
 
 
 DINOV2 = Family(

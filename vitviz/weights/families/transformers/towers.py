@@ -31,44 +31,20 @@ class Tower:
     """The configuration of a vision tower.
 
     Args:
-        settings: the object in ``config.json`` that describes it.
+        settings: the object in ``config.json`` that describes it, with the defaults of its class.
         vision_class: its class.
         composite: the model that contains it, if any.
-        defaults: values of entries that the object omits.
     """
 
     settings: Settings
     vision_class: VisionClass
     composite: Composite | None
-    defaults: dict[str, Any]
-
-    def count(self, name: str, minimum: int = 1) -> int:
-        count = self.settings.count(name, self.defaults[name], minimum)
-        assert count is not None
-        return count
-
-    def flag(self, name: str) -> bool:
-        return self.settings.flag(name, self.defaults[name])
-
-    def positive(self, name: str) -> float:
-        return self.settings.positive(name, self.defaults[name])
 
     def size(self, name: str) -> tuple[int, int]:
         """Height and width."""
-        side: int = self.defaults[name]
-        return self.settings.size(name) or (side, side)
-
-    @property
-    def activation(self) -> str:
-        return self.settings.choice("hidden_act", ACTIVATIONS, self.defaults["hidden_act"])
-
-    def require(self, name: str, value: Any) -> None:
-        """Refuse an entry that the weights contradict.
-
-        Raises:
-            CheckpointError: the entry, or its default if it is omitted, is different.
-        """
-        self.settings.require(name, self.defaults[name], value)
+        size = self.settings.size(name)
+        assert size is not None, "its class has a default"
+        return size
 
 
 def read_tower(checkpoint: MatchedCheckpoint) -> Tower | None:
@@ -89,7 +65,7 @@ def read_tower(checkpoint: MatchedCheckpoint) -> Tower | None:
     if composite is None:
         vision_class = CLASSES[model_type]
         config.skip(vision_class.harmless)
-        return Tower(config, vision_class, None, dict(vision_class.defaults))
+        return Tower(config.with_defaults(vision_class.defaults), vision_class, None)
     config.skip(composite.harmless)
     section = config.inner(composite.section)
     settings, vision_class = section or Settings({}, composite.section), _find_class(checkpoint, composite, section)
@@ -101,8 +77,7 @@ def read_tower(checkpoint: MatchedCheckpoint) -> Tower | None:
         settings = legacy
     settings.only("pruned_heads", {}, [])
     settings.skip(vision_class.harmless | COMMON)
-    defaults = {**vision_class.defaults, **({} if section or legacy else composite.tower_defaults)}
-    return Tower(settings, vision_class, composite, defaults)
+    return Tower(settings.with_defaults(vision_class.defaults), vision_class, composite)
 
 
 def _find_class(checkpoint: MatchedCheckpoint, composite: Composite, section: Settings | None) -> VisionClass:
@@ -137,13 +112,13 @@ def common_facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: Visi
         )
     patch = tower.size("patch_size")
     return {
-        "heads": checkpoint.record("heads", tower.count("num_attention_heads"), tower.settings.place),
-        "norm_epsilon": tower.positive("layer_norm_eps"),
-        "activation": tower.activation,
+        "heads": checkpoint.record("heads", tower.settings.count("num_attention_heads"), tower.settings.place),
+        "norm_epsilon": tower.settings.positive("layer_norm_eps"),
+        "activation": tower.settings.choice("hidden_act", ACTIVATIONS, ""),
         "stated": {
-            "depth": tower.count("num_hidden_layers"),
-            "width": tower.count("hidden_size"),
-            "channels": tower.count("num_channels"),
+            "depth": tower.settings.count("num_hidden_layers"),
+            "width": tower.settings.count("hidden_size"),
+            "channels": tower.settings.count("num_channels"),
             "patch_height": patch[0],
             "patch_width": patch[1],
         },
@@ -173,7 +148,7 @@ def require_biases(checkpoint: MatchedCheckpoint, tower: Tower | None, **canonic
     """
     if tower is not None:
         for canonical_key, entry in canonical_keys.items():
-            tower.require(entry, checkpoint.has(f"{canonical_key}.bias"))
+            tower.settings.require(entry, checkpoint.has(f"{canonical_key}.bias"))
 
 
 def require_square(tower: Tower) -> None:

@@ -66,10 +66,10 @@ IGNORED = {"embeddings.mask_token": TRAINING, "embeddings.position_ids": "number
 
 def vit_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(checkpoint)
-    if tower is not None and checkpoint.has("representation.weight") and "pooler_act" in tower.defaults:
+    if tower is not None and checkpoint.has("representation.weight") and "pooler_act" in tower.vision_class.defaults:
         tower.settings.only("pooler_act", "tanh")
         outputs = checkpoint.shape("representation.weight")[0]
-        if (tower.settings.get("pooler_output_size") or tower.count("hidden_size")) != outputs:
+        if (tower.settings.get("pooler_output_size") or tower.settings.count("hidden_size")) != outputs:
             raise tower.settings.refuse("pooler_output_size", f"{outputs}, as its weights are")
     elif tower is not None:
         tower.settings.skip({"pooler_act", "pooler_output_size"})
@@ -85,7 +85,7 @@ def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> di
     require_biases(checkpoint, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
     facts = {**common_facts(checkpoint, tower, CLASSES[usual]), **trained_size(tower, "bicubic")}
     if tower is not None:
-        facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
+        facts["stated"] = {**facts["stated"], "mlp_width": tower.settings.count("intermediate_size")}
     return facts
 
 
