@@ -53,7 +53,7 @@ def test_a_zip_archive_of_something_else_is_called_by_name(
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("flax_model.msgpack", "only 'flax_model.msgpack' .*Flax"), ("saved_model.pb", "TensorFlow or ONNX graph")],
+    [("tf_model.h5", "only 'tf_model.h5' .*TensorFlow"), ("saved_model.pb", "TensorFlow or ONNX graph")],
     ids=str,
 )
 def test_a_folder_of_another_framework_is_called_by_name(tmp_path: Path, name: str, found: str) -> None:

@@ -26,6 +26,7 @@ BEGINNINGS: dict[bytes, str] = {
 # By the ending of a file's name.
 ENDINGS: dict[str, str] = {
     ".onnx": f"ONNX, {EXPORTED}",
+    **dict.fromkeys((".h5", ".hdf5"), BEGINNINGS[b"\x89HDF\r\n\x1a\n"]),
     ".keras": f"Keras: {KERAS}",
     ".tflite": f"TensorFlow Lite, {EXPORTED}",
     ".msgpack": f"Flax's msgpack: {KERAS}",
