@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 import torch
 
@@ -55,33 +53,6 @@ def test_as_many_fused_matrices_are_cached_as_fit(count: int, more: int) -> None
             assert chunk.data_ptr() == found[fusion][layer][2].data_ptr() and chunk.shape == (5, 11)
     for fusion in [name for name in FUSIONS if name not in last]:
         assert trace.fused(0, fusion) is not found[fusion][0]
-
-
-def test_the_fusions_used_last_stay() -> None:
-    trace = caching_trace(2 * FUSION_BYTES)
-    mean, maximum = trace.fused(0, "mean"), trace.fused(0, "max")
-    assert trace.fused(0, "mean") is mean
-    trace.fused(0, "min")
-    assert trace.fused(0, "mean") is mean
-    assert trace.fused(0, "max") is not maximum
-
-
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("keep_bytes", [FUSION_BYTES, 2 * FUSION_BYTES, 10**9])
-def test_answers_are_the_same_whether_matrices_are_kept_or_not(keep_bytes: int) -> None:
-    caching = caching_trace(keep_bytes)
-    plain = caching_trace(0, caching)
-    for _ in range(2):
-        for layer, fusion in product(range(2), FUSIONS):
-            assert torch.equal(caching.fused(layer, fusion), plain.fused(layer, fusion))
-            for rows in (slice(None), slice(3, 8), slice(10, 11)):
-                found, expected = (
-                    torch.cat([chunk for _, chunk in trace.fused_in_chunks(layer, fusion, rows)])
-                    for trace in (caching, plain)
-                )
-                assert torch.equal(found, expected)
-        assert torch.equal(caching.rows("patches"), plain.rows("patches"))
-    assert torch.equal(caching.columns((1, 2)), plain.columns((1, 2)))
 
 
 def storage_bytes(trace: AttentionTrace) -> int:

@@ -18,7 +18,7 @@ from tests.support.random_traces import random_trace
 from tests.support.traces import scores_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
 from vitviz.attention.layout import Query
-from vitviz.attention.softmax import attention_weights, fuse_heads
+from vitviz.attention.softmax import fuse_heads
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 
 close = closeness(tolerance=1e-6)
@@ -95,16 +95,6 @@ def test_the_log_sums_of_the_network_are_those_of_the_trace(make_network: Make, 
         assert log_sums.shape == (trace.heads, trace.layout.token_count)
         close(log_sums, trace.log_sums(layer), 1e-5)
         assert trace.log_sums(layer) is not log_sums
-
-
-def test_a_column_is_the_same_before_and_after_its_sums_are_known() -> None:
-    for query in ("cls", (1, 1), "patches"):
-        trace = random_trace()
-        before = [trace.column(layer, query) for layer in range(2)]
-        for layer in range(2):
-            trace.log_sums(layer)
-            close(trace.column(layer, query), before[layer], 1e-12)
-            assert layer in trace.known_log_sums
 
 
 def test_known_sums_are_used() -> None:
@@ -217,21 +207,6 @@ def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Mo
     check_exact(trace)
 
 
-def test_a_trace_in_double_precision_is_exact() -> None:
-    trace = random_trace()
-    layout = trace.layout
-    weights = weights_of(trace)
-    queries: list[tuple[Query, slice]] = [(token, slice(token, token + 1)) for token in range(layout.token_count)]
-    queries += [("register 4", slice(4, 5)), ((1, 0), slice(8, 9)), ("patches", slice(5, 11))]
-    for layer in range(2):
-        close(trace.weights(layer), weights[layer], 1e-12)
-        for query, tokens in queries:
-            close(trace.row(layer, query), weights[layer, :, tokens].mean(1), 1e-12)
-            close(trace.column(layer, query), weights[layer, :, :, tokens].mean(-1), 1e-12)
-        for fusion, function in FUSIONS.items():
-            close(trace.fused(layer, fusion), function(weights[layer], 0), 1e-12)
-
-
 def test_scores_far_apart_do_not_overflow() -> None:
     layout = TokenLayout(("cls",), 1, 2)
     queries = torch.tensor([[1000.0], [-1000.0], [0.0]])[None, None]
@@ -244,24 +219,7 @@ def test_scores_far_apart_do_not_overflow() -> None:
         close(trace.column(0, token)[0], expected[:, token])
 
 
-def test_attention_weights_are_the_softmax_over_keys_of_the_scaled_scores() -> None:
-    queries = torch.tensor([[0.0], [1.0]])
-    keys = torch.tensor([[0.0], [2.0], [4.0]])
-    expected = torch.tensor([[1 / 3, 1 / 3, 1 / 3], torch.softmax(torch.tensor([0.0, 1, 2]), 0).tolist()])
-    close(attention_weights(queries, keys, 0.5), expected)
-
-
 # Numbering and errors.
-
-
-@pytest.mark.parametrize(("number", "index"), [(0, 0), (1, 1), (-1, 1), (-2, 0)])
-def test_layers_are_counted_from_either_end(number: int, index: int) -> None:
-    trace = random_trace()
-    assert trace.layer_index(number) == index
-    assert torch.equal(trace.row(number, "cls"), trace.row(index, "cls"))
-    assert torch.equal(trace.column(number, "cls"), trace.column(index, "cls"))
-    assert torch.equal(trace.weights(number), trace.weights(index))
-    assert torch.equal(trace.fused(number), trace.fused(index))
 
 
 @pytest.mark.parametrize("layer", [2, -3, 100])

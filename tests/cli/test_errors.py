@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
-import vitviz
 from tests.support.commands import Capture, write_dino, write_timm
 from vitviz.cli.command import main
 from vitviz.cli.parsing import parse
@@ -168,12 +165,6 @@ def test_a_bare_command_prints_its_help(capsys: Capture, words: list[str], statu
     assert text.startswith(" ".join(["usage: vitviz", *words])) and "--help" in text
 
 
-def test_the_version_is_printed(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert (caught.value.code, capsys.readouterr().out) == (0, f"vitviz {vitviz.__version__}\n")
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -198,20 +189,6 @@ def test_words_become_arguments(capsys: Capture, words: list[str], expected: dic
         return
     _, options = parse(words)
     assert {name: options[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize("text", ["2,3", "2, 3", " 2 ,3 "])
-def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
-    assert parse(["attention", "a.png", "--query", text])[1]["query"] == (2, 3)
-
-
-def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    script = Path(__file__).parents[2] / "vitviz" / "__main__.py"
-    monkeypatch.setattr(sys, "argv", ["vitviz", "attention", "gone.png"])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(script), run_name="__main__")
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("vitviz: gone.png: no such file")
 
 
 def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
-from vitviz.weights import BUNDLED
 from vitviz.weights.overrides import Stated
 from vitviz.weights.sources import read_source
 
@@ -51,15 +49,6 @@ def test_inspect_says_everything_and_how_it_is_known(
     shown = capsys.readouterr()
     assert shown.err == ""
     check_table(shown.out, read(path, **overrides))
-
-
-@pytest.mark.slow
-def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
-    for source, said in ((str(checkpoint), "squash, bicubic by"), (BUNDLED[0], "no sharper than 56×56")):
-        assert main(["inspect", source]) == 0
-        check_table(capsys.readouterr().out, read(source))
-        [preprocessing] = [check.value for check in read(source).checks if check.fact == "preprocessing"]
-        assert said in preprocessing and ("sharper" in preprocessing) is (source == BUNDLED[0])
 
 
 def check_table(shown: str, reading: Any) -> None:
@@ -105,19 +94,6 @@ def test_keys_that_are_not_needed_are_told_by_their_reason(tmp_path: Path, capsy
     assert "and 58 more" in " ".join(shown.split())
     assert shown.count("not needed") == 1
     assert "Every other tensor of the file" in shown
-
-
-def test_a_long_value_goes_on_in_its_own_column(capsys: Capture, tmp_path: Path) -> None:
-    folder = write_transformers(tmp_path)
-    preprocessor: dict[str, object] = {"image_processor_type": "ViTImageProcessor", "size": 32}
-    preprocessor |= {"image_mean": [0.481, 0.458, 0.408], "image_std": [0.269, 0.261, 0.276]}
-    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
-    assert main(["inspect", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    check_table(shown, read(folder))
-    lines = shown.splitlines()
-    at = next(index for index, line in enumerate(lines) if line.startswith("preprocessing"))
-    assert lines[at + 1].startswith(" " * lines[2].index("value"))
 
 
 def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -59,30 +59,6 @@ def test_help_and_wrong_options_import_no_torch() -> None:
     assert done.stdout.splitlines()[-1] == "[0, 0, 0, 2, 2, 0] []"
 
 
-def test_there_is_a_command_for_every_method() -> None:
-    assert set(COMMANDS) == {
-        "",
-        *map(command_of, METHODS),
-        "video",
-        "predict",
-        "completion",
-        "models",
-        "inspect",
-        "verify",
-        "app",
-        "explore",
-        "probe",
-        "batch",
-        "atlas",
-        "evaluate",
-        "evaluate-methods",
-        "evaluate-attention",
-        "check-methods",
-        "describe-heads",
-        "train",
-    }
-
-
 @pytest.mark.parametrize(
     "command",
     [*map(command_of, METHODS), "inspect", "app", "evaluate", "evaluate-attention", "check-methods", "describe-heads"],
@@ -120,14 +96,3 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
     assert examples
     for example in examples:
         assert map_request(example)[1]
-
-
-def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    whole = parsers()[""]
-    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
-    explained = {part.dest: part.help for part in action._choices_actions}
-    assert set(explained) == set(action.choices)
-    assert all(f"{name} {text}" in shown for name, text in explained.items())

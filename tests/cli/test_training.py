@@ -88,29 +88,6 @@ def test_evaluate_tells_other_things_and_measures_classes_together(
     assert "nothing: no image in it; expected pictures" in capsys.readouterr().err
 
 
-def test_evaluate_takes_images_of_some_of_the_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
-    model = load(checkpoint)
-    names = {"class 4": (9, 9, 9), "class 1": (200, 30, 90)}
-    folder = write_images(tmp_path / "images", names, test=3)
-    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
-    right = {
-        name: [analyze(path, model).predictions(1)[0].label == name for path in (folder / "test" / name).iterdir()]
-        for name in sorted(names)
-    }
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[-3].strip() for line in lines[:2]] == sorted(names)
-    assert [line.split("  ")[-2] for line in lines[:2]] == [f"{sum(each) / 3:.1%}" for each in right.values()]
-    assert lines[2].startswith(f"top-1 accuracy {sum(map(sum, right.values())) / 6:.2%} ")
-    assert len(lines) == 3
-
-
-def test_evaluate_refuses_images_of_other_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
-    folder = write_images(tmp_path / "images", {"cat": (1, 2, 3)}, test=1)
-    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 2
-    captured = capsys.readouterr().err.splitlines()[-1]
-    assert "images: unknown classes cat; small knows class 0, class 1, class 2, class 3, class 4" in captured
-
-
 TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
 TINY += ["--epochs", "3", "--learning-rate", "0.02", "--no-flip", "--evaluate-every", "1"]
 

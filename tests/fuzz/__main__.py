@@ -6,8 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.fuzz.parent import findings
-from tests.fuzz.targets import TARGETS, draw_case
+from tests.fuzz.targets import TARGETS, draw_case, findings
 
 BATCH = 200
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import resource
+import signal
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,14 +19,17 @@ from tests.fuzz import formats
 from tests.fuzz.corpus import CORPUS, TEXT
 from tests.fuzz.formats import Seed
 from tests.fuzz.mutations import mutate, repeat_slice
+from vitviz import VitvizError
 
 MEGABYTE = 1e6
 # Of a processor, for each child.
 CHILD_SECONDS = 3.0
-# The smallest size for growth, in bytes; the largest file has eight times the size. Small constants need large files.
-GROWN_FROM = (16_384, 16_384, 16_384, 262_144)
-# The largest value is as large as a JSON body may be.
-TEXT_GROWN_FROM = 2**17
+# For all measurements of a case.
+CASE_SECONDS = 60.0
+# The sizes of a repeated slice, in bytes; the largest text is as large as a JSON body may be.
+SLICE_BYTES, TEXT_BYTES = (2**17, 2**17, 2**21), 2**17
+# Growth is not seen in shorter times, which measure clocks. Eight times the text may take MAX_GROWTH times as long.
+FLOOR_SECONDS, MAX_GROWTH = 0.25, 8**1.5
 
 
 @dataclass(frozen=True)
@@ -32,16 +39,15 @@ class Target:
     Args:
         seeds: valid files; None for a target that takes JSON values.
         run: takes the name and the content of a file, or no name and a value.
-        seconds, seconds_per_megabyte: limit of its processor time.
-        bytes, bytes_per_byte: limit of its memory, besides that of the file.
+        seconds, seconds_per_megabyte: limit of the processor time of this process. Children have limits of their own.
+        nbytes: limit of the memory that it takes beyond its former peak.
     """
 
     seeds: Callable[[], list[Seed]] | None
     run: Callable[[str, Any], object]
     seconds: float
     seconds_per_megabyte: float
-    bytes: float
-    bytes_per_byte: float
+    nbytes: float
 
 
 @cache
@@ -59,8 +65,6 @@ def worker() -> Any:
 @contextmanager
 def no_failure() -> Iterator[None]:
     """A child answers, or is ended by its limits; anything else is wrong."""
-    from vitviz import VitvizError
-
     try:
         yield
     except VitvizError as error:
@@ -116,7 +120,6 @@ BODIES: dict[str, dict[str, Any]] = {
 
 def check_body(value: Any) -> None:
     """Check the JSON of a call as every route of calls does."""
-    from vitviz import VitvizError
     from vitviz.ui.server.bodies import RequestError
     from vitviz.ui.server.calls import checked_call
     from vitviz.ui.server.routes import PREFIX
@@ -153,7 +156,6 @@ def check_message(error: Exception) -> None:
 
 
 def check_value(name: str, value: object) -> object:
-    from vitviz import VitvizError
     from vitviz.ui.server.bodies import RequestError
 
     for function in value_functions().values():
@@ -200,24 +202,23 @@ def open_hurt(name: str, content: bytes) -> object:
 
 
 TARGETS: dict[str, Target] = {
-    "pictures": Target(formats.pictures, open_picture, 1.0, 1.0, 5e8, 0),
-    "checkpoints": Target(formats.checkpoints, open_checkpoint, 1.0, 4.0, 1e8, 200),
-    "corpus": Target(None, open_hurt, 1.0, 2.0, 5e8, 0),
-    "values": Target(None, check_value, 1.0, 4.0, 1e8, 200),
+    "pictures": Target(formats.pictures, open_picture, 1.0, 1.0, 5e8),
+    "checkpoints": Target(formats.checkpoints, open_checkpoint, 1.0, 4.0, 1e9),
+    "corpus": Target(None, open_hurt, 1.0, 2.0, 5e8),
+    "values": Target(None, check_value, 1.0, 4.0, 5e8),
 }
 
 
-# Growth is seen between the first and the last of these sizes.
-FACTORS = (1, 2, 4, 8)
+SEEDS: dict[str, list[Seed]] = {}
 
 
 @dataclass(frozen=True)
 class Case:
-    """An input, or several that grow.
+    """A file, or values from one size to eight times that size.
 
     Args:
         name: name of the file.
-        inputs: one, or several from one size to eight times that size.
+        inputs: one, or several that grow.
     """
 
     name: str
@@ -231,17 +232,52 @@ def draw_case(target: str, seed: int, number: int) -> Case:
         return Case(name, [hurt.make(hurt.size)])
     chance = random.Random(f"{target} {seed} {number}")
     seeds = TARGETS[target].seeds
-    if seeds is None and chance.random() < 0.5:
-        return Case("", list(formats.growing_texts(TEXT_GROWN_FROM, chance)))
     if seeds is None:
-        return Case("", [formats.json_value(chance)])
+        is_text = chance.random() < 0.5
+        return Case("", list(formats.growing_texts(TEXT_BYTES, chance)) if is_text else [formats.json_value(chance)])
     files = SEEDS.setdefault(target, seeds())
-    file = files[number % len(files)]
-    if chance.random() < 0.5:
-        return Case(
-            file.name, [file.build(units) for units in repeat_slice(file.units, chance.choice(GROWN_FROM), chance)]
-        )
-    return Case(file.name, [file.build(mutate(file.units, chance))])
+    file, is_slice = files[number % len(files)], chance.random() < 0.5
+    units = repeat_slice(file.units, chance.choice(SLICE_BYTES), chance) if is_slice else mutate(file.units, chance)
+    return Case(file.name, [file.build(units)])
 
 
-SEEDS: dict[str, list[Seed]] = {}
+def measure(target: Target, name: str, content: Any) -> tuple[float, int, str]:
+    """Seconds of a processor, bytes beyond the former peak, and an error or an empty text."""
+    before, start, wrong = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
+    try:
+        target.run(name, content)
+    except VitvizError:
+        pass
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {str(error)[:200]}"
+    unit = 1 if sys.platform == "darwin" else 1024
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
+    return time.process_time() - start, grown, wrong
+
+
+def judge(target: Target, case: Case) -> str:
+    """What is wrong with a case, or an empty text. Other processes may slow down a measurement, but not three."""
+    times = []
+    for content in case.inputs:
+        size = len(content) if isinstance(content, bytes) else len(repr(content))
+        seconds, grown, wrong = measure(target, case.name, content)
+        most = target.seconds + target.seconds_per_megabyte * size / MEGABYTE
+        if seconds > min(most, FLOOR_SECONDS):
+            seconds = min(seconds, *(measure(target, case.name, content)[0] for _ in range(2)))
+        if wrong or seconds > most or grown > target.nbytes:
+            return wrong or f"{seconds:.2f} s and {grown:,} bytes of memory for {size:,} bytes"
+        times.append(seconds)
+    if times[-1] > FLOOR_SECONDS and len(times) > 1 and times[-1] > MAX_GROWTH * max(times[0], 1e-3):
+        return f"{times[0]:.3f} to {times[-1]:.3f} s for eight times as much"
+    return ""
+
+
+def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
+    """The numbers of the failing cases, and what is wrong with each."""
+    for number in range(first, first + count):
+        # Its signal ends the process, even in a call that never returns to Python.
+        signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
+        wrong = judge(TARGETS[target], draw_case(target, seed, number))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if wrong:
+            yield number, wrong

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -48,27 +47,6 @@ def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: s
     np.testing.assert_array_equal(pixels, placed(heatmap.values, image, geometry))
 
 
-@every_pair(size=SIZES, fit=["crop", "squash", "native"], smooth=[False, True])
-def test_only_pixels_outside_the_models_view_have_no_value(size: tuple[int, int], fit: str, smooth: bool) -> None:
-    image, geometry, rows, columns = prepare(size, fit)
-    pixels = Heatmap(token_map(torch.rand(rows, columns)), image, geometry).pixels(smooth)
-    for y in range(image.height):
-        for x in range(image.width):
-            assert np.isnan(pixels[y, x]) == (geometry.patch_at(x + 0.5, y + 0.5, rows, columns) is None)
-    assert np.isnan(pixels).any() == (fit == "crop")
-
-
-@every_fit
-@pytest.mark.parametrize("style", [Style(), Style(smooth=True), Style(opacity=1.0), Style(opacity=0.0)])
-def test_the_overlay_dims_the_unseen_and_colours_nothing_of_it(fit: str, style: Style) -> None:
-    image, geometry, rows, columns = prepare(SIZES["panorama"], fit)
-    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    unseen = np.isnan(heatmap.pixels())
-    dimmed = array(heatmap.overlay(style))[unseen]
-    np.testing.assert_allclose(dimmed, 0.35 * array(image)[unseen], atol=0.5001)
-    assert unseen.any() == (fit == "crop")
-
-
 # Smooth.
 
 
@@ -81,22 +59,6 @@ def test_smooth_is_linear_between_centres_and_constant_beyond_the_outermost() ->
 
 
 # Other sizes.
-
-
-@every_pair(size=SIZES, fit=["crop", "squash", "native"], side=[300, 111, 10])
-def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str, side: int) -> None:
-    image, geometry, rows, columns = prepare(size, fit)
-    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    resized = heatmap.resized(side)
-    assert max(resized.image.size) == side
-    assert resized.image.size == (resized.geometry.image_width, resized.geometry.image_height)
-    assert resized.token_map is heatmap.token_map
-    across, down = resized.image.width / image.width, resized.image.height / image.height
-    for row in range(rows):
-        for column in range(columns):
-            left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
-            expected = (left * across, top * down, right * across, bottom * down)
-            assert resized.geometry.patch_rectangle(row, column, rows, columns) == pytest.approx(expected, abs=1e-6)
 
 
 # End to end.
@@ -194,11 +156,3 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) 
     with pytest.raises(ImageError, match=r"map\.webp: cannot be written \("):
         heatmap_over(torch.zeros(2, 3), noise(17_000, 2)).save(file)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("side", [0, -3, 2.5, "big"])
-def test_an_unknown_size_is_refused(side: Any) -> None:
-    with pytest.raises(
-        MethodError, match=f"longest_side = {re.escape(repr(side))}: expected a whole number of at least"
-    ):
-        heatmap_over(torch.zeros(2, 3), noise(30, 20)).resized(side)

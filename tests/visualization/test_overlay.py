@@ -12,10 +12,7 @@ from PIL import Image
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from tests.support.pairs import every_pair
 from vitviz import Heatmap, MethodError, QueryError, Style
-from vitviz.visualization.colormaps import COLORMAPS, colour_table
-
-SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
-every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+from vitviz.visualization.colormaps import COLORMAPS
 
 
 def matplotlibs(colormap: str, values: np.ndarray) -> np.ndarray:
@@ -24,14 +21,6 @@ def matplotlibs(colormap: str, values: np.ndarray) -> np.ndarray:
 
 
 # Colours.
-
-
-@pytest.mark.parametrize("value", [0.0, 0.2, -3.0, 1e-30])
-@pytest.mark.parametrize("smooth", [False, True])
-def test_a_constant_map_has_one_colour_the_lowest(value: float, smooth: bool) -> None:
-    heatmap = heatmap_over(torch.full((2, 3), value), noise(12, 8))
-    overlay = array(heatmap.overlay(Style(opacity=1.0, smooth=smooth)))
-    np.testing.assert_allclose(overlay, np.broadcast_to(colour_table(Style().colormap)[0], overlay.shape), atol=0.5001)
 
 
 @pytest.mark.parametrize("colormap", COLORMAPS)
@@ -67,21 +56,6 @@ def test_a_colormap_of_any_number_of_colours_is_applied_itself(colormap: Colorma
 def test_a_colormap_that_is_not_opaque_is_refused() -> None:
     with pytest.raises(MethodError, match=r"colours of alpha 0\.2 found; .*opacity=.*fade="):
         Style(ListedColormap([(1, 0, 0, 0.2), (0, 1, 0, 1)], name="clear"))
-
-
-@pytest.mark.parametrize("colormap", COLORMAPS)
-def test_the_colour_table_is_matplotlibs(colormap: str) -> None:
-    table = colour_table(colormap)
-    assert (table.shape, table.dtype) == ((256, 3), np.float32)
-    np.testing.assert_allclose(table, matplotlibs(colormap, np.arange(256)), atol=1e-4)
-
-
-@every_fit
-def test_no_opacity_gives_back_the_image_where_it_was_seen(fit: str) -> None:
-    image, geometry, rows, columns = prepare(SIZES["landscape"], fit)
-    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
-    seen = ~np.isnan(heatmap.pixels())
-    assert np.array_equal(array(heatmap.overlay(Style(opacity=0.0)))[seen], array(image)[seen])
 
 
 def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:
