@@ -17,14 +17,10 @@ from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
-from vitviz.attribution.threshold import (
-    MAX_COPIED_ENTRIES,
-    FusedMatrix,
-    discard_in_chunks,
-    discard_without_waiting,
-    in_chunks,
-)
+from vitviz.attribution.threshold import FusedMatrix, discard_in_chunks, discard_without_waiting, in_chunks
 from vitviz.system.threads import in_threads
+
+MIN_THREADED_ENTRIES = 2**19
 
 
 def rollouts(
@@ -98,7 +94,8 @@ def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
             count = int(group.tokens**2 * options.discard_ratio)
             fused_matrices = discard_without_waiting(fused_matrices, count, is_vit_explain, is_vit_explain)
         elif options.discards:
-            run = in_threads if fused_matrices.numel() > MAX_COPIED_ENTRIES else map
+            # Small matrices are finished before another thread has started.
+            run = in_threads if fused_matrices.numel() > MIN_THREADED_ENTRIES else map
             fused_matrices = torch.stack(list(run(discard, list(fused_matrices))))
         return [(slice(0, group.tokens), fused_matrices)]
 

@@ -6,7 +6,7 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
@@ -29,7 +29,7 @@ from vitviz.attribution.propagation import (
     start_row,
     start_rows,
 )
-from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks, matrix_thresholds
+from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -198,14 +198,13 @@ def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptio
         return _mixing_step(trace, options.residual_weight)
 
     is_vit_explain = options.reference == VIT_EXPLAIN
-    matrices = trace.cached_fused(head_fusion)
-    thresholds = [None] * trace.layers if matrices is None else matrix_thresholds(matrices, options.discard_ratio)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
         if not options.needs_all_rows:
             return trace.fused_in_chunks(layer, head_fusion, active_rows)
-        fused = FusedMatrix.of(trace, layer, head_fusion)
-        return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain, thresholds[layer])
+        functions = (partial(trace.fused, layer, head_fusion), partial(trace.fused_in_chunks, layer, head_fusion))
+        fused = FusedMatrix(trace.layout.token_count, precise(trace.keys[:0]), *functions)
+        return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
 
     return normalising_step(matrix, options)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,17 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.memory import empty
-from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES, HeadFusion
-from vitviz.attention.trace import AttentionTrace, Chunks
-from vitviz.system.threads import in_threads
+from vitviz.attention.softmax import CHUNK_BYTES
+from vitviz.attention.trace import Chunks
 
 # A matrix up to this size is held in memory; a larger one is computed three times.
 MAX_HELD_BYTES = 256 * 2**20
-# Up to this many entries, a copy of the whole matrix is partitioned; beyond, only the entries near the threshold.
-MAX_COPIED_ENTRIES = 2**19
-# Primes, since a step that divides the length of the rows would sample the same columns in every row.
-SAMPLE_STEPS = (61, 59)
+# Of the numbers in a larger one, which are counted.
+DIGIT_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -77,23 +71,12 @@ class FusedMatrix(NamedTuple):
     matrix: Callable[[], torch.Tensor]
     chunks: Callable[[], Chunks]
 
-    @classmethod
-    def of(cls, trace: AttentionTrace, layer: int, fusion: HeadFusion) -> FusedMatrix:
-        """The fused attention weights of a layer."""
-        return cls(
-            trace.layout.token_count,
-            precise(trace.keys[:0]),
-            lambda: trace.fused(layer, fusion),
-            lambda: trace.fused_in_chunks(layer, fusion),
-        )
-
 
 def discard_in_chunks(
     fused: FusedMatrix,
     ratio: float,
     as_topk: bool = False,
     keep_cls_to_cls: bool = False,
-    threshold: Threshold | None = None,
 ) -> Chunks:
     """A fused matrix in chunks ``"query key"``, its lowest entries set to zero.
 
@@ -104,7 +87,6 @@ def discard_in_chunks(
         as_topk: among equal entries, discard those that torch's topk returns, if the matrix is at most
             :data:`MAX_HELD_BYTES` large.
         keep_cls_to_cls: whether to keep the first entry, CLS to CLS.
-        threshold: from :func:`matrix_thresholds`, if known.
     """
     entries = fused.tokens**2
     count = int(entries * ratio)
@@ -114,9 +96,9 @@ def discard_in_chunks(
         matrix = discard_without_waiting(fused.matrix(), count, as_topk, keep_cls_to_cls)
         return [(slice(0, fused.tokens), matrix)]
     if entries * fused.like.itemsize > MAX_HELD_BYTES:
-        return (threshold or chunks_threshold(fused.chunks, count)).apply(fused.chunks(), keep_cls_to_cls)
+        return chunks_threshold(fused.chunks, count, fused.like.itemsize).apply(fused.chunks(), keep_cls_to_cls)
     matrix = fused.matrix()
-    threshold = threshold or matrix_threshold(matrix, count)
+    threshold = matrix_threshold(matrix, count)
     if as_topk and threshold.ties is not None:
         lowest = matrix.flatten().topk(count, largest=False).indices
         lowest = lowest[lowest != 0] if keep_cls_to_cls else lowest
@@ -149,22 +131,8 @@ def discard_without_waiting(
 
 def discard_bytes(tokens: int, itemsize: int) -> int:
     """The most bytes that :func:`discard_in_chunks` holds in addition to chunks: the matrix, and its copy."""
-    entries = tokens**2
-    return entries * itemsize * ((entries * itemsize <= MAX_HELD_BYTES) + (entries <= MAX_COPIED_ENTRIES))
-
-
-def matrix_thresholds(matrices: Sequence[torch.Tensor], ratio: float) -> list[Threshold | None]:
-    """The thresholds at a ratio for matrices ``"query key"`` of one shape; None where none is needed.
-
-    That is, if nothing is to be discarded, and on a graphics card.
-    """
-    entries = matrices[0].numel()
-    count = int(entries * ratio)
-    if not count or not matrices[0].is_cpu:
-        return [None] * len(matrices)
-    # Small matrices are finished before another thread has started.
-    run = in_threads if entries > MAX_COPIED_ENTRIES else map
-    return list(run(partial(matrix_threshold, count=count), matrices))
+    nbytes = tokens**2 * itemsize
+    return 2 * nbytes if nbytes <= MAX_HELD_BYTES else 0
 
 
 def in_chunks(matrix: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -176,78 +144,37 @@ def in_chunks(matrix: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
 
 def matrix_threshold(matrix: torch.Tensor, count: int) -> Threshold:
     """The threshold that discards the ``count`` lowest entries, at least one, of a matrix without negative entries."""
-    if matrix.numel() > MAX_COPIED_ENTRIES:
-        return chunks_threshold(lambda: in_chunks(matrix), count)
     # NumPy's vectorised partition takes a fifth of the time of torch's kthvalue, and a seventieth of topk's. It runs in
     # one thread, which also makes the copy, so that the copy is in its cache.
     entries = empty((matrix.numel(),), matrix).numpy()
     np.copyto(entries, _entries(matrix))
-    return _array_threshold(entries, count)
-
-
-def chunks_threshold(chunks: Callable[[], Chunks], count: int) -> Threshold:
-    """As :func:`matrix_threshold`, for a matrix in chunks ``"query key"``, which are computed usually twice.
-
-    A sample yields two bounds between which the threshold very likely lies, so only entries between them are gathered.
-    If the count shows that it lies outside, the search continues on that side.
-    """
-    low, high = _bracket(chunks(), count)
-    while True:
-        upto, entries = _split(chunks(), low, high)
-        if upto < count <= upto + len(entries):
-            return _array_threshold(entries, count - upto)
-        if count > upto:
-            low, high = high, np.inf
-            continue
-        below = sum(int(np.count_nonzero(_entries(chunk) < low)) for _, chunk in chunks())
-        if count > below:
-            return Threshold(float(low), None if count == upto else count - below)
-        low, high = -np.inf, low
-
-
-def _array_threshold(entries: np.ndarray, count: int) -> Threshold:
-    """The threshold that discards the ``count`` lowest of some entries, which it reorders."""
     entries.partition(count - 1)
     value = entries[count - 1]
-    if not (entries[count:] == value).any():
-        return Threshold(float(value))
-    return Threshold(float(value), int(np.count_nonzero(entries[:count] == value)))
+    has_ties = bool((entries[count:] == value).any())
+    return Threshold(float(value), int(np.count_nonzero(entries[:count] == value)) if has_ties else None)
+
+
+def chunks_threshold(chunks: Callable[[], Chunks], count: int, itemsize: int) -> Threshold:
+    """As :func:`matrix_threshold`, for a matrix in chunks ``"query key"``, which are computed once for each digit.
+
+    The bits of numbers that are not negative order them. The highest digit of the threshold is that at which a
+    histogram of digits reaches the count, and the next one that of the entries that begin with it.
+    """
+    prefix, shift = 0, 8 * itemsize
+    while shift:
+        shift -= DIGIT_BITS
+        histogram = np.zeros(2**DIGIT_BITS, np.int64)
+        for _, chunk in chunks():
+            # Of zeros with a sign, too.
+            digits = np.abs(_entries(chunk)).view(f"i{itemsize}") >> shift
+            histogram += np.bincount(digits[digits >> DIGIT_BITS == prefix] % 2**DIGIT_BITS, minlength=2**DIGIT_BITS)
+        below = histogram.cumsum()
+        digit = int(np.searchsorted(below, count))
+        count -= int(below[digit] - histogram[digit])
+        prefix = prefix << DIGIT_BITS | digit
+    value = np.array(prefix, f"i{itemsize}").view(f"f{itemsize}")
+    return Threshold(float(value), None if count == histogram[digit] else count)
 
 
 def _entries(chunk: torch.Tensor) -> np.ndarray:
     return chunk.detach().flatten().numpy()
-
-
-def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
-    """Two entries of a sample between which the ``count``-th lowest entry usually lies."""
-    samples: list[np.ndarray] = []
-    total = skipped = 0
-    for _, chunk in chunks:
-        step = SAMPLE_STEPS[chunk.shape[1] % SAMPLE_STEPS[0] == 0]
-        entries = _entries(chunk)
-        samples.append(entries[skipped::step].copy())
-        total += len(entries)
-        skipped = (skipped - len(entries)) % step
-    sample = np.concatenate(samples)
-    share = count / total
-    # Three standard deviations: the threshold lies outside about once in four hundred times.
-    spread = 3 * math.sqrt(len(sample) * share * (1 - share)) + 1
-    first, last = (int(len(sample) * share + side * spread) for side in (-1, 1))
-    first, last = max(first, 0), min(last, len(sample) - 1)
-    # NumPy's sort is vectorised, but not its selection of two entries.
-    sample.sort()
-    return sample[first], sample[last]
-
-
-def _split(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
-    """The number of entries up to ``low``, and the entries between ``low`` and ``high``, both excluded."""
-    upto = 0
-    inside: list[np.ndarray] = []
-    for _, chunk in chunks:
-        entries = _entries(chunk)
-        above = entries > low
-        upto += len(entries) - int(np.count_nonzero(above))
-        above &= entries < high
-        # Gathering by indices takes half the time of gathering by a mask.
-        inside.append(entries[np.flatnonzero(above)])
-    return upto, np.concatenate(inside)
