@@ -9,7 +9,7 @@ from typing import Any
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.grammar import AUTO
-from vitviz.cli.output import bar
+from vitviz.cli.output import reporting
 from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
@@ -32,7 +32,6 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import left_out
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange
-from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
 
@@ -83,7 +82,9 @@ def run(
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
     options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
     options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
-    summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
+    size = None if batch_size == AUTO else int(batch_size)
+    with reporting(desc="Pictures", unit=" pictures") as report:
+        summary = run_batch(request, items, output, batch_size=size, report=report, **options)
     _print(summary, output)
     # Workers of Ray read a streamed source themselves.
     if found.left_out_count and not (found.reader.streams and engine == RAY):
@@ -113,16 +114,6 @@ def run_atlas(results: Path, output: Path, misclassified: bool) -> None:
 
     atlas = read_atlas(results, misclassified=misclassified)
     print(f"atlas of {atlas.pictures:,} {'misclassified ' * misclassified}pictures: {write_atlas(atlas, output)}")
-
-
-def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **options: Any) -> Summary:
-    with bar(desc="Pictures", unit=" pictures") as progress:
-
-        def report(state: Progress) -> None:
-            progress.total = state.total or None
-            progress.update(state.done - progress.n)
-
-        return run_batch(request, items, output, report=report, **options)
 
 
 def _print(summary: Summary, output: Path) -> None:

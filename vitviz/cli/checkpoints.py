@@ -8,9 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.cli.output import LINE_CHARS, bar, print_json, spelled
+from vitviz.cli.output import LINE_CHARS, print_json, reporting, spelled
 from vitviz.errors.messages import listing
-from vitviz.progress import DownloadProgress
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, resources
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.overrides import Stated, parse_overrides
@@ -21,20 +20,8 @@ from vitviz.weights.verify import PHOTO, verify
 
 def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
     """Read a checkpoint, with a progress bar while it is downloaded."""
-    shown: Any = None
-
-    def show(progress: DownloadProgress) -> None:
-        nonlocal shown
-        if shown is None:
-            options = {"total": progress.total, "desc": progress.repository, "initial": progress.done}
-            shown = bar(**options, unit="B", unit_scale=True)
-        shown.update(progress.done - shown.n)
-
-    try:
-        return read_source(checkpoint, Stated.of(family, **parse_overrides(overrides)), report=show, **options)
-    finally:
-        if shown is not None:
-            shown.close()
+    with reporting(desc=checkpoint, unit="B", unit_scale=True) as report:
+        return read_source(checkpoint, Stated.of(family, **parse_overrides(overrides)), report=report, **options)
 
 
 def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:

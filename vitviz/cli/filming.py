@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.grammar import AUTO
-from vitviz.cli.output import bar
+from vitviz.cli.output import reporting
 from vitviz.datasets import MapRequest
 from vitviz.images.preprocessing import Fit
-from vitviz.progress import Progress
 from vitviz.video.clips import open_video
-from vitviz.video.render import VideoRequest, VideoSummary, render_video
+from vitviz.video.render import COMPUTING, DRAWING, VideoRequest, VideoSummary, render_video
 from vitviz.video.writing import container_of
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Style
@@ -57,17 +55,9 @@ def run(
 
 
 def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
-    bars: dict[str, Any] = {}
-    with ExitStack() as stack:
-
-        def report(phase: str, state: Progress) -> None:
-            if phase not in bars:
-                stack.close()
-                bars[phase] = stack.enter_context(bar(desc=phase, unit=" frames"))
-            bars[phase].total = state.total or None
-            bars[phase].update(state.done - bars[phase].n)
-
-        return render_video(request, source, output, report=report, **options)
+    with reporting(desc=COMPUTING, unit=" frames") as computing, reporting(desc=DRAWING, unit=" frames") as drawing:
+        bars = {COMPUTING: computing, DRAWING: drawing}
+        return render_video(request, source, output, report=lambda phase, state: bars[phase](state), **options)
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:

@@ -16,12 +16,11 @@ from vitviz.attention.precision import Precision
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import STANDARD, bar, check_output, note, write_whole
+from vitviz.cli.output import STANDARD, check_output, note, reporting, write_whole
 from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
 from vitviz.cli.predicting import best_classes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.kinds import ConfigError
-from vitviz.progress import Progress
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import ScaleName
@@ -104,13 +103,7 @@ def _paths(images: Sequence[str], output: str | None, suffix: str, json: bool) -
 def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatmap:
     """A map of an analysis, with a bar for a slow method."""
     record = METHODS[method]
-    # The delay hides the bar until the first report, which knows the total.
-    with bar(desc=record.title, disable=not record.reports, delay=1e-9) as progress:
-
-        def report(state: Progress) -> None:
-            progress.total = state.total
-            progress.update(state.done - progress.n)
-
+    with reporting(desc=record.title, disable=not record.reports) as report:
         return analysis.map(method, report=report, **parameters)
 
 

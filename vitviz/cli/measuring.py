@@ -22,14 +22,13 @@ def run_evaluate_methods(
     methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
-    from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
+    from vitviz.evaluation.method_table import areas, find_images, methods_for, table
 
     model = load_with_bar(**load_options)
     names = methods_for(model, methods)
     paths = find_images(images, count)
     method_areas = _with_bar(partial(areas, methods=names), model, paths, resolution)
-    if output is not None:
-        _write(output, record(model, images, paths, resolution=resolution, areas=method_areas))
+    _write(output, model, images, paths, resolution=resolution, areas=method_areas)
     print(table(method_areas))
 
 
@@ -41,15 +40,14 @@ def run_check_methods(
     methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
-    from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
+    from vitviz.evaluation.method_table import cascade_table, cascades, find_images
     from vitviz.evaluation.randomization import INTERPRETATION, steps
 
     model = load_with_bar(**load_options)
     paths = find_images(images, count)
     correlations = _with_bar(partial(cascades, methods=methods), model, paths, resolution)
-    if output is not None:
-        step_names = steps(model.network.config.depth)
-        _write(output, record(model, images, paths, resolution=resolution, steps=step_names, correlations=correlations))
+    step_names = steps(model.network.config.depth)
+    _write(output, model, images, paths, resolution=resolution, steps=step_names, correlations=correlations)
     print(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
 
 
@@ -58,14 +56,13 @@ def run_describe_heads(
 ) -> None:
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
-    from vitviz.evaluation.method_table import find_images, record
+    from vitviz.evaluation.method_table import find_images
     from vitviz.visualization.drawing import save_figure
 
     model = load_with_bar(**load_options)
     paths = find_images(images, count)
     heads = _with_bar(measure_heads_over, model, paths, resolution)
-    if output is not None:
-        _write(output, record(model, images, paths, resolution=resolution, heads=heads))
+    _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
         try:
             write_whole(picture, partial(save_figure, heads_picture(heads), format=picture.suffix[1:] or "png"))
@@ -78,15 +75,14 @@ def run_describe_heads(
 def run_evaluate_attention(
     images: Path, count: int, resolution: int | None, output: Path | None, **load_options: Any
 ) -> None:
-    from vitviz.evaluation.method_table import find_images, record
+    from vitviz.evaluation.method_table import find_images
     from vitviz.evaluation.objects import attention_on_objects
 
     model = load_with_bar(**load_options)
     paths = find_images(images, count)
     result = _with_bar(attention_on_objects, model, paths, resolution)
-    if output is not None:
-        values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
-        _write(output, record(model, images, result.paths, resolution=resolution, **values))
+    values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
+    _write(output, model, images, result.paths, resolution=resolution, **values)
     print(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
@@ -95,5 +91,9 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path],
         return measure(model, images, report=lambda done: progress.update(1) and None, resolution=resolution)
 
 
-def _write(output: Path, text: str) -> None:
-    write_whole(output, lambda file: file.write(text.encode()))
+def _write(output: Path | None, model: Model, images: Path, paths: Sequence[Path], **values: Any) -> None:
+    """Write what was measured, if there is a file for it."""
+    from vitviz.evaluation.method_table import record
+
+    if output is not None:
+        write_whole(output, lambda file: file.write(record(model, images, paths, **values).encode()))

@@ -9,7 +9,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -113,6 +114,19 @@ def bar(**options: Any) -> Any:
 
     terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return tqdm(**options | {"disable": STREAMS.quiet or not terminal or options.get("disable", False)})
+
+
+@contextmanager
+def reporting(**options: Any) -> Iterator[Callable[[Any], None]]:
+    """A context with a function that shows a :class:`vitviz.progress.Progress` on a bar, from the first report on."""
+    # The delay hides the bar until then, and to the end if there is none.
+    with bar(**options, delay=math.inf) as shown:
+
+        def report(state: Any) -> None:
+            shown.delay, shown.total = 0, state.total or None
+            shown.update(state.done - shown.n)
+
+        yield report
 
 
 def print_json(value: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -106,7 +106,7 @@ COLOURS = {
 }
 # Values of single pixels behind a filter of colours, and linear ones.
 RAW_PHOTOMETRICS = (32803, 34892)
-MAX_DIRECTORIES, MAX_TAGS = 16, 1000
+MAX_DIRECTORIES = 16
 # Names of files that are left out, in a sentence.
 MAX_NAMES = 3
 
@@ -163,19 +163,23 @@ def tiff_problem(file: BinaryIO, name: str) -> str:
     """Why the first picture of a TIFF file is not to be read: a camera's raw file, or a thumbnail; else empty."""
     file.seek(0)
     head = file.read(8)
-    if head[:2] in (b"II", b"MM") and name.lower().endswith(RAW_SUFFIXES):
-        return RAW
-    order = "<" if head[:2] == b"II" else ">"
-    if len(head) < 8 or struct.unpack(f"{order}H", head[2:4]) != (42,):
+    if head[:2] not in (b"II", b"MM"):
         return ""
-    pending, kinds = [struct.unpack(f"{order}I", head[4:])[0]], list[int]()
-    for _ in range(MAX_DIRECTORIES):
-        if not pending:
-            break
-        tags, pending_here = _directory(file, pending.pop(0), order)
-        if DNG_VERSION in tags or tags.get(PHOTOMETRIC) in RAW_PHOTOMETRICS:
-            return RAW
-        pending, kinds = pending + pending_here, [*kinds, tags.get(SUBFILE, 0)]
+    if name.lower().endswith(RAW_SUFFIXES):
+        return RAW
+    kinds = list[int]()
+    # Damaged directories raise many kinds of error.
+    with suppress(Exception):
+        pending = [ImageFileDirectory_v2(head).next]
+        while pending and len(kinds) < MAX_DIRECTORIES:
+            tags = ImageFileDirectory_v2(head)
+            file.seek(pending.pop(0))
+            tags.load(file)
+            if DNG_VERSION in tags or tags.get(PHOTOMETRIC) in RAW_PHOTOMETRICS:
+                return RAW
+            others = tags.get(DIRECTORIES, ())
+            pending += [place for place in (*(others if isinstance(others, tuple) else (others,)), tags.next) if place]
+            kinds.append(tags.get(SUBFILE, 0))
     return THUMBNAIL if len(kinds) > 1 and kinds[0] & IS_THUMBNAIL else ""
 
 
@@ -196,25 +200,3 @@ def rare_tiff(file: BinaryIO) -> str:
         return ""
     facts.append(COLOURS.get(colours, f"colours of kind {colours}"))
     return f"a TIFF file of a kind that Pillow does not read ({', '.join(facts)})"
-
-
-def _directory(file: BinaryIO, start: int, order: str) -> tuple[dict[int, int], list[int]]:
-    """The single numbers in a directory of a TIFF file by tag, and the places of the directories that it names."""
-    file.seek(start)
-    (count,) = struct.unpack(f"{order}H", file.read(2).ljust(2, b"\0"))
-    content = file.read(12 * min(count, MAX_TAGS) + 4)
-    tags: dict[int, int] = {}
-    places: list[int] = []
-    for at in range(0, len(content) - 15, 12):
-        tag, kind, values = struct.unpack_from(f"{order}HHI", content, at)
-        (value,) = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", content, at + 8)
-        tags[tag] = value
-        if tag == DIRECTORIES:
-            if values > 1:
-                file.seek(value)
-                table = file.read(4 * min(values, MAX_DIRECTORIES))
-                places += [place for (place,) in struct.iter_unpack(f"{order}I", table[: len(table) // 4 * 4])]
-            else:
-                places.append(value)
-    (following,) = struct.unpack(f"{order}I", content[-4:].rjust(4, b"\0"))
-    return tags, [place for place in [*places, following] if place]
