@@ -119,22 +119,6 @@ def test_fused_chunks_are_the_fused_whole(
     assert len(found) == 3 and into[:3].isnan().all() and into[9:].isnan().all()
 
 
-@pytest.mark.parametrize("rows", [slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None)], ids=str)
-@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
-@with_and_without_bias
-def test_requested_rows_equal_those_of_the_whole_matrix(
-    monkeypatch: pytest.MonkeyPatch, rows: slice, sums_known: bool, biased: bool
-) -> None:
-    limit(monkeypatch, 2, 0, torch.float64)
-    operands = random_operands(torch.float64, biased)
-    log_sums = operands.scores.logsumexp(-1) if sums_known else None
-    chunks = weights_in_chunks(*operands[:2], SCALE, operands.bias, rows, log_sums)
-    found = [(tokens, weights.clone()) for tokens, weights in chunks]
-    assert [token for tokens, _ in found for token in range(TOKENS)[tokens]] == list(range(TOKENS)[rows])
-    assert max(weights.shape[1] for _, weights in found) <= 2
-    close(torch.cat([weights for _, weights in found], 1), operands.weights[:, rows], 1e-12)
-
-
 @every_chunk_size
 @both_types
 @pytest.mark.parametrize(("sums_known", "count"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])

@@ -66,6 +66,7 @@ def group_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return propagated(group, setups)
 
     monkeypatch.setattr(batched_rollout, "_propagate_group", spy)
+    monkeypatch.setattr(group, "pays", lambda trace: True)
     return sizes
 
 
@@ -110,12 +111,14 @@ def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
     check(rollouts(several), [rollout(trace) for trace in several])
     assert group_sizes == [3, 2, 2]
     # Two heads of 13 × 13 weights in single precision are 1,352 bytes.
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(group, "CHUNK_BYTES", 3 * 1352)
+    monkeypatch.setattr(group, "DEVICE_CHUNK_BYTES", 3 * 1352)
     assert [len(each.traces) for each in groups_of(traces(large, 7))] == [3, 3, 1]
-    monkeypatch.setattr(group, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(group, "DEVICE_CHUNK_BYTES", 1)
     assert [len(each.traces) for each in groups_of(traces(large, 3))] == [1, 1, 1]
     check(rollouts(several), [rollout(trace) for trace in several])
+    # On a processor, one by one.
+    monkeypatch.undo()
+    assert [len(each.traces) for each in groups_of(traces(large, 2))] == [1, 1]
 
 
 def test_wrong_parameters_are_refused_as_for_one_image() -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES, DEVICE_CHUNK_BYTES, HEAD_FUSIONS, HeadFusion, weights_in_chunks
+from vitviz.attention.softmax import DEVICE_CHUNK_BYTES, HEAD_FUSIONS, HeadFusion, weights_in_chunks
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.errors.arguments import word
 
@@ -42,9 +42,8 @@ class TraceGroup:
         queries, keys = self._queries[layer].flatten(0, 1), self._keys[layer].flatten(0, 1)
         sums = [trace.known_log_sums[layer] for trace in self.traces if layer in trace.known_log_sums]
         log_sums = torch.cat(sums) if len(sums) == len(self.traces) else None
-        return weights_in_chunks(
-            queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums, _max_bytes(keys)
-        )
+        scale = self.traces[0].scale
+        return weights_in_chunks(queries, keys, scale, self._bias(layer), rows, log_sums)
 
     def fused_in_chunks(self, layer: int, fusion: HeadFusion = "mean", rows: slice = slice(None)) -> Chunks:
         """As :meth:`weights_in_chunks`, with the heads fused: ``"image query key"``.
@@ -73,10 +72,8 @@ class TraceGroup:
 
     @cached_property
     def _keys(self) -> torch.Tensor:
-        """``"layer image head token dim"``, on a processor with the tokens contiguous, as traces store them."""
-        if not self.traces[0].keys.is_cpu:
-            return precise(torch.stack([trace.keys for trace in self.traces], 1))
-        return precise(torch.stack([trace.keys.transpose(2, 3) for trace in self.traces], 1)).transpose(3, 4)
+        """``"layer image head token dim"``."""
+        return precise(torch.stack([trace.keys for trace in self.traces], 1))
 
     def _bias(self, layer: int) -> torch.Tensor | None:
         if self.traces[0].bias is None:
@@ -88,12 +85,12 @@ class TraceGroup:
 def groups_of(traces: Iterable[AttentionTrace]) -> Iterator[TraceGroup]:
     """Consecutive traces of one kind as groups, in order.
 
-    A group is as large as possible while the attention of a layer still fits into the processor's cache, and has at
-    least one trace.
+    A group is as large as possible while the attention of a layer is at most a chunk, and has at least one trace.
+    On a processor it has one: large products take as long as the many small ones.
     """
     group: list[AttentionTrace] = []
     for trace in traces:
-        if group and (_kind(trace) != _kind(group[0]) or len(group) == _max_traces(trace)):
+        if group and (_kind(trace) != _kind(group[0]) or len(group) >= _max_traces(trace)):
             yield TraceGroup(tuple(group))
             group = []
         group.append(trace)
@@ -107,12 +104,10 @@ def _kind(trace: AttentionTrace) -> tuple[object, ...]:
 
 
 def _max_traces(trace: AttentionTrace) -> int:
-    if trace.stored_weights:
-        # There is nothing to compute together.
+    if trace.stored_weights or not pays(trace):
         return 1
-    return max(1, _max_bytes(trace.keys) // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
+    return DEVICE_CHUNK_BYTES // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize)
 
 
-def _max_bytes(like: torch.Tensor) -> int:
-    """The most bytes for a group's attention in one layer, so that each thread's share stays in its core's cache."""
-    return CHUNK_BYTES * torch.get_num_threads() if like.is_cpu else DEVICE_CHUNK_BYTES
+def pays(trace: AttentionTrace) -> bool:
+    return not trace.keys.is_cpu

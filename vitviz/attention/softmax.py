@@ -56,7 +56,6 @@ def scores_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
-    max_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention scores in chunks of query tokens, in memory that does not grow with the square of the tokens.
 
@@ -68,16 +67,14 @@ def scores_in_chunks(
         rows: the query tokens to compute; all by default.
         log_sums: ``"head query"``, subtracted from each row. If they are the logarithms of the rows' sums of
             exponentials, the results are the logarithms of the attention weights.
-        max_bytes: size of a chunk of scores; by default :data:`CHUNK_BYTES` on a CPU and :data:`DEVICE_CHUNK_BYTES`
-            elsewhere.
 
     Yields:
-        Each chunk's slice of query tokens and their scores ``"head query key"``: at most ``max_bytes``, but at least
-        one query token. The next chunk overwrites them.
+        Each chunk's slice of query tokens and their scores ``"head query key"``: at most :data:`CHUNK_BYTES` on a CPU
+        and :data:`DEVICE_CHUNK_BYTES` elsewhere, but at least one query token. The next chunk overwrites them.
     """
     heads, tokens, _ = keys.shape
     start, end, _ = rows.indices(queries.shape[1])
-    chunk_bytes = max_bytes or (CHUNK_BYTES if keys.is_cpu else DEVICE_CHUNK_BYTES)
+    chunk_bytes = CHUNK_BYTES if keys.is_cpu else DEVICE_CHUNK_BYTES
     count = max(1, min(end - start, chunk_bytes // (heads * tokens * keys.itemsize)))
     columns = keys.transpose(1, 2)
     if keys.is_cpu:
@@ -104,7 +101,6 @@ def weights_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
-    max_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention weights in chunks of query tokens, as :func:`scores_in_chunks` yields scores.
 
@@ -112,7 +108,7 @@ def weights_in_chunks(
     weights in place. Without, the weights need a second buffer of the same size.
     """
     buffer = None
-    for block, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums, max_bytes):
+    for block, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
         if log_sums is not None:
             yield block, scores.exp_()
             continue

@@ -1,6 +1,6 @@
 """The rollout of many images: the results of :func:`vitviz.attribution.rollout`, for several of one shape at a time.
 
-The attention of a small image consists of many small products, whose overhead takes as long as the products.
+The attention of a small image consists of many small products, and a graphics card starts each of them anew.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
-from vitviz.attribution.threshold import FusedMatrix, discard_in_chunks, discard_without_waiting, in_chunks
-from vitviz.system.threads import in_threads
-
-MIN_THREADED_ENTRIES = 2**19
+from vitviz.attribution.threshold import discard_without_waiting
 
 
 def rollouts(
@@ -36,7 +33,7 @@ def rollouts(
 ) -> list[TokenMap]:
     """:func:`vitviz.attribution.rollout` of every trace, in order.
 
-    Parameters and errors as there. Images so large that one fills the processor's cache are processed one by one.
+    Parameters and errors as there. On a processor, and where one fills a chunk, images are processed one by one.
     """
     parameters = (head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude, end_layer)
     setups = [RolloutSetup.of(trace, *parameters) for trace in traces]
@@ -79,24 +76,12 @@ def _mixing_step(group: TraceGroup, setup: RolloutSetup) -> Step:
 def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
     options, fusion = setup.options, setup.head_fusion
     is_vit_explain = options.reference == VIT_EXPLAIN
-
-    def discard(matrix: torch.Tensor) -> torch.Tensor:
-        """The fused matrix ``"query key"`` of one image without its lowest entries."""
-        fused = FusedMatrix(group.tokens, matrix, lambda: matrix, lambda: in_chunks(matrix))
-        chunks = discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
-        return torch.cat([chunk for _, chunk in chunks])
+    count = int(group.tokens**2 * options.discard_ratio)
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
         if not options.needs_all_rows:
             return group.fused_in_chunks(layer, fusion, active_rows)
-        fused_matrices = group.fused(layer, fusion)
-        if options.discards and not fused_matrices.is_cpu:
-            count = int(group.tokens**2 * options.discard_ratio)
-            fused_matrices = discard_without_waiting(fused_matrices, count, is_vit_explain, is_vit_explain)
-        elif options.discards:
-            # Small matrices are finished before another thread has started.
-            run = in_threads if fused_matrices.numel() > MIN_THREADED_ENTRIES else map
-            fused_matrices = torch.stack(list(run(discard, list(fused_matrices))))
-        return [(slice(0, group.tokens), fused_matrices)]
+        fused = discard_without_waiting(group.fused(layer, fusion), count, is_vit_explain, is_vit_explain)
+        return [(slice(0, group.tokens), fused)]
 
     return normalising_step(matrices, options)

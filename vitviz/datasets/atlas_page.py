@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,13 +19,13 @@ from matplotlib.figure import Figure
 
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
+from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.templates import fill_template
 
 PAGE, NUMBERS, FIGURES_FOLDER = "atlas.html", "atlas.json", "figures"
-HEAD_COLOURS = matplotlib.colormaps["tab10"]
 MAPS_PER_ROW = 4
 DPI = 110
 
@@ -77,26 +76,12 @@ def _figures(atlas: Atlas) -> Iterator[tuple[str, Figure]]:
 
 
 def _heads(means: Means) -> Figure:
-    layers, heads = means.mean.shape
-    figure = Figure(figsize=(max(4.5, 0.75 * layers), 3.2), layout="constrained")
+    figure = Figure(figsize=(max(4.5, 0.75 * len(means.mean)), 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for head in range(heads):
-        positions = np.arange(layers) + 0.7 * ((head + 0.5) / heads - 0.5)
-        errors = np.nan_to_num([means.mean - means.low, means.high - means.mean])[:, :, head]
-        axes.errorbar(
-            positions,
-            means.mean[:, head],
-            errors,
-            fmt="o",
-            markersize=3.5,
-            elinewidth=1,
-            color=HEAD_COLOURS(head % HEAD_COLOURS.N),
-            label=str(head),
-        )
+    errors = np.nan_to_num([means.mean - means.low, means.high - means.mean])
+    draw_heads(axes, means.mean, errors, means.unit)
     axes.legend(title="head", fontsize=7, title_fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    axes.set(xlabel="layer", ylabel=means.unit, xticks=range(layers))
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -25,12 +27,24 @@ def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
         # A NaN draws no dot.
         mean = values.nanmean(0)
         spread = (values - mean).square().nanmean(0).sqrt()
-        layers, heads = mean.shape
-        for head in range(heads):
-            positions = np.arange(layers) + 0.6 * ((head + 0.5) / heads - 0.5)
-            style = {"fmt": "o", "markersize": 3.5, "elinewidth": 0.8, "color": COLOURS(head % COLOURS.N)}
-            axes.errorbar(positions, mean[:, head], spread[:, head], **style)
-        measure = MEASURES[name]
-        axes.set(title=measure.title, xlabel="layer", ylabel=measure.unit, xticks=range(layers), ylim=(0, None))
-        axes.spines[["top", "right"]].set_visible(False)
+        draw_heads(axes, mean.numpy(), spread.expand(2, -1, -1).numpy(), MEASURES[name].unit)
+        axes.set(title=MEASURES[name].title, ylim=(0, None))
     return figure
+
+
+def draw_heads(axes: Axes, means: np.ndarray, errors: np.ndarray, unit: str) -> None:
+    """Draw a dot with its bar for each head by layer.
+
+    Args:
+        axes: to draw into.
+        means: ``"layer head"``.
+        errors: ``"side layer head"``, the length of the bars below and above the dots.
+        unit: of the values.
+    """
+    layers, heads = means.shape
+    for head in range(heads):
+        positions = np.arange(layers) + 0.7 * ((head + 0.5) / heads - 0.5)
+        style: dict[str, Any] = {"fmt": "o", "markersize": 3.5, "elinewidth": 1, "color": COLOURS(head % COLOURS.N)}
+        axes.errorbar(positions, means[:, head], errors[:, :, head], label=str(head), **style)
+    axes.set(xlabel="layer", ylabel=unit, xticks=range(layers))
+    axes.spines[["top", "right"]].set_visible(False)
