@@ -195,6 +195,6 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitviz.cli.checkpoints.read", interrupted)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read_source", interrupted)
     assert main(["attention", "a.png"]) == 130
     assert capsys.readouterr().err == "\nvitviz: interrupted\n"

@@ -48,7 +48,7 @@ def test_a_file_that_once_caused_harm_is_one_answer_of_a_child(name: str) -> Non
 
 
 @pytest.mark.parametrize(("target", "count"), [("pictures", 7), ("checkpoints", 7), ("values", 24)])
-def test_random_changes_cost_little(target: str, count: int) -> None:
+def test_random_changes_get_a_legal_answer(target: str, count: int) -> None:
     assert sentences(target, list(findings(target, SEED, 0, count))) == []
 
 
