@@ -101,6 +101,12 @@ def test_the_threshold_is_that_of_a_full_sort(name: str, dtype: torch.dtype, row
         assert torch.equal(matrix, before)
 
 
+@pytest.mark.parametrize("count", [1, 1000, 45_000, 89_999, 90_000])
+def test_the_threshold_of_many_entries_is_the_last_that_goes(count: int) -> None:
+    matrix = torch.rand(300, 300)
+    assert matrix_threshold(matrix, count).value == float(matrix.flatten().sort().values[count - 1])
+
+
 def test_a_graphics_card_discards_from_each_matrix_and_spares_the_first_entry() -> None:
     torch.manual_seed(0)
     matrices = torch.rand(3, 6, 6).round(decimals=1)

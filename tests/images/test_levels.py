@@ -65,6 +65,9 @@ def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str,
     photometric = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
     data[photometric] = not white_is_zero
     assert greys(open_image(bytes(data))) == ([255, 0, 204] if white_is_zero else [0, 255, 51])
+    if bits > 8:
+        ranged = greys(open_image(bytes(data), value_range=(-3 * top, top)))
+        assert ranged == ([64, 0, 51] if white_is_zero else [191, 255, 204])
 
 
 @pytest.mark.parametrize("value_range", [None, (-128, 127)])
