@@ -1,15 +1,18 @@
 """Hostile visitors: each sends one attack after another, none of which may disturb the app.
 
-They attack only the app that the measurement itself has started.
+They attack only the app that :mod:`benchmarks.load` has started, from a process of their own with the lowest priority:
+their own work would take place on other machines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import os
 import pickle
 import secrets
 import struct
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -21,7 +24,8 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from benchmarks.visitor import API, VisitError, Visitor
+from benchmarks.visitor import API, Traffic, VisitError, Visitor
+from vitviz.ui.server.connections import raised_descriptors
 
 COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
 # What one attack sends at once, and how long connections stay idle.
@@ -38,7 +42,7 @@ async def harm(visitor: Visitor, number: int) -> None:
 
 @cache
 def files() -> dict[str, bytes]:
-    """What they upload. Make it before the visitors come, since making it blocks the event loop of all visitors."""
+    """What they upload."""
     jpeg, pth = io.BytesIO(), io.BytesIO()
     Image.fromarray(np.zeros((7990, 7990), np.uint8)).save(jpeg, "JPEG", quality=30)
     with zipfile.ZipFile(pth, "w") as archive:
@@ -185,3 +189,33 @@ ATTACKS: tuple[Callable[[Visitor], Awaitable[object]], ...] = (
     _broken_upload,
     _many_sessions,
 )
+
+
+async def attack(traffic: Traffic, count: int) -> None:
+    """Let so many hostile visitors come, until the standard input ends; a line is printed when each is there."""
+
+    async def come(number: int) -> None:
+        with suppress(VisitError, httpx.HTTPError):
+            async with Visitor.visiting(traffic) as visitor:
+                print(flush=True)
+                await harm(visitor, number)
+
+    visitors = [asyncio.create_task(come(number)) for number in range(count)]
+    await asyncio.to_thread(sys.stdin.read)
+    for visitor in visitors:
+        visitor.cancel()
+    await asyncio.gather(*visitors, return_exceptions=True)
+
+
+def main(address: str, count: str, most_requests: str, most_seconds: str) -> None:
+    """Attack the app at an address, and print the number of requests at the end."""
+    os.nice(19)
+    raised_descriptors()
+    files()
+    traffic = Traffic(address, int(most_requests), float(most_seconds), network="127.2")
+    asyncio.run(attack(traffic, int(count)))
+    print(traffic.requests)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

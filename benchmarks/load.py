@@ -24,12 +24,10 @@ from tempfile import TemporaryDirectory
 import httpx
 import numpy as np
 
-from benchmarks.hostile import files, harm
 from benchmarks.load_guests import BUNDLED, Guest, guests, random_picture
 from benchmarks.load_tally import BUDGET_BYTES, Tally, tables
 from benchmarks.resident import resident_bytes
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
-from vitviz.ui.server.connections import raised_descriptors
 
 ROOT = Path(__file__).parents[1]
 # One of this many visitors leaves while their model is being opened.
@@ -73,8 +71,6 @@ async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: Non
     """Start the app, run all stages, and return the tally; never longer than the plan allows."""
     tally, honest = Tally(), max(1, plan.sessions - plan.hostile)
     visitors, rests = guests(honest, plan.seed), random.Random(plan.seed)
-    files()
-    raised_descriptors()
     async with _running_app(tally) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
         wave = partial(_wave, traffic, visitors, plan, rests, tally)
@@ -125,18 +121,26 @@ async def _wave(
 
 async def _beside_hostile(wave: Callable[[], Awaitable[None]], traffic: Traffic, plan: Plan, tally: Tally) -> None:
     """A wave among hostile visitors, who go on until the others have left."""
-
-    async def come(number: int) -> None:
-        # Errors of hostile visitors do not count.
-        with suppress(VisitError, httpx.HTTPError):
-            async with _open_page(traffic, tally) as visitor:
-                await harm(visitor, number)
-
-    hostile = [asyncio.create_task(come(number)) for number in range(plan.hostile)]
-    await wave()
-    for task in hostile:
-        task.cancel()
-    await asyncio.gather(*hostile, return_exceptions=True)
+    bounds = traffic.most_requests - traffic.requests, traffic.most_seconds - traffic.seconds
+    hostile = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.hostile", traffic.address, str(plan.hostile), *map(str, bounds)),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert hostile.stdout is not None
+        for _ in range(plan.hostile):
+            await hostile.stdout.readline()
+            tally.open += 1
+        await wave()
+        output, _ = await hostile.communicate(b"")
+        traffic.requests += int(output)
+        tally.open -= plan.hostile
+    finally:
+        with suppress(ProcessLookupError):
+            hostile.kill()
+        await hostile.wait()
 
 
 async def _visit(

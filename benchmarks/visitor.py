@@ -35,11 +35,13 @@ class Traffic:
         address: of the app, without a trailing slash.
         most_requests: bound on the requests; one more raises :class:`LimitReachedError`.
         most_seconds: bound on the seconds since this object was created.
+        network: the first half of the visitors' addresses.
     """
 
     address: str
     most_requests: int
     most_seconds: float
+    network: str = "127.1"
     requests: int = 0
     visitors: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -51,7 +53,7 @@ class Traffic:
     def next_address(self) -> str:
         """The address of the next visitor, a loopback address."""
         self.visitors += 1
-        return f"127.1.{self.visitors // 256}.{self.visitors % 256}"
+        return f"{self.network}.{self.visitors // 256}.{self.visitors % 256}"
 
     def count(self) -> None:
         """Count one more request.
