@@ -308,3 +308,24 @@ def test_an_origin_elsewhere_is_not_believed(
     save_checkpoint(path, make_model())
     monkeypatch.setattr(isolated_models, "__name__", __name__)
     assert isolated_models._model(worker, "lie", (path,), "small", tmp_path, 2**30).origin is None
+
+
+def test_a_checkpoint_has_processor_time_by_its_size(tmp_path: Path) -> None:
+    found: list[float] = []
+
+    class Recorder(Worker):
+        def child(self, reader: str, arguments: Any, limits: Limits, error: Any, name: str) -> Any:
+            found.append(limits.cpu_seconds)
+            raise error(name)
+
+    size = isolated_models.CPU_BYTES
+    for nbytes in (0, size, 8 * size):
+        folder = tmp_path / str(nbytes)
+        folder.mkdir()
+        with (folder / "model.pth").open("wb") as file:
+            file.truncate(nbytes)
+        for path in (folder, folder / "model.pth"):
+            with pytest.raises(CheckpointError):
+                open_checkpoint(Recorder(), path, 2**30)
+    least = isolated_models.MODEL_LIMITS.cpu_seconds
+    assert found == [least, least, 2 * least, 2 * least, 9 * least, 9 * least]

@@ -26,7 +26,9 @@ from vitviz.weights.sources import Place
 from vitviz.weights.text_tower import TextTower, fetch_tokenizer, tower_from_origin
 from vitviz.worker import Child, Limits, Worker
 
-MODEL_LIMITS = Limits(GIB, 60, 900, answer_bytes=GIB, total_cpu_seconds=300, niceness=BACKGROUND_NICENESS)
+# The processor time is for an empty file; each of so many bytes adds as much.
+MODEL_LIMITS = Limits(GIB, 5, 900, answer_bytes=GIB, total_cpu_seconds=300, niceness=BACKGROUND_NICENESS)
+CPU_BYTES = GIB // 8
 # For opening a text tower, and for each text. transformers reads weights by threads.
 TOWER_LIMITS = Limits(GIB, 120, 900, answer_bytes=2**40, total_cpu_seconds=3600, threads=True)
 
@@ -109,6 +111,9 @@ def open_snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Mode
 def _model(worker: Worker, reader: str, arguments: tuple[Any, ...], name: str, root: Path, max_bytes: int) -> Model:
     # Twice the weights: the network, and a tensor as it is in the file. The rest is for the objects of a pickle.
     limits = replace(MODEL_LIMITS, memory_bytes=2 * max_bytes + GIB, answer_bytes=max_bytes + 2**26)
+    files = arguments[0].iterdir() if arguments[0].is_dir() else [arguments[0]]
+    nbytes = sum(file.stat().st_size for file in files if file.is_file())
+    limits = replace(limits, cpu_seconds=round(limits.cpu_seconds * (1 + nbytes / CPU_BYTES), 1))
     with worker.child(f"{__name__}:{reader}", arguments, limits, CheckpointError, name) as child:
         facts, _ = child.part()
         try:
