@@ -21,7 +21,7 @@ from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import TURN_SECONDS, Line, Once, current_visitor
+from vitviz.ui.server.line import CLOCKS, TURN_SECONDS, Line, Once, current_visitor
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
 
@@ -60,6 +60,12 @@ def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return context.run(asyncio.get_running_loop().create_task, work)
 
 
+@pytest.fixture(autouse=True)
+def clocks() -> None:
+    """No visitor has used a place."""
+    CLOCKS.clear()
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, in its only item."""
@@ -70,6 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def order_of(visitors: str, clock: list[float], places: int = 1, share: int = 1) -> str:
     """The order in which visitors have places, for a second each, who come while all are taken."""
+    CLOCKS.clear()
     order: list[str] = []
 
     def work(visitor: str, report: Report) -> None:
@@ -125,6 +132,26 @@ def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(clo
 
     run(wait())
     assert "".join(order) == "bbbaac"
+
+
+def test_the_use_of_one_line_counts_in_another(clock: list[float]) -> None:
+    order: list[str] = []
+
+    def work(visitor: str, report: Report) -> None:
+        order.append(visitor)
+        clock[0] += 1
+
+    async def wait() -> None:
+        line, held = Line(), Held()
+        await by("a", Line().run(partial(work, "a")))
+        tasks = [by("other", line.run(held))]
+        tasks += [by(visitor, line.run(partial(work, visitor))) for visitor in "ab"]
+        await asyncio.sleep(0)
+        held.release.set()
+        await asyncio.gather(*tasks)
+
+    run(wait())
+    assert "".join(order) == "aba"
 
 
 def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:

@@ -26,6 +26,8 @@ POLL_SECONDS = 0.5
 TURN_SECONDS = 0.25
 # Whoever uses more than a tenth of a place comes after those who use less, by a minute at most.
 WEIGHT, MAX_AHEAD_SECONDS = 10.0, 60.0
+# Until when each visitor's use of all lines puts them behind others, in seconds of the process. For one event loop.
+CLOCKS: dict[str, float] = {}
 # Work of each line that has begun and waits for another turn. It holds what it has computed so far.
 WAITING_ANEW = 4
 # Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
@@ -66,10 +68,11 @@ class _Ticket:
 
 
 class Line:
-    """Places for work of a kind; whoever has used them least lately comes first, and otherwise who came first.
+    """Places for work of a kind; whoever has used places least lately comes first, and otherwise who came first.
 
-    Each visitor has a clock, which every second in a place puts :data:`WEIGHT` seconds ahead, and work has its turn by
-    its visitor's clock (Zhang 1990, "VirtualClock: a new traffic control algorithm for packet switching networks").
+    Each visitor has a clock for all lines, which every second in a place puts :data:`WEIGHT` seconds ahead, and work
+    has its turn by its visitor's clock (Zhang 1990, "VirtualClock: a new traffic control algorithm for packet switching
+    networks").
     Work whose turn lasts gives its place back when it reports progress, and waits for another turn if it is no longer
     first. Until then its thread waits, too, which is its own. For one event loop.
 
@@ -83,7 +86,6 @@ class Line:
         self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
         # In the order of their turns.
         self._tickets: list[_Ticket] = []
-        self._clocks: dict[str, float] = {}
 
     def __len__(self) -> int:
         """The number of those who wait or have a place."""
@@ -141,13 +143,14 @@ class Line:
         """Put the clock of a visitor ahead by the turn of a ticket, if it has a place."""
         now = time.monotonic()
         if ticket.turn.done() and ticket.began is not None:
-            clock = max(ticket.began, self._clocks.get(ticket.visitor, 0)) + WEIGHT * (now - ticket.began)
-            self._clocks[ticket.visitor] = min(clock, now + MAX_AHEAD_SECONDS)
-        self._clocks = {visitor: clock for visitor, clock in self._clocks.items() if clock > now}
+            clock = max(ticket.began, CLOCKS.get(ticket.visitor, 0)) + WEIGHT * (now - ticket.began)
+            CLOCKS[ticket.visitor] = min(clock, now + MAX_AHEAD_SECONDS)
+        for visitor in [visitor for visitor, clock in CLOCKS.items() if clock <= now]:
+            del CLOCKS[visitor]
 
     def _admit(self) -> None:
         def order(ticket: _Ticket) -> tuple[bool, float]:
-            return not ticket.turn.done(), max(ticket.joined, self._clocks.get(ticket.visitor, 0))
+            return not ticket.turn.done(), max(ticket.joined, CLOCKS.get(ticket.visitor, 0))
 
         self._tickets.sort(key=order)
         begun = Counter(ticket.visitor for ticket in self._tickets if ticket.began is not None)
