@@ -109,7 +109,10 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     canvas(page).hover(position=patch_position(page, analysis, 2, 3))
     expect(caption(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
     expect(caption(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
-    low, high = fit(None, [analysis.attention(layer=layer, query=(2, 3)).values for layer in (2, 0)]).ends
+    clicked, pointed = (
+        [analysis.attention(layer=layer, query=query).values for layer in (2, 0)] for query in ((4, 4), (2, 3))
+    )
+    low, high = fit(fit(None, clicked).scale.name, pointed).ends
     for pane in (0, 1):
         assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
         assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)
