@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import mmap
 import multiprocessing
 import os
 import resource
@@ -24,8 +25,9 @@ import torch
 
 from vitviz.attention.memory import enough_memory
 from vitviz.errors.kinds import ConfigError, LimitError
+from vitviz.system.machine import has_room
 from vitviz.ui import hosting
-from vitviz.ui.hosting import CHILDREN_BYTES, limit_memory, limit_threads, processors, set_up_process
+from vitviz.ui.hosting import limit_memory, limit_threads, processors, set_up_process
 from vitviz.ui.server import files
 
 pytestmark = pytest.mark.process
@@ -267,7 +269,7 @@ def test_a_folder_that_is_named_has_one_for_the_process(monkeypatch: pytest.Monk
 
 
 def ask_for_too_much(answers: Connection) -> None:
-    limit_memory(CHILDREN_BYTES + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + 2**30)
+    limit_memory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + 2**30)
     for _ in range(2):
         try:
             with enough_memory("this map"):
@@ -276,6 +278,16 @@ def ask_for_too_much(answers: Connection) -> None:
         except LimitError as error:
             answers.send(str(error))
     answers.send(torch.zeros(2**26, dtype=torch.uint8).max().item())
+    # A hole that is reserved leaves room; what is used does not.
+    before, hole = room(), mmap.mmap(-1, 2**29, mmap.MAP_PRIVATE)
+    answers.send(before - room() <= 1)
+    hole[:: mmap.PAGESIZE] = bytes(2**29 // mmap.PAGESIZE)
+    answers.send(before - room() >= 7)
+
+
+def room() -> int:
+    """How much this process may still use, in parts of 64 MiB."""
+    return next(count for count in range(1000) if not has_room((count + 1) * 2**26))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this limit")
@@ -284,5 +296,5 @@ def test_memory_beyond_the_limit_is_refused_and_the_process_goes_on() -> None:
     process = FORK.Process(target=ask_for_too_much, args=(answers,))
     process.start()
     words = "this map: this machine has not enough memory free; choose a smaller resolution"
-    assert [receiver.recv() for _ in range(3)] == [words, words, 0]
+    assert [receiver.recv() for _ in range(5)] == [words, words, 0, True, True]
     process.join()

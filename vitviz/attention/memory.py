@@ -123,6 +123,12 @@ def empty_record(shape: tuple[int, ...], like: torch.Tensor) -> tuple[torch.Tens
     return empty(shape, like), empty((*rows, dim, tokens), like).transpose(-1, -2)
 
 
+def release_free_memory() -> None:
+    """Return the C library's free memory to the operating system."""
+    if _trim is not None:
+        _trim(0)
+
+
 def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
     """Return the C library's free memory to the operating system, if an activation of this size is large.
 
@@ -131,8 +137,8 @@ def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
     """
     if layer not in (depth // 2, 3 * depth // 4):
         return
-    if activation.is_cpu and activation.nbytes >= BLOCK_BYTES and _trim is not None:
-        _trim(0)
+    if activation.is_cpu and activation.nbytes >= BLOCK_BYTES:
+        release_free_memory()
 
 
 def buffer_view(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -50,6 +50,21 @@ def free_memory(root: Path = Path("/")) -> int:
     return free
 
 
+def has_room(nbytes: int) -> bool:
+    """Whether this process may still use so many bytes, by the system's limit on its data, if there is one.
+
+    What is used counts, and not what is reserved, such as stacks and holes between blocks, which later work fills.
+    """
+    # Not on Windows and macOS.
+    with suppress(ImportError, FileNotFoundError):
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+        return limit == resource.RLIM_INFINITY or (resident - shared) * resource.getpagesize() + nbytes <= limit
+    return True
+
+
 def control_groups(root: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's control groups for one controller, innermost first."""
     try:

@@ -8,6 +8,7 @@ sent to it once.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import io
 import itertools
 import os
@@ -46,10 +47,10 @@ ZERO_GPU = "SPACES_ZERO_GPU"
 GPU = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.
 LOAN_SECONDS = 20
-# Three pictures that are being opened, one of them large.
-CHILDREN_BYTES = 2**30
 # The stack of a thread, enough for a thousand Python functions that call each other.
 STACK_BYTES = 2**21
+# An option of glibc, the number of heaps that threads share, and its value here.
+M_ARENA_MAX, HEAPS = -8, 2
 # Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
 MIN_GPU_FLOPS = 150e9
 
@@ -66,8 +67,7 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     require_forks()
     hide_memory()
     limit_threads(threads)
-    # The limit of memory counts the whole stack of a thread, of which the system reserves 8 MiB.
-    threading.stack_size(STACK_BYTES)
+    limit_stacks()
     if memory_bytes is not None:
         limit_memory(memory_bytes)
     # In a shared folder, one process may delete files that another is serving.
@@ -124,13 +124,23 @@ def limit_threads(threads: int | None = None) -> int:
     return count
 
 
+def limit_stacks() -> None:
+    """Have threads take less memory, those of torch, too: the limit of memory counts all that they reserve."""
+    threading.stack_size(STACK_BYTES)
+    # A system's C library may have no such calls.
+    with suppress(AttributeError):
+        c, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+        c.pthread_attr_init(attributes)
+        c.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
+        c.pthread_setattr_default_np(attributes)
+        # Each thread that frees a large block would keep it in a heap of its own.
+        c.mallopt(M_ARENA_MAX, HEAPS)
+
+
 def limit_memory(nbytes: int) -> None:
-    """Have the system refuse what this process needs above a limit, so that a request fails, not the app.
+    """Have the system refuse what this process needs above a limit; a line refuses new work before.
 
     Only Linux enforces it. A driver of graphics cards reserves far more than it uses, so there is no limit beside one.
-
-    Args:
-        nbytes: of this process and of those that open pictures.
     """
     if not sys.platform.startswith("linux") or torch.cuda.is_available():
         return
@@ -141,7 +151,7 @@ def limit_memory(nbytes: int) -> None:
     # The limit counts the reserved bytes, of which some, such as the stacks of threads, are never used.
     unused = (pages[5] - pages[1]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (nbytes - CHILDREN_BYTES + unused, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes + unused, hard))
 
 
 @cache

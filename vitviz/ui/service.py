@@ -36,7 +36,7 @@ from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_
 from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
-from vitviz.ui.server.line import Line, Once, current_visitor
+from vitviz.ui.server.line import KEEPERS, Line, Once, current_visitor
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
@@ -56,6 +56,8 @@ LARGE_FLOPS = 150e9
 GRADIENT_PASSES = 3
 # Analyses that keep gradients and fused attention, and remembered analyses of examples.
 MAX_LATEST, MAX_EXAMPLES = 8, 1000
+# What has not been used for so long goes if there is no memory for anything new.
+RELIEF_SECONDS = 60.0
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
@@ -96,6 +98,12 @@ class AnalysisService:
         self.small, self.long, self.studies = Line(), Line(), Line()
         self.large, self.films = Line(begun=2), Line(begun=2)
         self._downloads, self._model_line = Line(places=8, share=2), Line()
+        KEEPERS.add(self)
+
+    def relieve(self) -> None:
+        """Let go of what nobody has used for a while."""
+        for held in (self.cache, self.models):
+            held.drop_unused(RELIEF_SECONDS)
 
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.

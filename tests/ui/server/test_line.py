@@ -21,7 +21,7 @@ from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import CLOCKS, TURN_SECONDS, Line, Once, current_visitor
+from vitviz.ui.server.line import CLOCKS, KEEPERS, RESERVE_BYTES, TURN_SECONDS, Line, Once, current_visitor
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
 
@@ -292,6 +292,23 @@ def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
         assert await line.run(lambda _: 3) == 3
 
     run(wait())
+
+
+def test_work_begins_with_room_which_keepers_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cache:
+        held = 2 * RESERVE_BYTES
+
+        def relieve(self) -> None:
+            self.held //= 2
+
+    cache = Cache()
+    KEEPERS.add(cache)
+    monkeypatch.setattr("vitviz.ui.server.line.has_room", lambda nbytes: cache.held + nbytes <= limit)
+    limit = 2 * RESERVE_BYTES
+    assert run(Line().run(lambda _: cache.held)) == RESERVE_BYTES
+    limit = RESERVE_BYTES
+    with pytest.raises(LimitError, match="not enough memory free"):
+        run(Line().run(lambda _: 3))
 
 
 def test_a_visitor_has_so_much_at_once_and_so_have_all() -> None:

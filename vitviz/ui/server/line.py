@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from gradio.context import LocalContext
 
-from vitviz.attention.memory import enough_memory
+from vitviz.attention.memory import enough_memory, release_free_memory
+from vitviz.system.machine import has_room
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
 
@@ -30,8 +32,20 @@ WEIGHT, MAX_AHEAD_SECONDS = 10.0, 60.0
 CLOCKS: dict[str, float] = {}
 # Work of each line that has begun and waits for another turn. It holds what it has computed so far.
 WAITING_ANEW = 4
+# Beyond the limit torch ends the process where it finds no memory for a thread, and the event loop stalls. So what has
+# begun has this much, and new work is refused before.
+RESERVE_BYTES = 2**30
+# Those who let go of what they keep when there is no room.
+KEEPERS: WeakSet[Keeper] = WeakSet()
 # Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
 _THREADS = ThreadPoolExecutor(1000, "vitviz-line")
+
+
+class Keeper(Protocol):
+    """Keeps what can be made again."""
+
+    def relieve(self) -> None:
+        """Let go of what has not been used lately."""
 
 
 def current_visitor() -> str:
@@ -167,6 +181,12 @@ class Line:
 
 def _with_memory(work: Callable[[], Result]) -> Result:
     with enough_memory("this request"):
+        if not has_room(RESERVE_BYTES):
+            for keeper in list(KEEPERS):
+                keeper.relieve()
+            release_free_memory()
+            if not has_room(RESERVE_BYTES):
+                raise MemoryError
         return work()
 
 
