@@ -15,7 +15,7 @@ import pytest
 
 from tests.server_client import RunningApp, post, running_here, wait_until
 from vitviz.errors.kinds import VitvizError
-from vitviz.ui.api import Api, _answering
+from vitviz.ui.api import Api
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.records import OpenedRecord
 from vitviz.ui.server.line import Line
@@ -68,7 +68,7 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
         await line.run(work)
         raise VitvizError(f"called {model}")
 
-    monkeypatch.setattr(Api, "open", _answering(open))
+    monkeypatch.setattr(Api, "open", open)
     with running_here(bundled, tmp_path, monkeypatch) as served:
         [endpoint] = [fn for fn in served.demo.fns.values() if fn.api_name == "open"]
 

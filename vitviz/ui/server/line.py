@@ -24,6 +24,8 @@ from vitviz.ui.server.hosts import visitor_key
 Result = TypeVar("Result")
 # The interval at which a waiting request reports how many come first.
 POLL_SECONDS = 0.5
+# The most of these reports a second, of a whole line.
+MAX_REPORTS = 200
 # A turn, if others wait: short beside what a visitor notices, and long beside the cost of changing turns.
 TURN_SECONDS = 0.25
 # Whoever uses more than a tenth of a place comes after those who use less, by a minute at most.
@@ -98,8 +100,11 @@ class Line:
 
     def __init__(self, places: int = 1, share: int = 1, begun: int | None = None) -> None:
         self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
-        # In the order of their turns.
+        # In the order in which they came.
         self._tickets: list[_Ticket] = []
+        # The order of their turns, and when it was made.
+        self._places_in_line: dict[_Ticket, int] = {}
+        self._ordered = 0.0
 
     def __len__(self) -> int:
         """The number of those who wait or have a place."""
@@ -139,8 +144,8 @@ class Line:
 
     async def _wait(self, ticket: _Ticket, report: Report) -> None:
         while not ticket.turn.done():
-            report(ProgressReport(f"Waiting: {self._tickets.index(ticket)} before this one"))
-            await asyncio.wait([ticket.turn], timeout=POLL_SECONDS)
+            report(ProgressReport(f"Waiting: {self._before(ticket)} before this one"))
+            await asyncio.wait([ticket.turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
 
     async def _wait_anew(self, ticket: _Ticket, report: Report) -> None:
         self._count(ticket)
@@ -163,20 +168,31 @@ class Line:
             del CLOCKS[visitor]
 
     def _admit(self) -> None:
-        def order(ticket: _Ticket) -> tuple[bool, float]:
-            return not ticket.turn.done(), max(ticket.joined, CLOCKS.get(ticket.visitor, 0))
-
-        self._tickets.sort(key=order)
-        begun = Counter(ticket.visitor for ticket in self._tickets if ticket.began is not None)
         free = self._places - sum(ticket.turn.done() for ticket in self._tickets)
-        for ticket in self._tickets:
-            if free <= 0:
+        while free > 0:
+            begun = Counter(ticket.visitor for ticket in self._tickets if ticket.began is not None)
+            may_begin = begun.total() < self._begun
+            # Of each visitor, who came first.
+            first = dict[str, _Ticket]()
+            for ticket in self._tickets:
+                is_legal = ticket.began is not None or (may_begin and begun[ticket.visitor] < self._share)
+                if is_legal and not ticket.turn.done():
+                    first.setdefault(ticket.visitor, ticket)
+            if not first:
                 break
-            may_begin = begun.total() < self._begun and begun[ticket.visitor] < self._share
-            if not ticket.turn.done() and (ticket.began is not None or may_begin):
-                begun[ticket.visitor] += ticket.began is None
-                ticket.begin()
-                free -= 1
+            min(first.values(), key=_order).begin()
+            free -= 1
+
+    def _before(self, ticket: _Ticket) -> int:
+        """How many come before one. A long order is not made anew each time, which takes a thousandth of this time."""
+        if time.monotonic() >= self._ordered + len(self) / 1000:
+            self._places_in_line = {each: place for place, each in enumerate(sorted(self._tickets, key=_order))}
+            self._ordered = time.monotonic()
+        return self._places_in_line.get(ticket, len(self) - 1)
+
+
+def _order(ticket: _Ticket) -> tuple[bool, float]:
+    return not ticket.turn.done(), max(ticket.joined, CLOCKS.get(ticket.visitor, 0))
 
 
 def _with_memory(work: Callable[[], Result]) -> Result:
