@@ -120,7 +120,7 @@ def test_the_page_sorts_finds_and_opens(
     assert page.evaluate("document.documentElement.scrollWidth") <= look[1]
     page.fill("#find", "odd")
     page.click(".tile a")
-    page.wait_for_selector("#vv-explorer canvas")
+    page.wait_for_selector("#vv-explorer .vx-canvas")
     assert page.title() == Path(STRANGE).name and f"/{EXPLORERS}/" in page.url
     assert errors == []
     context.close()

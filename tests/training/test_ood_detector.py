@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vitviz
@@ -169,14 +170,14 @@ def test_a_checkpoint_keeps_its_detector(make_model: Make, tmp_path: Path, pictu
 def test_a_damaged_detector_is_refused(make_model: Make, tmp_path: Path) -> None:
     model, path = make_model(), tmp_path / "small.safetensors"
     save_checkpoint(path, replace(model, ood_detector=detector_for(model)))
-    header = vitviz.weights.native.safe_open(path, framework="pt").metadata()
+    header = safe_open(path, framework="pt").metadata()
     tensors = load_file(path)
     damages: dict[str, dict[str, torch.Tensor | None]] = {
         "missing: ood_detector.whitening": {"ood_detector.whitening": None},
-        r"ood_detector.mean is F32 \(2,\), expected": {"ood_detector.mean": torch.zeros(2)},
+        r"ood_detector.mean is float32 \(2,\), expected": {"ood_detector.mean": torch.zeros(2)},
         "surplus: ood_detector.other": {"ood_detector.other": torch.zeros(2)},
-        "not finite in ood_detector.energy_scale": {"ood_detector.energy_scale": torch.tensor(math.nan)},
-        r"ood_detector.threshold is F32 \(1,\), expected \(\)": {"ood_detector.threshold": torch.zeros(1)},
+        "not finite in 'ood_detector.energy_scale'": {"ood_detector.energy_scale": torch.tensor(math.nan)},
+        r"ood_detector.threshold is float32 \(1,\), expected \(\)": {"ood_detector.threshold": torch.zeros(1)},
         "distance_scale = -1.0: expected a number above 0": {"ood_detector.distance_scale": torch.tensor(-1.0)},
         # By the probability, as detectors were at first: its numbers mean something else.
         "missing: ood_detector.energy_scale.*surplus: ood_detector.numbers": {
