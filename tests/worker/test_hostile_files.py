@@ -77,7 +77,8 @@ def test_a_bad_file_becomes_its_picture_or_one_message(name: str, tmp_path: Path
             places = [(found.width * x // 4, found.height * y // 4) for y in (1, 3) for x in (1, 3)]
             expected = [PICTURE.getpixel(place) for place in ((8, 8), (24, 8), (8, 24), (24, 24))]
             assert np.abs(np.subtract([found.getpixel(place) for place in places], expected)).max() <= 12
-    assert len(os.listdir("/dev/fd")) == descriptors and time.process_time() - start < 5
+    # What earlier tests left may close meanwhile.
+    assert len(os.listdir("/dev/fd")) <= descriptors and time.process_time() - start < 5
 
 
 def check_message(message: str, name: str, folder: Path) -> None:
