@@ -19,6 +19,7 @@ from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import ProgressReport, RunEnded
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.files import Folder
 from vitviz.ui.service import AnalysisService
@@ -109,3 +110,17 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: U
 
 
 # Visitors who leave.
+
+
+def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
+    bench, done = AnalysisService(make_model()), list[int]()
+
+    def report(step: ProgressReport) -> None:
+        if done:
+            raise RunEnded
+        done.append(step.done)
+
+    with pytest.raises(RunEnded):
+        on_loop(bench.analyze(bench.start, picture, "squash", report=report))
+    assert done == [0] and len(bench.small) == len(bench.large) == 0
+    assert on_loop(bench.analyze(bench.start, picture, "squash"))[0]

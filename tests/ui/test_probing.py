@@ -15,8 +15,10 @@ from safetensors import safe_open
 from tests.support.visits import on_loop
 from tests.ui.test_runs import Visit
 from vitviz import Analysis, Model, save_checkpoint
+from vitviz.attention.sinks import OutlierRule, norms_of_patches
 from vitviz.errors.kinds import LimitError
 from vitviz.evaluation.probes import PROBES, probe
+from vitviz.ui.facts import outliers
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import PageRuns
@@ -117,6 +119,25 @@ def test_only_what_no_other_time_can_answer_is_final(visit: Visit, key: str, mon
     reply = visit.run("probe", uid=key, probe="token_norms")
     assert (reply["failed"], reply["final"]) == ("no memory for this now.", False)
     assert visit.run("probe", uid="gone", probe="token_norms")["expired"]
+
+
+@pytest.mark.parametrize("places", [(), ((1, 2),), ((0, 0), (3, 5))])
+def test_outliers_are_counted_with_their_rule(
+    make_model: Make, picture: Upload, places: tuple[tuple[int, int], ...]
+) -> None:
+    model = make_model()
+    for row, column in places:
+        model.network.positions[row, column] *= 300
+    service = AnalysisService(model)
+    _, analysis = on_loop(service.analyze(service.start, picture))
+    found = outliers(analysis.trace)
+    assert found is not None and found["patches"] == [list(place) for place in places]
+    norms = norms_of_patches(analysis.trace).numpy()
+    median = np.sort(norms)[(len(norms) - 1) // 2]
+    limit = max(2 * median, median + 10 * np.sort(np.abs(norms - median))[(len(norms) - 1) // 2])
+    assert OutlierRule.of(norms_of_patches(analysis.trace)).threshold == pytest.approx(limit)
+    count = {0: "No patch is an outlier", 1: "1 of 24 patches is an outlier", 2: "2 of 24 patches are outliers"}
+    assert found["about"].startswith(f"{count[len(places)]}: norm above {limit:.1f} where the tokens enter")
 
 
 def test_a_state_keeps_the_probe_that_its_model_can_have(visit: Visit, key: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitviz
@@ -132,6 +134,15 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
     expected = vitviz.analyze(tmp_path / "tall.png", model, fit).logits.argmax()
     assert reply["views"][0]["predictions"][0]["index"] == expected
+
+
+def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:
+    photo = copyfile(Path(__file__).parents[1] / "data" / "display_p3.heic", tmp_path / "photo")
+    upload = {"path": str(photo), "orig_name": "IMG_0001.HEIC"}
+    reply = visit.run("analyze", state=STATE, index=0, upload=upload)
+    assert (reply["views"][0]["name"], reply["views"][0]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
+    found, expected = service.cache.get(reply["views"][0]["uid"]), vitviz.analyze(photo, service.start)
+    assert found is not None and torch.equal(found.logits, expected.logits)
 
 
 def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: Make, tmp_path: Path) -> None:
@@ -367,3 +378,9 @@ def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
     # Of an analysis that is gone, nothing is known that could be changed.
     gone = visit.ask("describe", state=state, uids=["gone"])
     assert gone["state"]["views"][0]["parameters"] == {"layer": 9, "head": -1} and gone["python"] == ""
+
+
+def test_what_left_the_cache_is_told(visit: Visit) -> None:
+    for kind in ("map", "compare", "rank", "switch"):
+        assert visit.run(kind, uid="x" * 22, method="relevance")["expired"] is True
+    assert visit.ask("map", uid="x" * 22, method="rollout") == {"expired": True}
