@@ -17,11 +17,12 @@ import pytest
 from gradio_client.exceptions import AppError
 from PIL import Image
 
+import vitviz
 from tests.support.api_calls import ENDPOINTS, ROLLOUT, endpoints, post_json
 from tests.support.apps import close
 from tests.support.example import EXAMPLE
 from tests.support.visits import on_loop
-from vitviz import ConfigError, Model
+from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.settings import ServerSettings
@@ -68,6 +69,20 @@ def test_a_model_that_has_to_be_downloaded_is_opened_first(
         on_loop(endpoints(AnalysisService(make_model())).analyze(upload, "dino_vits16"))
 
 
+def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = AnalysisService(make_model())
+
+    def offline(*_: object) -> None:
+        raise vitviz.CheckpointError("timm/vit: not completely in the cache (HF_HUB_CACHE), and offline")
+
+    monkeypatch.setattr(bench, "model", offline)
+    with pytest.raises(AppError) as error:
+        on_loop(endpoints(bench).open("dino_vits16"))
+    assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
+
+
 def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: Any) -> None:
     api_of = endpoints(AnalysisService(make_model(classes=0, cls_token=False, register_tokens=2, pooling="mean")))
     assert on_loop(api_of.models())[0]["name"] == "small"
@@ -94,6 +109,15 @@ def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch:
     monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(now)))
     with pytest.raises(AppError, match="attention_flow: stopped after 60 seconds at 1 of 25 steps"):
         on_loop(api_of.maps(key, [{"method": "attention_flow"}]))
+
+
+def test_a_map_that_takes_long_is_computed_once(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    api_of = endpoints(AnalysisService(make_model()))
+    key = on_loop(api_of.analyze(upload))["id"]
+    before = on_loop(api_of.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}]))
+    monkeypatch.setattr(Analysis, "map", lambda *_, **__: pytest.fail("computed again"))
+    assert on_loop(api_of.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}])) == before
+    assert on_loop(api_of.overlay(key, "attention_flow", {"most_patches": 6}))["orig_name"] == "attention_flow.png"
 
 
 def test_an_upload_is_known_by_its_address_too(make_model: Make, upload: Any) -> None:

@@ -49,6 +49,8 @@ def in_python(analysis: Analysis, method: str, said: dict[str, Any]) -> vitviz.H
 def test_exactly_the_documented_endpoints_are_shown_each_part_with_its_type_and_words(client: Client) -> None:
     shown: Any = client.view_api(return_format="dict", print_info=False)
     assert tuple(shown["named_endpoints"]) == ENDPOINTS and not shown["unnamed_endpoints"]
+    # None is hidden.
+    assert {f"/{each['api_name']}" for each in client.config["dependencies"]} == set(ENDPOINTS)
     for name, endpoint in shown["named_endpoints"].items():
         assert endpoint["description"], name
         for part in endpoint["parameters"] + endpoint["returns"]:
@@ -89,7 +91,8 @@ def test_the_methods_are_those_of_the_table(client: Client) -> None:
     listed = client.predict(api_name="/methods")
     assert [each["name"] for each in listed] == list(METHODS)
     for each, method in zip(listed, METHODS.values(), strict=True):
-        assert (each["source"], each["interpretation"]) == (method.citation, method.interpretation)
+        said = (each["title"], each["source"], each["interpretation"])
+        assert said == (method.title, method.citation, method.interpretation)
         assert [(part["name"], part["default"]) for part in each["parameters"]] == [
             (part.name, part.default) for part in method.parameters
         ]
