@@ -130,6 +130,22 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
 
 
+def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run" / "snapshots"
+    folder.mkdir(parents=True)
+    for step in (0, 20):
+        save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
+    model = replace(vitviz.load(folder), name=str(folder))
+    handlers = Handlers(AnalysisService(model))
+    opened = on_loop(handlers.open_link({"link": "?step=0"}, ignore))
+    answer = described(handlers, opened["state"], opened["views"][0]["uid"])
+    assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
+    assert run(answer["python"])["model"].step == 0
+
+
 def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
     (tmp_path / "files").mkdir()

@@ -14,6 +14,7 @@ import torch
 import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
+from vitviz.ui.facts import model_facts
 from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice, require_safetensors
 from vitviz.weights import BUNDLED, ZOO, Model, save_checkpoint
 
@@ -86,6 +87,16 @@ def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess() -> None:
     assert kept.id(own[0], "ben") != keys[0]
     with pytest.raises(CheckpointError, match="open it again under Model"):
         kept.get("own:" + "a" * 22)
+
+
+def test_what_is_assumed_is_told(tmp_path: Path) -> None:
+    make(tmp_path)
+    model = vitviz.load(tmp_path / "model.pth", **TOLD)
+    assert len(model.assumptions) == 1 and "preprocessing 32×32, " in model.assumptions[0]
+    sentence = f"Assumed, since its file does not say it: {model.assumptions[0]}."
+    assert model_facts("", "mine", model)["assumptions"] == sentence
+    known = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
+    assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == ""
 
 
 def test_weights_are_safetensors_by_their_content(tmp_path: Path, make_model: Callable[..., Model]) -> None:
