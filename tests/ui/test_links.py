@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.page_states import FAST, is_legal, is_sentence
+from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
 from vitviz import METHODS, Analysis
 from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
@@ -73,11 +73,8 @@ def values(kind: Kind, seen: Analysis) -> st.SearchStrategy[Any]:
             likeness = st.fixed_dictionaries({"like": st.sampled_from([f"example:{name}" for name in EXAMPLES])})
             own_patch = st.fixed_dictionaries({"patch": patches})
             if not config.classes:
-                return (
-                    likeness
-                    | own_patch
-                    | st.fixed_dictionaries({"text": st.text("ab c&%", min_size=1).map("x".__add__)})
-                )
+                texts = st.text(min_size=1, max_size=9).filter(str.strip)
+                return likeness | own_patch | st.fixed_dictionaries({"text": texts})
             classes = st.integers(0, config.classes - 2)
             against = st.fixed_dictionaries({"against": st.just(config.classes - 1)}, optional={"class": classes})
             margin = st.fixed_dictionaries({"margin": st.just(True)}, optional={"class": classes})
@@ -105,7 +102,8 @@ def views(draw: Any, seen: Analysis) -> View:
         draw(some_of({part.name: (part.kind, "") for part in record.parameters}, seen))
         for record in (METHODS[view.method], PROBES[view.probe])
     ]
-    return replace(view, parameters=given[0], probe_parameters=given[1])
+    step = draw(st.none() | st.sampled_from(STEPS))
+    return replace(view, step=step, parameters=given[0], probe_parameters=given[1])
 
 
 @FAST
@@ -171,6 +169,18 @@ def test_any_link_is_a_legal_state_or_one_sentence(
 def test_what_is_too_long_for_a_link_is_refused(link: str) -> None:
     with pytest.raises(MethodError, match=r"link.*: expected at most"):
         read_link(link)
+
+
+def test_the_value_of_white_is_read_and_written() -> None:
+    state = read_link("?white=4095").state
+    assert state.views[0].white == 4095 and print_link(state, {}) == "?white=4095"
+    assert len(read_link("?white=0").notes) == len(read_link("?white=much").notes) == 1
+
+
+def test_stored_colours_are_read_and_written() -> None:
+    state = read_link("?color_profile=ignore").state
+    assert state.views[0].color_profile == "ignore" and print_link(state, {}) == "?color_profile=ignore"
+    assert read_link("?color_profile=own").state == PageState() and len(read_link("?color_profile=keep").notes) == 1
 
 
 def test_an_empty_link_is_the_page_as_it_opens() -> None:
