@@ -62,6 +62,20 @@ def test_every_page_that_a_page_links_to_is_in_the_site() -> None:
             assert target in listed, (page, match[1])
 
 
+def headings(path: Path) -> set[str]:
+    """The anchors of the headings of a page."""
+    found = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    for page, text in PAGES.items():
+        for link in re.findall(r"\]\(([^):\s]+)\)", text):
+            name, _, anchor = link.partition("#")
+            target = (DOCS / page).parent / name if name else DOCS / page
+            assert target.exists() and (not anchor or anchor in headings(target)), (page, link)
+
+
 # Explorers.
 
 
