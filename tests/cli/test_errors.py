@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import vitviz
 from tests.support.commands import Capture, write_dino, write_timm
 from vitviz.cli.command import main
 from vitviz.cli.parsing import parse
@@ -57,6 +58,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "no folder for a page": (["explore", "{photo}", "-o", "gone/a.html"], "gone/a.html: cannot be written"),
     "page a folder": (["explore", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "no such class": (
+        ["legrad", "{photo}", "--checkpoint", "{checkpoint}", "--target", "unicorn"],
+        "vitviz: target 'unicorn': this model has no such class",
+    ),
     "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
     "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
     "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
@@ -165,6 +170,12 @@ def test_a_bare_command_prints_its_help(capsys: Capture, words: list[str], statu
     assert text.startswith(" ".join(["usage: vitviz", *words])) and "--help" in text
 
 
+def test_the_version_is_printed(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"vitviz {vitviz.__version__}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -174,6 +185,8 @@ def test_a_bare_command_prints_its_help(capsys: Capture, words: list[str], statu
         (["rollout", "a.png", "-o", "maps", "b.png"], {"images": ["a.png", "b.png"], "output": "maps"}),
         (["rollout", "--", "--a_b.png"], {"images": ["--a_b.png"]}),
         (["rollout", "-", "-o", "-"], {"images": ["-"], "output": "-"}),
+        (["attention", "a.png", "--query", "2, 3"], {"query": (2, 3)}),
+        (["attention", "a.png", "--query", " 2 ,3 "], {"query": (2, 3)}),
         (
             ["inspect", "a.pth", "--heads", "6", "--image_size", "24x48", "--ignore", "head.*", "--ignore", "a.*"],
             {"overrides": ["heads=6", "image_size=24x48", "ignore=head.*", "ignore=a.*"]},

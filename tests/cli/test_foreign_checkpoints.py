@@ -26,6 +26,7 @@ from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
+from vitviz.weights import BUNDLED
 from vitviz.weights.overrides import Stated
 from vitviz.weights.sources import read_source
 
@@ -49,6 +50,15 @@ def test_inspect_says_everything_and_how_it_is_known(
     shown = capsys.readouterr()
     assert shown.err == ""
     check_table(shown.out, read(path, **overrides))
+
+
+@pytest.mark.slow
+def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
+    for source, said in ((str(checkpoint), "squash, bicubic by"), (BUNDLED[0], "no sharper than 56×56")):
+        assert main(["inspect", source]) == 0
+        check_table(capsys.readouterr().out, read(source))
+        [preprocessing] = [check.value for check in read(source).checks if check.fact == "preprocessing"]
+        assert said in preprocessing and ("sharper" in preprocessing) is (source == BUNDLED[0])
 
 
 def check_table(shown: str, reading: Any) -> None:

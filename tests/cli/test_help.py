@@ -96,3 +96,14 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
     assert examples
     for example in examples:
         assert map_request(example)[1]
+
+
+def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    whole = parsers()[""]
+    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    explained = {part.dest: part.help for part in action._choices_actions}
+    assert set(explained) == set(action.choices)
+    assert all(f"{name} {text}" in shown for name, text in explained.items())

@@ -11,11 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.commands import Capture, command_of, same_pixels
+from tests.support.commands import Capture, command_of, same_pixels, write_transformers
 from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
+from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.weights.overrides import Stated
 from vitviz.weights.sources import read_source
@@ -95,7 +96,18 @@ def test_the_explorer_is_one_file_that_knows_how_it_was_made(
     assert sorted(file.suffix for file in photo.parent.iterdir()) == [".png", ".safetensors"]
 
 
-@pytest.mark.parametrize("method", ["rollout", "grad_cam"])
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> None:
+    Image.new("RGB", (60, 20), "red").save(photo)
+    output = photo.with_name("map.png")
+    assert main(["attention", str(photo), "--checkpoint", str(checkpoint), "-o", str(output), "--fit", fit]) == 0
+    assert same_pixels(output, analyze(photo, load(checkpoint), fit).attention().overlay())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [name if name in ("rollout", "grad_cam") else pytest.param(name, marks=pytest.mark.long) for name in METHODS],
+)
 def test_the_resolution_reaches_the_model(photo: Path, checkpoint_for: Callable[[str], Path], method: str) -> None:
     output, checkpoint = photo.with_name("map.png"), checkpoint_for(method)
     options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
@@ -120,6 +132,21 @@ def test_device_and_precision_reach_the_reader(
         assert main(command) == 0
     assert given == [("cpu", "bfloat16"), ("cpu", "float32")] * 2
     assert launched[0][0].network.precision == torch.bfloat16
+
+
+def test_evaluate_computes_where_the_model_is(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    path, devices = write_transformers(tmp_path), []
+
+    def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
+        devices.append((device, network.device))
+        return logits_of(network, preprocessing, data, device)
+
+    monkeypatch.setattr("vitviz.training.out_of_distribution.logits_of", spy)
+    assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
+    assert "of 8 images, cross-entropy" in capsys.readouterr().out
+    assert devices == [(torch.device("cpu"), torch.device("cpu"))]
 
 
 @pytest.mark.parametrize("method", ["attention", "integrated_gradients"])

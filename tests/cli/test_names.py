@@ -19,18 +19,33 @@ from vitviz.weights import BUNDLED, ZOO, NamedModel
 # Names.
 
 
-def test_models_lists_every_name_under_its_family(capsys: Capture) -> None:
+def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    there = {model.repository for number, model in enumerate(ZOO.values()) if number % 3 == 0}
+    assert there
+    monkeypatch.setattr("vitviz.cli.checkpoints.is_cached", there.__contains__)
     assert main(["models"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
     headings = [line for line in lines if line and not line.startswith(" ")]
     assert headings == [*dict.fromkeys(model.family for model in ZOO.values()), "Bundled"]
-    entries = [match[1] for line in lines if (match := re.match(r"  (\S+) {2,}(?!hf:)", line))]
-    assert entries == [*ZOO, BUNDLED[0]]
-    for model in ZOO.values():
-        at = next(place for place, line in enumerate(lines) if line.startswith(f"  {model.name} "))
-        assert f"{model.title}, {model.input_size} pixels, {model.licence}, " in lines[at]
-        assert lines[at + 1].strip() == f"hf:{model.repository}"
+    heading, listed = "", {}
+    for at, line in enumerate(lines):
+        heading = line if line and not line.startswith(" ") else heading
+        entry = re.match(r"  (\S+) {2,}(.*)$", line)
+        if entry:
+            listed[entry[1]] = (heading, entry[2], lines[at + 1].strip() if at + 1 < len(lines) else "")
+    assert list(listed) == [*ZOO, BUNDLED[0]]
+    for name, model in ZOO.items():
+        heading, described, source = listed[name]
+        cost = "downloaded" if model.repository in there else f"{model.megabytes:,.0f} MB to download"
+        assert heading == model.family
+        assert described == f"{model.title}, {model.input_size} pixels, {model.licence}, {cost}"
+        assert source == f"hf:{model.repository}"
+    message = " ".join(shown.out.split())
+    for family, sentence in {(model.family, model.known_for) for model in ZOO.values()}:
+        assert sentence in message.split(family, 1)[1]
 
 
 @pytest.fixture

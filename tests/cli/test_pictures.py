@@ -112,6 +112,13 @@ def test_a_picture_comes_from_the_standard_input_and_its_map_goes_to_the_standar
     assert notes.decode() == f"{heatmap.caption()}\n"
 
 
+def test_what_is_no_picture_on_the_standard_input_is_called_so(
+    checkpoint: Path, stdin: io.BytesIO, capsys: Capture
+) -> None:
+    assert main(["predict", "-", "--checkpoint", str(checkpoint)]) == 2
+    assert capsys.readouterr().err.startswith("vitviz: stdin: an empty file")
+
+
 def test_the_numbers_of_a_map_are_those_of_the_library(
     photo: Path, checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -149,6 +156,13 @@ def test_probes_are_json_with_every_number(photo: Path, checkpoint: Path, capsys
     found = np.array(record["measurements"]["norms"]["values"], dtype=expected.dtype)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert record["measurements"]["norms"]["axes"] == list(findings.measurements["norms"].axes)
+
+
+def test_models_are_json(capsys: Capture) -> None:
+    assert main(["models", "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert {"name", "repository", "licence", "downloaded"} <= records[0].keys() == records[-1].keys()
+    assert records[-1]["name"] == "vitviz-photos"
 
 
 def test_numbers_that_json_lacks_are_null(capsys: Capture) -> None:

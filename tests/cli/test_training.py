@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,8 @@ from vitviz.training import loop
 from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
+from vitviz.weights import save_checkpoint
+from vitviz.weights.detector import OODDetector
 
 # Evaluation and training.
 
@@ -60,9 +63,45 @@ def test_evaluate_tells_other_things_and_measures_classes_together(
     above = sum((one > other) + (one == other) / 2 for one in known for other in unknown) / (len(known) * len(unknown))
     assert lines[7] == f"energy: area under the curve {above:.3f}, test images against 8 others"
     assert [line.partition(":")[0] for line in lines[8:]] == ["highest logit", "highest probability"]
+
+    # With a detector there is one more score, and what the app would say.
+    size = model.network.config.heads * model.network.config.head_width
+    detector = OODDetector(torch.zeros(size), torch.eye(size), 1.0, 2.0, 0.0)
+    scores = {}
+    for name, folder_of in (("known", folder / "val"), ("unknown", others)):
+        paths = sorted(folder_of.rglob("*.*"))
+        scores[name] = [analyze(path, replace(model, ood_detector=detector)).ood_score for path in paths]
+    threshold = float(np.mean(sorted(scores["unknown"])[3:5]))
+    save_checkpoint(
+        tmp_path / "detects.safetensors", replace(model, ood_detector=replace(detector, threshold=threshold))
+    )
+    assert main([*command[:3], str(tmp_path / "detects.safetensors"), *command[4:]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    area = np.mean([(one > other) + (one == other) / 2 for one in scores["known"] for other in scores["unknown"]])
+    assert lines[-2] == f"OOD detector: area under the curve {area:.3f}, test images against 8 others"
+    below = [np.mean([score < threshold for score in each]) for each in scores.values()]
+    found = re.fullmatch(r"called out of distribution: ([\d.]+)% of the test .*, ([\d.]+)% of the others", lines[-1])
+    assert found and [float(each) for each in found.groups()] == pytest.approx([100 * each for each in below], abs=0.06)
+
     (tmp_path / "nothing").mkdir()
     assert main([*command[:-1], str(tmp_path / "nothing")]) == 2
     assert "nothing: no image in it; expected pictures" in capsys.readouterr().err
+
+
+def test_evaluate_takes_images_of_some_of_the_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    model = load(checkpoint)
+    names = {"class 4": (9, 9, 9), "class 1": (200, 30, 90)}
+    folder = write_images(tmp_path / "images", names, test=3)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
+    right = {
+        name: [analyze(path, model).predictions(1)[0].label == name for path in (folder / "test" / name).iterdir()]
+        for name in sorted(names)
+    }
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-3].strip() for line in lines[:2]] == sorted(names)
+    assert [line.split("  ")[-2] for line in lines[:2]] == [f"{sum(each) / 3:.1%}" for each in right.values()]
+    assert lines[2].startswith(f"top-1 accuracy {sum(map(sum, right.values())) / 6:.2%} ")
+    assert len(lines) == 3
 
 
 TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
