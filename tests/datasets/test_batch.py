@@ -34,6 +34,7 @@ from vitviz.datasets import (
     run_batch,
     work,
 )
+from vitviz.datasets.request import weights_digest
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
 from vitviz.weights.detector import OODDetector
@@ -295,6 +296,14 @@ def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Pa
         with pytest.raises(kind, match=words):
             run_batch(make(), read_items(str(photos)), tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+
+def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]) -> None:
+    model = make_model()
+    before = weights_digest(model)
+    assert weights_digest(model) == before
+    next(iter(model.network.parameters())).view(-1)[0] += 1e-6
+    assert weights_digest(model) != before
 
 
 @pytest.mark.parametrize(

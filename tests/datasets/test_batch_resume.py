@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,38 @@ from vitviz.progress import Progress
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+
+
+class Ended(Exception):
+    pass
+
+
+def end_after(count: int) -> Callable[[Progress], None]:
+    def report(state: Progress) -> None:
+        if state.done == count:
+            raise Ended
+
+    return report
+
+
+@pytest.mark.parametrize("ends", [(1,), (5,), (3, 7, 11)])
+def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: Path, ends: tuple[int, ...]) -> None:
+    request, whole = asked(model), tmp_path / "whole"
+    run_batch(request, read_items(str(photos)), whole, batch_size=4)
+    for count in ends:
+        with pytest.raises(Ended):
+            run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4, report=end_after(count))
+        assert len(rows(tmp_path / "out")) == count
+    last = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
+    assert (last.skipped, last.analysed + last.failed) == (ends[-1], COUNT - ends[-1])
+    found, expected = rows(tmp_path / "out"), rows(whole)
+    assert found.keys() == expected.keys()
+    for name, row in found.items():
+        assert row["sha256"] == expected[name]["sha256"] and row["error"] == expected[name]["error"]
+        if row["rollout"] is not None:
+            np.testing.assert_allclose(row["rollout"], expected[name]["rollout"], rtol=1e-4, atol=1e-6)
+    again = run_batch(request, read_items(str(photos)), tmp_path / "out")
+    assert (again.analysed, again.failed, again.skipped, again.failed_before) == (0, 0, COUNT, 1)
 
 
 @pytest.mark.process

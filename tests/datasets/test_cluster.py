@@ -19,8 +19,11 @@ from PIL import Image
 import vitviz
 from tests.datasets.batches import rows
 from vitviz import ConfigError, DataError, Model
+from vitviz.cli.command import main
 from vitviz.datasets import (
+    ENGINES,
     NUMBERS,
+    READERS,
     BatchRequest,
     Cluster,
     MapRequest,
@@ -30,7 +33,8 @@ from vitviz.datasets import (
     read_items,
 )
 from vitviz.datasets import run_batch as run
-from vitviz.datasets.work import BatchSettings
+from vitviz.datasets.output import key_digest
+from vitviz.datasets.work import BatchSettings, UnprocessedPictures
 from vitviz.progress import Progress
 
 COUNT, BROKEN = 20, "05.png"
@@ -93,7 +97,6 @@ def end_after(count: int) -> Callable[[Progress], None]:
     return report
 
 
-@pytest.mark.long
 @pytest.mark.process
 def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     ray: Any, model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +134,41 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     check_same(rows(output), rows(tmp_path / "whole"))
     again = run(request, items, output)
     assert (again.analysed, again.failed, again.skipped) == (0, 0, COUNT)
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_the_command_reads_an_archive_on_a_worker(
+    ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        for file in sorted(photos.iterdir()):
+            archive.add(file, file.name)
+    source, output = str(tmp_path / "photos.tar"), tmp_path / "out"
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    command = ["batch", source, str(output), "--map", "rollout", "--checkpoint", str(tmp_path / "small.safetensors")]
+    assert main([*command[:2], str(tmp_path / "whole"), *command[3:]]) == 1
+    request = BatchRequest(vitviz.load(str(tmp_path / "small.safetensors")), (MapRequest("rollout"),))
+    with pytest.raises(Ended):
+        run(request, read_items(source), output, report=end_after(2))
+    capsys.readouterr()
+    assert main([*command, "--engine", "ray", "--actors", "1"]) == 1
+    said = capsys.readouterr().out
+    assert f"{COUNT - 3} pictures analysed" in said and "2 there before" in said and "waited" not in said
+    check_same(rows(output), rows(tmp_path / "whole"))
+
+
+@pytest.mark.process
+def test_what_a_worker_reads_is_what_is_missing(ray: Any, photos: Path) -> None:
+    keys = [item.key for item in read_items(str(photos))]
+    for done in (keys[:4], keys):
+        items = UnprocessedPictures(read_items(str(photos)), {key_digest(key) for key in done})
+        tables = list(cluster._read_items({}, ray.put(items), Path.cwd()))
+        found = [item for table in tables for item in cluster._unpickled(table.to_pydict())]
+        assert [item.key for item in found] == keys[len(done) :]
+        assert [item.source for item in found] == [photos / key for key in keys[len(done) :]]
+        # Ray needs columns where no row is missing.
+        assert tables and len(tables[0]) == 0
 
 
 @pytest.mark.process
@@ -191,7 +229,17 @@ def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) ->
         Cluster(device="cuda:1")
     with pytest.raises(ConfigError, match="actors = 0"):
         Cluster(actors=0)
+    with pytest.raises(ConfigError, match="cpus = 0"):
+        Cluster(cpus=0)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_engine_is_refused_by_the_command() -> None:
+    assert list(ENGINES) == ["local", "ray"]
+    assert len({reader.name for reader in READERS}) == len(READERS)
+    with pytest.raises(SystemExit) as ended:
+        main(["batch", "photos", "out", "--engine", "spark"])
+    assert ended.value.code == 2
 
 
 def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +255,9 @@ def test_a_cell_holds_a_picture_in_several_ways() -> None:
         (np.str_("a.png"), Path("a.png")),
         ({"bytes": b"content", "path": "a.png"}, b"content"),
         ({"bytes": None, "path": "a.png"}, Path("a.png")),
+        (b"content", b"content"),
         (np.nan, b""),
+        (None, b""),
     ):
         assert cluster._source(cell) == expected
     assert cluster._source(values) is values

@@ -79,6 +79,13 @@ def test_what_does_not_fit_is_said(make_model: Callable[..., Model], photos: Pat
     assert len(pictures_in(page)) == 2 and "4 more are in the table" in page.read_text()
 
 
+def test_rows_of_before_the_gallery_are_there_without_pictures(
+    make_model: Callable[..., Model], photos: Path, tmp_path: Path
+) -> None:
+    page = made(make_model(), photos, tmp_path / "out", thumbnails=False)
+    assert "thumbnail" not in pictures_in(page)["a.png"]
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no results of a batch there"):
         write_gallery(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.growth import make_pictures
+from benchmarks.growth import make_pictures, peak_of
 from vitviz import Analysis, Model
 from vitviz.attention.trace import AttentionTrace
 from vitviz.datasets import BatchRequest, MapRequest, read_items
@@ -37,3 +37,12 @@ def test_no_more_analyses_are_held_of_more_pictures(make_model: Callable[..., Mo
     few, many = held(16), held(40)
     # Some are made ahead.
     assert few > 0 and many < few + 12
+
+
+@pytest.mark.long
+def test_the_peak_is_that_of_fewer_pictures() -> None:
+    """What an analysis keeps of each of the 180 more would be some 600 KB, a quarter as much again."""
+    few, many = peak_of(60), peak_of(240)
+    assert few > 100 * 2**20 and many < 1.1 * few
+    with pytest.raises(RuntimeError, match="expected a multiple of the patch"):
+        peak_of(1, resolution=7)
