@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.support.clips import UNEVEN, read_frames, sound_packets, write_clip
+from tests.support.clips import UNEVEN, read_frames, rotate_clip, sound_packets, write_clip
 from tests.support.videos import COUNT, read_numbers, video_request
 from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
@@ -75,6 +75,13 @@ def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path
         assert np.median(np.abs(picture[:200] - expected)) <= 3
     own = vitviz.analyze(read_frame(clip, 0), model).rollout().overlay(Style("viridis", 0.8, scale="robust"))
     assert np.median(np.abs(drawn[0][1][:200] - np.asarray(own, float))) > 3
+
+
+def test_a_turned_clip_is_drawn_upright(model: Model, tmp_path: Path) -> None:
+    clip = rotate_clip(write_clip(tmp_path / "clip.mp4", 3, (400, 300)), 90)
+    assert read_frame(clip).size == (300, 400)
+    render_video(video_request(model, caption=False), clip, tmp_path / "out.mp4")
+    assert read_frames(tmp_path / "out.mp4")[0][1].shape == (400, 300, 3)
 
 
 # The caption.
