@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, significant
 from benchmarks.shapes import B_14, B_16, FIVE, S_8, TI_16
-from benchmarks.suite import analysis, captured, folder, gradients, imports, interaction
+from benchmarks.suite import analysis, batch, captured, folder, gradients, imports, interaction, large, overlay, probes
 
 MIB = 2**20
+GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Bar:
         benchmark, case, contestant: of the entry.
         kind: ``"time"`` or ``"memory"``.
         limit: the ratio of times, or bytes.
+        in_interval: whether the limit has to lie in the confidence interval of the ratio.
     """
 
     benchmark: str
@@ -28,13 +30,24 @@ class Bar:
     contestant: str
     kind: str
     limit: float
+    in_interval: bool = False
 
     def is_met(self, entry: Entry) -> bool:
-        return value_of(entry) <= self.limit
+        if not self.in_interval:
+            return value_of(entry) <= self.limit
+        if entry["interval"] is None:
+            return False
+        low, high = entry["interval"]
+        return bool(low <= self.limit <= high)
 
     def format(self, value: float) -> str:
         """A measured value, or the limit, with its unit."""
         return mebibytes(value) if self.kind == "memory" else significant(value)
+
+    @property
+    def condition(self) -> str:
+        """The text in the column of limits."""
+        return f"{self.format(self.limit)} in the interval" if self.in_interval else self.format(self.limit)
 
 
 def value_of(entry: Entry) -> float:
@@ -57,6 +70,7 @@ BARS: tuple[Bar, ...] = (
         for case, limit in ((B_14.title, 150 * MIB), (S_8.at(480).title, 260 * MIB))
     ),
     *_times("captured", captured.CAPTURED, dict(zip(_PAIR, (1.35, 1.3), strict=True))),
+    *(Bar("probes", case.name, probes.WITH, "time", 1.0, in_interval=True) for case in probes.BENCHMARK.cases),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "time", 2.7),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "memory", 550 * MIB),
     *_times("interaction", interaction.ROWS, dict.fromkeys(_PAIR, 0.002)),
@@ -64,8 +78,11 @@ BARS: tuple[Bar, ...] = (
     *_times("interaction", interaction.MAX, dict(zip(_PAIR, (0.06, 0.35), strict=True))),
     *_times("interaction", interaction.CACHED_MEAN, dict(zip(_PAIR, (0.001, 0.005), strict=True))),
     *_times("interaction", interaction.CACHED_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
+    *_times("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
+    *_times("batch", batch.VITVIZ, {B_16.title: 1.15}),
     Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.15),
     *_times("folder", folder.MEAN, {TI_16.title: 1.25, B_16.title: 1.15}),
+    *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.BENCHMARK.cases),
 )
 
 

@@ -82,8 +82,8 @@ class Benchmark:
         facts: measures numbers without contestants.
         quick_cases: indices of the cases whose stand-ins suffice to try out the benchmark.
         paired: whether contestants differ so little that their order and other processes would decide. Then every
-            second round runs in reverse order, and processor time is measured, including that of child processes that
-            end.
+            second round runs in reverse order, processor time is measured, including that of child processes that
+            end, and each ratio has a confidence interval.
     """
 
     name: str

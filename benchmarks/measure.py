@@ -68,7 +68,7 @@ def measure(job: Job, benchmark: Benchmark) -> list[Entry]:
         assert job.contestant is not None
         peak = peak_bytes(contestants[job.contestant]())
         return [{"case": case.name, "contestant": job.contestant, "kind": "memory", "bytes": peak}]
-    from benchmarks.spread import ratios, spread
+    from benchmarks.spread import median_interval, ratios, spread
     from benchmarks.timing import interleave
 
     runs = {name: make() for name, make in contestants.items()}
@@ -83,6 +83,7 @@ def measure(job: Job, benchmark: Benchmark) -> list[Entry]:
             "tokens": case.input_shape.tokens,
             "seconds": spread([value / case.images for value in seconds])._asdict(),
             "ratio": spread(ratios(seconds, seconds_by_name[baseline]))._asdict(),
+            **({"interval": median_interval(ratios(seconds, seconds_by_name[baseline]))} if benchmark.paired else {}),
             "baseline": baseline,
         }
         for name, seconds in seconds_by_name.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 
 def materialised_rollout(layers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -85,3 +88,23 @@ def vit_explain(checkout: Path, model: Any) -> Any:
         sys.modules["cv2"] = ModuleType("cv2")
     sys.path.insert(0, str(checkout))
     return importlib.import_module("vit_rollout").VITAttentionRollout(model, head_fusion="max", discard_ratio=0.9)
+
+
+def matplotlib_overlay(image: Image.Image, values: np.ndarray, smooth: bool, jpeg: bool) -> bytes:
+    """A map ``"row column"`` over an image at the image's own size, as a JPEG or as matplotlib saves it by itself."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(image.width / 100, image.height / 100), dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    axes.imshow(image)
+    extent = (-0.5, image.width - 0.5, image.height - 0.5, -0.5)
+    axes.imshow(values, "turbo", alpha=0.6, extent=extent, interpolation="bilinear" if smooth else "nearest")
+    stream = io.BytesIO()
+    if jpeg:
+        canvas.print_jpg(stream, pil_kwargs={"quality": 90})
+    else:
+        figure.savefig(stream)
+    return stream.getvalue()

@@ -58,7 +58,7 @@ def _summary(results: Results) -> list[str]:
         for entry in results.get(bar.benchmark, {}).get("entries", []):
             if bars.bar_of(bar.benchmark, entry) == bar:
                 value = bars.value_of(entry)
-                numbers = [bar.format(value), bar.format(bar.limit), MARKS[bar.is_met(entry)]]
+                numbers = [bar.format(value), bar.condition, MARKS[bar.is_met(entry)]]
                 rows.append([f"{BENCHMARKS[bar.benchmark].title}: {bar.case}", bar.contestant, *numbers])
     if not rows:
         return []
@@ -73,7 +73,7 @@ def _case(benchmark: str, entries: list[Entry]) -> list[str]:
     times = {entry["contestant"]: entry for entry in entries if entry["kind"] == "time"}
     memories = {entry["contestant"]: entry for entry in entries if entry["kind"] == "memory"}
     baseline = next((entry["baseline"] for entry in times.values()), "")
-    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "at most", "met"]
+    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "95 % interval", "at most", "met"]
     rows = [
         [name, *_time(benchmark, times.get(name)), *_memory(benchmark, memories.get(name))]
         for name in {**times, **memories}
@@ -84,12 +84,12 @@ def _case(benchmark: str, entries: list[Entry]) -> list[str]:
 
 def _time(benchmark: str, entry: Entry | None) -> list[str]:
     if entry is None:
-        return [""] * 7
+        return [""] * 8
     seconds_spread = entry["seconds"]
     middle = f"{seconds(seconds_spread['lower'])} – {seconds(seconds_spread['upper'])}"
     return [
         *(seconds(seconds_spread["median"]), middle, seconds(seconds_spread["least"]), str(seconds_spread["count"])),
-        *(_ratio(entry["ratio"]), *_bar(benchmark, entry)),
+        *(_ratio(entry["ratio"]), _interval(entry), *_bar(benchmark, entry)),
     ]
 
 
@@ -99,7 +99,12 @@ def _memory(benchmark: str, entry: Entry | None) -> list[str]:
 
 def _bar(benchmark: str, entry: Entry) -> list[str]:
     bar = bars.bar_of(benchmark, entry)
-    return ["", ""] if bar is None else [bar.format(bar.limit), MARKS[bar.is_met(entry)]]
+    return ["", ""] if bar is None else [bar.condition, MARKS[bar.is_met(entry)]]
+
+
+def _interval(entry: Entry) -> str:
+    """The confidence interval of the ratio; empty if there is none."""
+    return " – ".join(f"{end:.4f}" for end in entry["interval"]) if entry.get("interval") else ""
 
 
 def _facts(entries: list[Entry]) -> list[str]:

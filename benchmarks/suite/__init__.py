@@ -3,14 +3,18 @@
 from benchmarks.benchmark import Benchmark
 from benchmarks.suite import (
     analysis,
+    batch,
     captured,
     explorer,
     folder,
     gradients,
     imports,
     interaction,
+    large,
     load,
+    overlay,
     page,
+    probes,
     tokens,
 )
 
@@ -20,9 +24,13 @@ BENCHMARKS: dict[str, Benchmark] = {
         analysis,
         captured,
         gradients,
+        probes,
         interaction,
+        overlay,
         tokens,
+        batch,
         folder,
+        large,
         explorer,
         page,
         imports,

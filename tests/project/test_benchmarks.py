@@ -20,8 +20,8 @@ from benchmarks.numbers import significant
 from benchmarks.others import backward, transmm
 from benchmarks.report import report
 from benchmarks.shapes import B_14
-from benchmarks.spread import spread
-from benchmarks.suite import BENCHMARKS, gradients, imports
+from benchmarks.spread import median_interval, spread
+from benchmarks.suite import BENCHMARKS, gradients, imports, probes
 from benchmarks.suite.analysis import analysis, timm_hooks
 from benchmarks.timing import interleave
 
@@ -168,6 +168,37 @@ def test_every_bar_is_for_something_that_is_measured(bar: Bar) -> None:
     contestants = BENCHMARKS[bar.benchmark].contestants
     assert contestants is not None and bar.contestant in contestants(case, settings)
     assert case.memory or bar.kind == "time"
+
+
+def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
+    # From a table: the third lowest and highest of 13, the sixth of 21, the lowest and highest of six.
+    for count, rank in ((6, 1), (13, 3), (21, 6), (41, 14)):
+        values = [float(value) for value in range(count)]
+        assert median_interval(values[::-1]) == (rank - 1, count - rank)
+    assert median_interval([1.0] * 5) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark"), [((0.99, 1.01), "✓"), ((1.0, 1.1), "✓"), ((1.001, 1.1), "✗"), ((0.9, 0.99), "✗"), (None, "✗")]
+)
+def test_a_bar_of_equality_is_met_where_the_interval_holds_one(ends: tuple[float, float] | None, mark: str) -> None:
+    case = BENCHMARKS["probes"].cases[0].name
+    found = {**entry(probes.WITH, 1.0, case), "interval": ends}
+    text = report({"probes": results_of(found)})
+    assert text.count(mark) == 2 and "1.00 in the interval" in text
+    assert ends is None or f"| {ends[0]:.4f} – {ends[1]:.4f} |" in text
+
+
+def test_both_contestants_of_the_probes_find_the_same(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, 1, quick=True)
+    (case,) = BENCHMARKS["probes"].select_cases(settings)
+    runs = {name: make() for name, make in probes.contestants(case, settings).items()}
+    (without, rows, rollout), (probed, other_rows, other_rollout) = runs[probes.WITHOUT](), runs[probes.WITH]()
+    assert without.traces[0].norms is None and probed.traces[0].norms is not None
+    assert torch.equal(without.logits, probed.logits) and torch.equal(rows, other_rows)
+    assert torch.equal(rollout.values, other_rollout.values)
+    (first, second) = measure(Job("probes", case.name, "time", settings), BENCHMARKS["probes"])
+    assert first["baseline"] == probes.WITHOUT and second["interval"] is None
 
 
 def test_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
