@@ -55,6 +55,15 @@ def test_as_many_fused_matrices_are_cached_as_fit(count: int, more: int) -> None
         assert trace.fused(0, fusion) is not found[fusion][0]
 
 
+def test_the_fusions_used_last_stay() -> None:
+    trace = caching_trace(2 * FUSION_BYTES)
+    mean, maximum = trace.fused(0, "mean"), trace.fused(0, "max")
+    assert trace.fused(0, "mean") is mean
+    trace.fused(0, "min")
+    assert trace.fused(0, "mean") is mean
+    assert trace.fused(0, "max") is not maximum
+
+
 def storage_bytes(trace: AttentionTrace) -> int:
     """The bytes of all storages that a trace refers to."""
     tensors = [trace.queries, trace.keys, *([] if trace.bias is None else [trace.bias])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from vitviz import QueryError, TokenLayout
 from vitviz.attention.layout import Query
@@ -50,6 +51,15 @@ def test_every_token_has_one_way_back(layout: TokenLayout) -> None:
     assert [layout.index(name) for name in names] == tokens
     assert [layout.name(name) for name in names] == [layout.name(index) for index in tokens]
     assert len({layout.name(index) for index in tokens}) == len(tokens)
+
+
+@every_layout
+def test_the_grid_has_every_patch_at_its_place(layout: TokenLayout) -> None:
+    grid = layout.grid(torch.arange(layout.token_count))
+    assert grid.shape == (layout.grid_height, layout.grid_width)
+    for row in range(layout.grid_height):
+        for column in range(layout.grid_width):
+            assert grid[row, column] == layout.index((row, column))
 
 
 @pytest.mark.parametrize(

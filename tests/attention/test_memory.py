@@ -86,6 +86,14 @@ def test_a_block_is_not_given_out_while_a_view_of_it_lives(pool: BlockPool, view
     assert pool.nbytes >= size
 
 
+def test_a_block_in_a_reference_cycle_comes_back_with_the_garbage(pool: BlockPool) -> None:
+    cycle: list[object] = [empty(LARGE, torch.zeros(1))]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert pool.nbytes >= 4 * LARGE[0] * LARGE[1]
+
+
 # The bound.
 
 

@@ -252,6 +252,19 @@ def test_a_random_network_in_half_precision_is_as_good_as_stated(
         assert 0 < rollout_error(trace, expected) < of_rollouts
 
 
+@both_halves
+def test_the_stream_between_the_layers_stays_in_single_precision(make_network: Make, precision: str) -> None:
+    network = make_network().set_precision(precision)
+    streams: list[torch.dtype] = []
+    hidden: list[torch.dtype] = []
+    for layer in network.encoder:
+        layer.register_forward_hook(lambda module, inputs, output: streams.extend([inputs[0].dtype, output.dtype]))
+        layer.mlp[0].register_forward_hook(lambda module, inputs, output: hidden.append(output.dtype))
+    network(torch.randn(1, 3, 16, 24))
+    assert streams == [torch.float32] * 6
+    assert hidden == [HALVES[precision]] * 3
+
+
 def test_bits_that_were_dropped_do_not_come_back(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     rounded = copy.deepcopy(network)

@@ -207,6 +207,21 @@ def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Mo
     check_exact(trace)
 
 
+def test_a_trace_in_double_precision_is_exact() -> None:
+    trace = random_trace()
+    layout = trace.layout
+    weights = weights_of(trace)
+    queries: list[tuple[Query, slice]] = [(token, slice(token, token + 1)) for token in range(layout.token_count)]
+    queries += [("register 4", slice(4, 5)), ((1, 0), slice(8, 9)), ("patches", slice(5, 11))]
+    for layer in range(2):
+        close(trace.weights(layer), weights[layer], 1e-12)
+        for query, tokens in queries:
+            close(trace.row(layer, query), weights[layer, :, tokens].mean(1), 1e-12)
+            close(trace.column(layer, query), weights[layer, :, :, tokens].mean(-1), 1e-12)
+        for fusion, function in FUSIONS.items():
+            close(trace.fused(layer, fusion), function(weights[layer], 0), 1e-12)
+
+
 def test_scores_far_apart_do_not_overflow() -> None:
     layout = TokenLayout(("cls",), 1, 2)
     queries = torch.tensor([[1000.0], [-1000.0], [0.0]])[None, None]

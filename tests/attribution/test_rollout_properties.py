@@ -59,6 +59,15 @@ def test_a_tokens_map_is_its_row_of_the_matrix(layout: TokenLayout, parameters: 
             assert list(token_map.prefix.values()) == pytest.approx(matrix[token, : layout.prefix_count].tolist())
 
 
+@every_layout
+def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    for query in [*layout.prefix, "patches", (1, 1)]:
+        token_map = rollout(trace, "min", 0.9, 0.1, query=query)
+        assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
+        assert token_map.domain == (0.0, 1.0)
+
+
 @every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.5, 0.9], residual=[0.0, 0.2, 0.5])
 def test_identity_attention_rolls_out_to_the_identity(
     layout: TokenLayout, fusion: str, ratio: float, residual: float
@@ -68,3 +77,26 @@ def test_identity_attention_rolls_out_to_the_identity(
     ratio = min(ratio, 1 - 1 / layout.token_count)
     matrix = rollout_matrix(trace_of(identity, layout), fusion, ratio, residual)
     close(matrix, torch.eye(layout.token_count, dtype=torch.float64))
+
+
+@every_layout
+@pytest.mark.parametrize("residual", [0.0, 0.5, 0.75, 1.0])
+def test_uniform_attention_has_a_closed_form_and_a_constant_map(layout: TokenLayout, residual: float) -> None:
+    tokens, layers = layout.token_count, 3
+    trace = trace_of(torch.full((layers, 2, tokens, tokens), 1 / tokens, dtype=torch.float64), layout)
+    stays = residual**layers
+    expected = stays * torch.eye(tokens) + (1 - stays) / tokens
+    close(rollout_matrix(trace, residual_weight=residual), expected.double(), 1e-7)
+    for query in [*layout.prefix, "patches"]:
+        low, high = rollout(trace, residual_weight=residual, query=query).range
+        assert high - low == pytest.approx(0, abs=1e-12)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_the_order_of_the_heads_changes_nothing(layout: TokenLayout, fusion: str) -> None:
+    attention = random_attention(layout, heads=5)
+    for reference in (None, *(["vit-explain"] if "cls" in layout.prefix else [])):
+        before = rollout(trace_of(attention, layout), fusion, 0.5, reference=reference)
+        after = rollout(trace_of(attention[:, [3, 1, 4, 0, 2]], layout), fusion, 0.5, reference=reference)
+        close(after.values, before.values)

@@ -15,7 +15,7 @@ from vitviz import METHODS, Model, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.method_table import Interval, areas, find_images, methods_for, table, verdicts
-from vitviz.metrics.faithfulness import RANDOM
+from vitviz.metrics.faithfulness import METRICS, RANDOM
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +85,18 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     for name, values in finer["deletion"].items():
         assert torch.equal(values.double(), found["deletion"][name].double())
     assert not torch.equal(finer["deletion"]["rollout"], coarser["deletion"]["rollout"])
+
+
+def test_every_method_is_compared_with_chance_on_the_same_images(make_model: MakeModel, folder: Path) -> None:
+    model, reports = make_model(), list[int]()
+    found = areas(model, find_images(folder, 2), report=reports.append)
+    assert reports == [1, 2]
+    assert list(found) == list(METRICS)
+    for each in found.values():
+        assert list(each) == [*SERVING, RANDOM]
+        assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
+    repeated = areas(model, find_images(folder, 2), ("deletion",))
+    assert all(torch.equal(values, found["deletion"][name]) for name, values in repeated["deletion"].items())
 
 
 def test_better_is_lower_or_higher_as_the_metric_says() -> None:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import vitviz
-from vitviz import Model, save_checkpoint
+from vitviz import Model, VitvizError, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.objects import attention_on_objects, outline
 
@@ -107,3 +107,8 @@ def test_the_command_prints_a_table_and_keeps_every_number(
     saved = json.loads((output_folder / "found.json").read_text())
     assert saved["images"] == ["0.png", "1.png", "2.png"]
     assert torch.equal(torch.tensor(saved["heads"], dtype=torch.float64), found.heads)
+
+
+def test_too_few_outlines_are_refused(make_model: Make, folder: Path) -> None:
+    with pytest.raises(VitvizError, match="1 images show an object against a plain background; expected at least two"):
+        attention_on_objects(make_model(), [folder / "0.png", folder / "noise.png"])

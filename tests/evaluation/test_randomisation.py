@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.example import COARSE
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import MethodError
@@ -21,14 +22,19 @@ from vitviz.evaluation.method_table import cascade_table, cascades, find_images
 from vitviz.evaluation.randomization import (
     INTERPRETATION,
     cascade,
+    randomized_analysis,
     randomized_model,
     rank_correlation,
     steps,
 )
+from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
 
 MakeModel = Callable[..., Model]
+
+
+ASSETS = Path(__file__).parents[2] / "assets"
 
 # Fast methods, with and without a class.
 FAST_METHODS = ("attention", "rollout", "relevance")
@@ -169,6 +175,35 @@ def test_a_map_that_ignores_the_model_stays_and_one_without_order_has_no_correla
     found = cascade(analysis, ["rollout", "attention"])
     torch.testing.assert_close(found["rollout"], torch.ones(DEPTH + 3))
     assert found["attention"].isnan().all()
+
+
+def test_relevance_in_the_bundled_model_hangs_on_its_weights(bundled: Model) -> None:
+    correlations = []
+    for number, path in enumerate(sorted(ASSETS.glob("*.jpg"))):
+        trained = vitviz.analyze(path, bundled, resolution=COARSE)
+        shuffled = randomized_analysis(trained, seed=number)
+        target = int(trained.logits.argmax())
+        maps = [each.map("relevance", target=target).values for each in (trained, shuffled)]
+        correlations.append(rank_correlation(*maps))
+    assert len(correlations) >= 4
+    assert np.mean(correlations) < 0.5
+
+
+def test_progress_is_reported_to_the_end_and_its_exception_ends_it(analysis: Analysis) -> None:
+    reports: list[Progress] = []
+    cascade(analysis, FAST_METHODS, report=reports.append)
+    total = len(FAST_METHODS) * len(steps(DEPTH))
+    assert reports == [Progress(done + 1, total) for done in range(total)]
+
+    def enough(state: Progress) -> None:
+        reports.append(state)
+        if state.done == 4:
+            raise KeyboardInterrupt
+
+    reports.clear()
+    with pytest.raises(KeyboardInterrupt):
+        cascade(analysis, FAST_METHODS, report=enough)
+    assert len(reports) == 4
 
 
 def test_an_impossible_request_is_refused_by_name_before_anything_is_computed(

@@ -85,6 +85,19 @@ def test_whole_pixels_on_a_patch_border_belong_to_the_patch_right_and_below() ->
                 assert geometry.patch_at(pixel, pixel, patches, patches) == (expected, expected)
 
 
+def test_a_point_outside_a_crop_has_no_patch() -> None:
+    preprocessing = Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3, "crop", 0.875)
+    for size, outside in (
+        ((300, 100), [(10, 50), (290, 50), (150, 1), (150, 99)]),
+        ((100, 300), [(50, 10), (50, 290), (1, 150), (99, 150)]),
+    ):
+        _, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
+        assert [geometry.patch_at(x, y, 4, 4) for x, y in outside] == [None] * 4
+        assert geometry.patch_at(size[0] / 2 + 1, size[1] / 2 + 1, 4, 4) == (2, 2)
+    for x, y in ((-1, 50), (50, -0.1), (geometry.image_width, 150), (50, geometry.image_height), (math.nan, 50)):
+        assert geometry.patch_at(x, y, 4, 4) is None
+
+
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 @pytest.mark.parametrize("size", [(640, 360), (360, 640), (500, 500)], ids=["landscape", "portrait", "square"])
 @pytest.mark.parametrize("patch", [(16, 16), (8, 16)], ids=["square patch", "wide patch"])

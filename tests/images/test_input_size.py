@@ -71,6 +71,11 @@ def test_a_resolution_that_the_patch_does_not_divide_is_refused_with_the_nearest
     assert str(caught.value) == f"resolution = {resolution!r}: {expected}"
 
 
+def test_a_resolution_of_too_many_pixels_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"input of 16000×16000 pixels: .* at most 64,000,000 pixels"):
+        Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3).at(16_000, 16, 16)
+
+
 @pytest.mark.parametrize(("height", "width", "patch"), [(16, 24, (4, 4)), (64, 16, (2, 8)), (32, 32, (8, 16))])
 def test_the_smaller_resolutions_are_all_that_there_are(height: int, width: int, patch: tuple[int, int]) -> None:
     trained_size = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3)

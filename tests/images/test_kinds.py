@@ -160,6 +160,15 @@ def test_a_heic_photo_that_once_ended_the_process_opens() -> None:
     assert open_image(bytes(data)).size == (48, 32)
 
 
+@pytest.mark.parametrize("side", [1, 8001, 40_000, 2**31])
+def test_a_heic_photo_that_claims_another_size_is_refused(side: int) -> None:
+    data = bytearray((PHOTOS / "plain.heic").read_bytes())
+    start = data.index(b"ispe") + 8
+    data[start : start + 8] = struct.pack(">II", side, side)
+    with pytest.raises(ImageError):
+        open_image(bytes(data))
+
+
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
     upright = np.asarray(quadrants().crop((0, 0, 32, 24)))

@@ -25,6 +25,16 @@ def sentences(image: Image.Image) -> str:
     return "; ".join(ImageFacts.of(image).assumptions)
 
 
+@pytest.mark.parametrize("format", ["PNG", "TIFF"])
+@pytest.mark.parametrize("kind", ["path", "bytes", "PIL image"])
+def test_a_range_of_values_is_applied_to_files_and_pictures(format: str, kind: str, tmp_path: object) -> None:
+    data = encoded(Image.fromarray(RAMP), format)
+    source = Image.open(io.BytesIO(data)) if kind == "PIL image" else data
+    opened = open_image(source, value_range=(0, 4095))
+    assert np.abs(np.array(greys(opened)) - RAMP[0] / 4095 * 255).max() <= 0.5
+    assert opened.info == {}
+
+
 def test_twelve_bits_in_sixteen_are_said_and_full_range_is_not() -> None:
     dark = open_image(encoded(Image.fromarray(RAMP), "PNG"))
     assert max(greys(dark)) == 16
@@ -68,6 +78,14 @@ def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str,
     if bits > 8:
         ranged = greys(open_image(bytes(data), value_range=(-3 * top, top)))
         assert ranged == ([64, 0, 51] if white_is_zero else [191, 255, 204])
+
+
+@pytest.mark.parametrize("value_range", [None, (0, 1)])
+def test_a_value_that_is_no_number_is_called_so(value_range: tuple[int, int] | None) -> None:
+    values = np.array([[0, np.nan, 1]] * 2, np.float32)
+    for source in (values, Image.fromarray(values)):
+        with pytest.raises(ImageError, match="NaN among its values; expected numbers, as"):
+            open_image(source, value_range=value_range)
 
 
 @pytest.mark.parametrize("value_range", [None, (-128, 127)])

@@ -21,6 +21,9 @@ from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 PATCHES = [(16, 16), (14, 14), (8, 16), (32, 8), (4, 4)]
 
 
+TORCH = [("torchvision", "bicubic"), ("torchvision float", "bilinear")]
+
+
 # Fitting.
 
 
@@ -111,6 +114,23 @@ def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
         assert torch.equal(pieces.pixels, whole.pixels), size
 
 
+@pytest.mark.parametrize(("backend", "interpolation"), [("pillow", "lanczos"), *TORCH])
+def test_only_the_longest_strips_differ_by_rounding(
+    backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"crop_fraction": 0.9, "interpolation": interpolation, "backend": backend}
+    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **settings)
+    for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90)]):
+        image = noise(*size, seed)
+        whole, geometry = preprocessing.fit_image(image, 8, 8)
+        with monkeypatch.context() as limit:
+            limit.setattr(resizing, "LARGE_PIXELS", 0)
+            limit.setattr(resizing, "MAX_PIXELS", 0)
+            piece, same = preprocessing.fit_image(image, 8, 8)
+        assert same == geometry
+        assert np.abs(np.subtract(whole, piece, dtype=np.int16)).max() <= 2
+
+
 @pytest.mark.parametrize("patch", PATCHES)
 def test_native_keeps_the_aspect_at_about_the_trained_area_in_whole_patches(patch: tuple[int, int]) -> None:
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "native")
@@ -142,6 +162,17 @@ def test_native_as_in_transformers_has_as_many_patches_as_fit(patch: tuple[int, 
 def test_an_image_that_open_image_did_not_make_is_refused(mode: str) -> None:
     with pytest.raises(ImageError, match=f"mode '{mode}': expected 'RGB'"):
         Preprocessing(8, 8, (0.5,) * 3, (0.5,) * 3).prepare(Image.new(mode, (8, 8)), 4, 4)
+
+
+def test_the_users_image_is_kept_and_untouched_by_preparing() -> None:
+    image = noise(50, 40, 0)
+    before = image.tobytes()
+    for fit in ("crop", "squash", "native"):
+        for channels in (1, 3):
+            prepared = Preprocessing(16, 16, (0.5,) * channels, (0.5,) * channels, fit).prepare(image, 8, 8)
+            prepared.pixels.zero_()
+            assert prepared.image is image
+    assert (image.mode, image.size, image.tobytes()) == ("RGB", (50, 40), before)
 
 
 def test_a_prepared_image_with_another_images_geometry_is_refused() -> None:

@@ -121,6 +121,12 @@ def test_a_file_that_is_no_image_is_named_with_what_it_is(name: str, tmp_path: P
     assert description in refusal_of(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["empty.jpg", "page.jpg", "notes.txt", "noise.png"])
+def test_a_refusal_lists_the_formats_that_are_opened(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(WRONG[name][0])
+    assert all(format in refusal_of(tmp_path / name) for format in FORMATS)
+
+
 def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path: Path) -> None:
     assert "no such file" in refusal_of(tmp_path / "gone.jpg")
     (tmp_path / "photos").mkdir()

@@ -74,3 +74,10 @@ def test_a_file_has_its_mode_less_the_umask(tmp_path: Path, mode: int) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "map.png").stat().st_mode) == mode & ~0o027
+
+
+def test_a_name_that_is_too_long_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"), atomic_write(tmp_path / ("a" * 250)):
+        pass
+    with atomic_write(tmp_path / ("a" * 250), shared=True) as stream:
+        stream.write(b"short")

@@ -68,6 +68,13 @@ def test_nothing_of_a_figure_overlaps_or_is_cut_off(size: tuple[int, int]) -> No
     assert picture.width / picture.height == pytest.approx(size[0] / size[1], rel=0.02)
 
 
+def test_a_wrong_style_of_a_figure_gets_one_sentence() -> None:
+    with pytest.raises(MethodError, match="colormap 'red'"):
+        heatmap(torch.rand(2, 3)).figure("red")
+    with pytest.raises(MethodError, match=r"it is one of a style; expected style=vitviz\.Style"):
+        heatmap(torch.rand(2, 3)).figure(opacity=0.5)  # type: ignore[call-arg]
+
+
 def test_a_sheet_is_the_list_of_its_maps_and_one_picture(coarse_example: Analysis) -> None:
     sheet, trace = coarse_example.attention_sheet(), coarse_example.trace
     assert isinstance(sheet, Sheet) and [len(row) for row in sheet] == [trace.heads] * trace.layers

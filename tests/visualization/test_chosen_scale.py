@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.pairs import every_pair
 from vitviz.visualization import SCALES, fit
+from vitviz.visualization.scales import AUTOMATIC
 
 REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
 
@@ -57,3 +58,17 @@ def test_the_number_of_equal_sinks_decides_together_with_what_they_hold(sinks: i
     others = np.linspace(1, 5, 256 - sinks)
     for height, expected in ((40, "robust"), (4000, "linear")):
         assert fit(None, [np.append(others, [height] * sinks)]).scale is SCALES[expected]
+
+
+def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
+    from vitviz.visualization import scales
+
+    assert scales.READABLE_MEDIAN == 0.1 and "the lowest tenth" in AUTOMATIC
+    assert f"between {scales.READABLE_MEDIAN:.0%}".rstrip("%") in AUTOMATIC
+    assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
+    assert scales.MIN_SUM_SHARE == 0.5 and "more than half of the sum" in AUTOMATIC
+    for peak, low in ((scales.ONE_PEAK, "2nd"), (scales.SEVERAL_PEAKS, "5th")):
+        assert f"more than {peak.ratio:g} times the {peak.percentile:g}th percentile" in AUTOMATIC
+        few, most = peak.spread
+        assert f"the {most:g}th more than {scales.DIFFERENT_RATIO:g} times the {low}" in AUTOMATIC
+        assert low.startswith(f"{few:g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,22 @@ def test_smooth_is_linear_between_centres_and_constant_beyond_the_outermost() ->
     across = np.interp(np.arange(30) + 0.5, [5, 15, 25], [0, 1, 5])
     down = np.interp(np.arange(20) + 0.5, [5, 15], [0, 2])
     np.testing.assert_allclose(pixels, down[:, None] + across, atol=1e-5)
+
+
+@every_pair(size=SIZES, fit=["crop", "squash", "native"], side=[300, 111, 10])
+def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str, side: int) -> None:
+    image, geometry, rows, columns = prepare(size, fit)
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    resized = heatmap.resized(side)
+    assert max(resized.image.size) == side
+    assert resized.image.size == (resized.geometry.image_width, resized.geometry.image_height)
+    assert resized.token_map is heatmap.token_map
+    across, down = resized.image.width / image.width, resized.image.height / image.height
+    for row in range(rows):
+        for column in range(columns):
+            left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
+            expected = (left * across, top * down, right * across, bottom * down)
+            assert resized.geometry.patch_rectangle(row, column, rows, columns) == pytest.approx(expected, abs=1e-6)
 
 
 # Other sizes.
@@ -156,3 +173,11 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) 
     with pytest.raises(ImageError, match=r"map\.webp: cannot be written \("):
         heatmap_over(torch.zeros(2, 3), noise(17_000, 2)).save(file)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("side", [0, -3, 2.5, "big"])
+def test_an_unknown_size_is_refused(side: Any) -> None:
+    with pytest.raises(
+        MethodError, match=f"longest_side = {re.escape(repr(side))}: expected a whole number of at least"
+    ):
+        heatmap_over(torch.zeros(2, 3), noise(30, 20)).resized(side)

@@ -12,12 +12,20 @@ from PIL import Image
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from tests.support.pairs import every_pair
 from vitviz import Heatmap, MethodError, QueryError, Style
-from vitviz.visualization.colormaps import COLORMAPS
+from vitviz.visualization.colormaps import COLORMAPS, colour_table
 
 
 def matplotlibs(colormap: str, values: np.ndarray) -> np.ndarray:
     """The colours that matplotlib gives to values in [0, 1], in [0, 255]."""
     return matplotlib.colormaps[colormap](values)[..., :3] * 255
+
+
+@pytest.mark.parametrize("value", [0.0, 0.2, -3.0, 1e-30])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_constant_map_has_one_colour_the_lowest(value: float, smooth: bool) -> None:
+    heatmap = heatmap_over(torch.full((2, 3), value), noise(12, 8))
+    overlay = array(heatmap.overlay(Style(opacity=1.0, smooth=smooth)))
+    np.testing.assert_allclose(overlay, np.broadcast_to(colour_table(Style().colormap)[0], overlay.shape), atol=0.5001)
 
 
 # Colours.

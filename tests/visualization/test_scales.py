@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from PIL import Image
 
 from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import SCALES, fit
+from vitviz.visualization.figures import sheet
 from vitviz.visualization.scales import LOG_FLOOR
 
 REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
@@ -79,12 +81,28 @@ def test_places_are_those_of_a_second_implementation(
 
 
 @every_scale
+@pytest.mark.parametrize("key", REAL)
+def test_a_higher_value_is_nowhere_lower_and_the_ends_are_the_ends(name: str, key: str) -> None:
+    values = np.sort(REAL[key].ravel())
+    places = fit(name, [values]).place(values)
+    assert (np.diff(places) >= 0).all() and places[-1] == 1
+    assert places[0] == pytest.approx(values[0] / values[-1] if name == "zero" else 0)
+
+
+@every_scale
 @pytest.mark.parametrize("factor", [1e-6, 0.1, 1e4])
 def test_places_do_not_depend_on_the_unit(name: str, factor: float) -> None:
     values = REAL["rollout_max_coffee"].astype(np.float64)
     there, here = fit(name, [values * factor]), fit(name, [values])
     np.testing.assert_allclose(there.place(values * factor), here.place(values), atol=1e-9)
     assert fit(None, [values * factor]).scale == fit(None, [values]).scale
+
+
+@every_scale
+@pytest.mark.parametrize("value", [0.0, 0.25, -1.0])
+def test_a_constant_map_has_one_colour(name: str, value: float) -> None:
+    places = fit(name, [[value] * 4]).place([value] * 4).clip(0, 1)
+    assert set(places) == {1.0 if name == "zero" and value > 0 else 0.0}
 
 
 # Explicit ends of a style.
@@ -120,6 +138,32 @@ def test_a_signed_map_is_symmetric_about_zero(name: str) -> None:
     assert scale.place([0.0]).tolist() == [0.5]
     assert scale.place([low, high]).tolist() == [0, 1]
     assert fit(name, [[0.0, 0.0]], signed=True).place([0.0]).tolist() == [0.5]
+
+
+@every_scale
+def test_maps_on_one_scale_have_equal_colours_for_equal_values(name: str) -> None:
+    first, second = REAL["rollout_mean_coffee"], 3 * REAL["rollout_mean_chelsea"]
+    scale = fit(name, [first, second])
+    together = scale.place(np.concatenate([first, second]))
+    np.testing.assert_array_equal(together, np.concatenate([scale.place(first), scale.place(second)]))
+    np.testing.assert_array_equal(together, fit(name, [np.concatenate([first, second])]).place([*first, *second]))
+    assert together.max() == 1
+
+
+@every_scale
+def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
+    maps = [heatmap(REAL["rollout_mean_coffee"]), heatmap(REAL["rollout_mean_chelsea"] / 4)]
+    row = [replace(each, image=maps[0].image, geometry=maps[0].geometry) for each in maps]
+    style = Style("gray", 1.0, scale=name)
+    for shared in (False, True):
+        picture, layout = sheet([row], style, shared_scale=shared, cell=64)
+        for column, each in enumerate(row):
+            scale = fit(name, [heatmap.values for heatmap in row] if shared else [each.values])
+            left, top = layout.corner(0, column)
+            # A cell is as large as the picture, four pixels for each patch.
+            found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
+            expected = (256 * scale.place(each.values)).clip(0, 255).astype(int)
+            np.testing.assert_allclose(found, expected, atol=1)
 
 
 # One scale for several maps.

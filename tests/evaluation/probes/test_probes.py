@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.networks import every_network
+from tests.support.networks import NETWORKS, every_network
 from tests.support.probes import analysis_of, near, values_of
 from tests.support.traces import weights_of
 from vitviz import Model, analyze
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.number_text import digits
-from vitviz.evaluation.probes import probe
+from vitviz.evaluation.probes import PROBES, probe
 
 MakeModel = Callable[..., Model]
 ASSETS = Path(__file__).parents[3] / "assets"
+
+
+every_kind = every_network(*NETWORKS)
 
 
 # Probes of attention.
@@ -120,6 +123,22 @@ def test_filters_are_eigenvectors_of_the_embeddings_covariance(make_model: MakeM
         assert vector[np.abs(vector).argmax()] > 0
         near(torch.from_numpy(covariance @ vector), share * np.trace(covariance) * vector, 1e-4)
     assert (np.diff(shares) <= 0).all()
+
+
+@every_kind
+def test_every_probe_that_a_model_can_have_gives_findings(make_model: MakeModel, changes: dict[str, Any]) -> None:
+    analysis = analysis_of(make_model, **changes)
+    config = analysis.model.network.config
+    for name, record in PROBES.items():
+        if record.refusal(config) is not None:
+            with pytest.raises(MethodError, match=f"^{name}: this model has "):
+                probe(analysis, name)
+            continue
+        findings = probe(analysis, name)
+        assert findings.probe == name and findings.summary.endswith(".") and findings.heading
+        assert findings.rows or name == "outlier_patches"
+        for array in findings.arrays().values():
+            assert not np.isinf(array).any()
 
 
 # The table.

@@ -67,6 +67,14 @@ def test_outliers_stand_with_their_norms(make_model: MakeModel) -> None:
     assert "No patch is an outlier" in probe(analysis, "outlier_patches").summary
 
 
+def test_a_trace_without_norms_is_refused(make_model: MakeModel) -> None:
+    analysis = analysis_of(make_model)
+    bare = replace(analysis, trace=replace(analysis.trace, norms=None))
+    for name in ("token_norms", "outlier_patches"):
+        with pytest.raises(MethodError, match=r"this trace has no token norms; vitviz.analyze measures them"):
+            probe(bare, name)
+
+
 def test_massive_activations_are_the_largest_magnitudes(make_model: MakeModel) -> None:
     model = make_model()
     with torch.no_grad():

@@ -92,6 +92,8 @@ class Branches(nn.Module):
             return tokens + torch.stack(outputs).sum(0)
         if self.way == "sum":
             return tokens + sum(outputs)
+        if self.way == "in turn":
+            return tokens + outputs[0] + outputs[1]
         return tokens + self.branches[0].projection(contexts[0] - 0.5 * contexts[1])
 
 
@@ -134,6 +136,17 @@ class MaskedAgain(OwnViT):
         return super().forward(pixels * mask)
 
 
+class Ensemble(OwnViT):
+    """Two networks beside each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = OwnViT()
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(pixels) + self.other(pixels)
+
+
 class Decoder(OwnViT):
     """Learned queries attend to each other, and then to the tokens after the layers."""
 
@@ -149,6 +162,14 @@ class Decoder(OwnViT):
             tokens = layer(tokens)
         queries = queries + self.decoder[0](queries, queries, queries)[0]
         return self.classifier((queries + self.decoder[1](queries, tokens, tokens)[0]).mean(1))
+
+
+class Scales(OwnViT):
+    """Runs on the picture, and on one that is twice as large."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        larger = nn.functional.interpolate(pixels, scale_factor=2.0)
+        return super().forward(pixels) + super().forward(larger)
 
 
 class Autoencoder(OwnViT):
@@ -205,9 +226,12 @@ BESIDE = "the calls of attention 2 and 3 do not follow one another: .* branches 
 MOVED = r"between the calls of attention 0 and 1, tokens change places or mix \(\d+ change with 12\)"
 REFUSALS: dict[str, tuple[Any, str]] = {
     "difference": (lambda: Branched("difference"), BESIDE.replace("2 and 3", "4 and 5")),
+    "in turn": (lambda: Branched("in turn"), BESIDE.replace("2 and 3", "4 and 5")),
     "twice": (Twice, BESIDE),
     "masked again": (MaskedAgain, "between the calls of attention 2 and 3, tokens change places or mix .*"),
+    "ensemble": (Ensemble, BESIDE),
     "decoder": (Decoder, BESIDE),
+    "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
     "autoencoder": (Autoencoder, "residual connections join layers 0 to 2 and 3 to 4 among themselves, but not .*"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "unseen": (Unseen, f"{MOVED}; .*; layer 1: exp of its scores or weights"),
