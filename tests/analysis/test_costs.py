@@ -103,7 +103,6 @@ print(json.dumps([said.tokens, said.nbytes, peak("VmHWM") - idle]))
 """
 
 
-@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
 def test_the_memory_is_what_a_process_needs() -> None:

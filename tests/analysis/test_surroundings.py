@@ -78,9 +78,9 @@ ROTARY, POOLED = {"rotary": True, "position_rule": "fixed"}, {"cls_token": False
     ("around", "inside", "changes"),
     [
         (double_by_default, True, POOLED),
-        pytest.param(double_by_default, False, ROTARY, marks=pytest.mark.long),
+        (double_by_default, False, ROTARY),
         (autocast, True, ROTARY),
-        pytest.param(autocast, False, POOLED, marks=pytest.mark.long),
+        (autocast, False, POOLED),
     ],
 )
 def test_numbers_of_a_network_are_the_same(
@@ -93,9 +93,7 @@ def test_numbers_of_a_network_are_the_same(
     same(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("around", "inside"), [pytest.param(double_by_default, True, marks=pytest.mark.long), (autocast, False)]
-)
+@pytest.mark.parametrize(("around", "inside"), [(double_by_default, True), (autocast, False)])
 def test_numbers_of_a_captured_module_are_the_same(around: Callable[[], Any], inside: bool) -> None:
     module = OwnViT()
     analysis = vitviz.analyze(PICTURE, load_own(module))

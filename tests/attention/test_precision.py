@@ -227,7 +227,7 @@ def test_a_trained_network_in_half_precision_is_as_good_as_stated(
 @pytest.mark.slow
 @every_variant
 @both_halves
-@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fused", [True, False])
 def test_a_random_network_in_half_precision_is_as_good_as_stated(
     make_network: Make, changes: dict[str, Any], precision: str, fused: bool
 ) -> None:

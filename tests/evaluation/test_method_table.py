@@ -73,6 +73,10 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     found = {
         metric: {name: torch.tensor(values) for name, values in each.items()} for metric, each in saved["areas"].items()
     }
+    assert list(found) == list(METRICS)
+    for each in found.values():
+        assert list(each) == [*SERVING, RANDOM]
+        assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
     assert table(found) + "\n" == output_text and saved["resolution"] == 24
     alone = ["--method", "legrad", "--method", "rollout"]
     assert main([*command, *alone]) == 0
@@ -81,22 +85,14 @@ def test_the_command_prints_the_table_and_keeps_every_area(
         "| Attention rollout",
         f"| {RANDOM}",
     ]
-    finer, coarser = (areas(model, find_images(folder, 2), ("deletion",), resolution=side) for side in (24, None))
+    reports: list[int] = []
+    images = find_images(folder, 2)
+    finer = areas(model, images, ("deletion",), resolution=24, report=reports.append)
+    assert reports == [1, 2]
+    coarser = areas(model, images, ("deletion",))
     for name, values in finer["deletion"].items():
         assert torch.equal(values.double(), found["deletion"][name].double())
     assert not torch.equal(finer["deletion"]["rollout"], coarser["deletion"]["rollout"])
-
-
-def test_every_method_is_compared_with_chance_on_the_same_images(make_model: MakeModel, folder: Path) -> None:
-    model, reports = make_model(), list[int]()
-    found = areas(model, find_images(folder, 2), report=reports.append)
-    assert reports == [1, 2]
-    assert list(found) == list(METRICS)
-    for each in found.values():
-        assert list(each) == [*SERVING, RANDOM]
-        assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
-    repeated = areas(model, find_images(folder, 2), ("deletion",))
-    assert all(torch.equal(values, found["deletion"][name]) for name, values in repeated["deletion"].items())
 
 
 def test_better_is_lower_or_higher_as_the_metric_says() -> None:
