@@ -98,7 +98,8 @@ def test_a_quick_map_comes_at_once_and_another_is_a_run(client: TestClient, uid:
 @pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1}, {"uid": ["a"], "page": "short"}])
 def test_what_is_no_question_is_refused_in_a_sentence(client: TestClient, route: str, wanted: object) -> None:
     answer = client.post(f"/{route}", content=json.dumps(wanted), headers=JSON)
-    assert answer.status_code == 400 and any(answer.json().get(key) for key in ("failed", "detail"))
+    key = "detail" if route in ("run", "end") else "failed"
+    assert answer.status_code == 400 and "expected" in answer.json()[key]
 
 
 def test_a_run_is_lines_of_json(client: TestClient, uid: str) -> None:
@@ -144,6 +145,28 @@ def test_what_a_run_has_made_is_fetched_by_its_address(
     for wrong in ("made/other/file", f"made/{folder}/..", "made/%2E%2E/secret", f"made/{folder}/none"):
         with pytest.raises((RequestError, AssertionError)):
             assert client.get(wrong).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("ranges", "status", "content"),
+    [
+        ("bytes=1-2", 206, b"il"),
+        ("bytes=-2", 206, b"lm"),
+        ("bytes=0-1,1-3", 206, b"film"),
+        ("bytes=0-0,3-3", 206, None),
+        ("bytes=9-", 416, b""),
+        ("bytes=a-b,c", 400, None),
+        ("bytes=0-0,9-9", 416, b""),
+    ],
+)
+def test_one_range_or_several_of_a_file_are_served(
+    client: TestClient, service: AnalysisService, ranges: str, status: int, content: bytes | None
+) -> None:
+    address = service.folder.publish(b"film", "maps.mp4")
+    path = service.folder.path / Path(*Path(address).parts[1:])
+    for each in (address, f"/gradio_api/file={path}"):
+        answer = client.get(each, headers={"range": ranges})
+        assert answer.status_code == status and content in (None, answer.content)
 
 
 def test_one_visitor_has_so_many_short_requests(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:

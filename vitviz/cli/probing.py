@@ -30,7 +30,7 @@ def run(
     json: bool,
     **options: Any,
 ) -> None:
-    """Print the findings of probes, and write them if that is asked for.
+    """Print the findings of probes, and write them with ``--output``.
 
     Raises:
         MethodError: the model does not support a probe that is requested by name.

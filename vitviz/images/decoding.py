@@ -28,7 +28,7 @@ SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
 
 
 class PictureFile(io.BufferedReader):
-    """A file that may be continued with a few bytes, and knows whether more was asked for than there is.
+    """A file that may be continued with a few bytes, and knows whether a reader wanted more than there is.
 
     Args:
         raw: the file.

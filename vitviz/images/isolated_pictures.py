@@ -56,7 +56,7 @@ def warm_up() -> None:
 def read_picture(
     ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
-    """The number of pixels that the header states; then, asked with a niceness, the upright size; then as asked."""
+    """The number of pixels by the header; the upright size once a niceness has come; then :func:`answers`."""
     unopened = UnopenedImage(path, name, value_range, color_profile)
     yield {"pixels": math.prod(unopened.size)}, b""
     os.nice(ask())
@@ -64,7 +64,7 @@ def read_picture(
 
 
 def answers(ask: Ask, image: Image.Image) -> Parts:
-    """The size of a picture; then, asked with arguments, it as a model's input and resized, else it as a PNG file."""
+    """The size of a picture; then a PNG file of it, or for arguments of a preparation, a model's input."""
     yield {"width": image.width, "height": image.height}, b""
     if (question := ask()) == "png":
         stream = io.BytesIO()
@@ -192,7 +192,7 @@ def unopened_picture(
 
 
 def limits_of(path: Path) -> Limits:
-    """The limits of the child that reads a picture. The decoder of HEIC starts threads, whatever it is told."""
+    """The limits of the child that reads a picture. The decoder of HEIC always starts threads."""
     start = b""
     # A missing file is reported by the child.
     with suppress(OSError, ValueError), path.open("rb") as file:

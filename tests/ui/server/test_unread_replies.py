@@ -102,7 +102,7 @@ def test_pages_that_are_asked_for_at_once_hold_nobody_up(served: RunningApp, pag
     page = time.perf_counter() - start
     opened = open_connections(served, "/", pages)
     try:
-        assert max(health_seconds(served) for _ in range(3)) < max(5.0, 8 * page)
+        assert max(health_seconds(served) for _ in range(3)) < max(1.0, 8 * page)
     finally:
         for connection in opened:
             connection.close()

@@ -184,7 +184,7 @@ class Line:
             free -= 1
 
     def _before(self, ticket: _Ticket) -> int:
-        """How many come before one. A long order is not made anew each time, which takes a thousandth of this time."""
+        """How many come before one, by an order that is at most a millisecond old for each who waits."""
         if time.monotonic() >= self._ordered + len(self) / 1000:
             self._places_in_line = {each: place for place, each in enumerate(sorted(self._tickets, key=_order))}
             self._ordered = time.monotonic()
