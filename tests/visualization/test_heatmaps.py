@@ -48,6 +48,16 @@ def test_every_patch_lies_exactly_on_its_rectangle(size: tuple[int, int], fit: s
     np.testing.assert_array_equal(pixels, placed(heatmap.values, image, geometry))
 
 
+@every_pair(size=SIZES, fit=["crop", "squash", "native"], smooth=[False, True])
+def test_only_pixels_outside_the_models_view_have_no_value(size: tuple[int, int], fit: str, smooth: bool) -> None:
+    image, geometry, rows, columns = prepare(size, fit)
+    pixels = Heatmap(token_map(torch.rand(rows, columns)), image, geometry).pixels(smooth)
+    for y in range(image.height):
+        for x in range(image.width):
+            assert np.isnan(pixels[y, x]) == (geometry.patch_at(x + 0.5, y + 0.5, rows, columns) is None)
+    assert np.isnan(pixels).any() == (fit == "crop")
+
+
 # Smooth.
 
 
