@@ -184,9 +184,17 @@ def indexed(*shards: object) -> bytes:
 
 INDEXES: dict[str, tuple[bytes, str]] = {
     "outside": (indexed("../../evil.safetensors"), "'../../evil.safetensors'"),
+    "absolute": (indexed("/etc/passwd"), "'/etc/passwd'"),
     "in a folder": (indexed("other/model.safetensors"), "'other/model.safetensors'"),
     "not there": (indexed("model-1.safetensors", "model-9.safetensors"), "'model-9.safetensors'"),
+    "no names": (indexed(1, 2), "without a weight_map"),
+    "mixed": (indexed("model-1.safetensors", 2), "without a weight_map"),
+    "unhashable": (indexed(["model-1.safetensors"]), "without a weight_map"),
+    "empty": (indexed(), "without a weight_map"),
+    "no map": (b"{}", "without a weight_map"),
+    "a list": (b"[]", "cannot be read"),
     "no JSON": (b"\xff{", "cannot be read"),
+    "nested": (b"[" * 100_000, "cannot be read"),
 }
 
 
@@ -200,6 +208,13 @@ def test_an_index_names_files_of_the_repository_or_is_refused(
         download(NAME)
     assert [request.target for request in server.log if ".index.json" not in request.target] == ["GET list"]
     assert not list(home.rglob("*evil*"))
+
+
+def test_an_index_of_any_size_is_not_read(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitviz.weights.formats.files.MAX_HEADER_BYTES", 10)
+    server.add(NAME, {f"{WEIGHTS}.index.json": INDEX, "model-1.safetensors": b"1", "model-2.safetensors": b"2"})
+    with expect_refusal(f"{WEIGHTS}.index.json: JSON of {len(INDEX)} bytes"):
+        download(NAME)
 
 
 # Names that lead elsewhere.
@@ -244,6 +259,14 @@ def test_no_file_of_the_server_leaves_the_cache(server: HubServer, home: Path, n
         download(NAME)
     server.add(NAME, {name: b"evil", WEIGHTS: CONTENT})
     download(NAME)
+    assert not list(home.parent.rglob("*evil*"))
+
+
+@pytest.mark.parametrize("etag", ["../../../evil", "/tmp/evil", "evil", "W/" + "0" * 39, ""])
+def test_no_hash_of_the_server_leaves_the_cache(server: HubServer, commit: str, home: Path, etag: str) -> None:
+    server.fault("hash", headers={"ETag": etag})
+    with expect_refusal("states no hash"):
+        download(NAME)
     assert not list(home.parent.rglob("*evil*"))
 
 

@@ -8,12 +8,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 
 from tests.downloads import (
     CONFIG,
@@ -33,7 +34,7 @@ from tests.hub_server import HubServer, close_session
 from tests.support.hub_answers import git_hash
 from vitviz.progress import DownloadProgress
 from vitviz.weights.hub import download as hub_download
-from vitviz.weights.hub.download import download
+from vitviz.weights.hub.download import ProgressMeter, download
 from vitviz.weights.hub.names import is_cached
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,27 @@ def test_shards_are_reported_together_with_their_index(server: HubServer) -> Non
     done = bytes_done(reports)
     assert done[0] == len(CONFIG) + len(index)
     assert done[-1] == reports[0].total
+
+
+@newer_client
+def test_there_are_at_most_ten_reports_a_second(
+    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, chunks = 0.0, 0
+    at = ProgressMeter.update
+
+    def tick(meter: ProgressMeter, done: int, always: bool = False) -> None:
+        nonlocal now, chunks
+        now, chunks = now + 0.01, chunks + (not always)
+        at(meter, done, always)
+
+    monkeypatch.setattr(ProgressMeter, "update", tick)
+    monkeypatch.setattr(hub_download, "time", SimpleNamespace(monotonic=lambda: now))
+    reports: list[DownloadProgress] = []
+    download(NAME, report=reports.append)
+    assert chunks > 15
+    assert chunks / 10 - 1 <= len(reports) <= chunks / 10 + 2
+    assert bytes_done(reports)[-1] == TOTAL
 
 
 class Stopped(Exception):
@@ -139,6 +161,17 @@ def test_a_connection_that_brings_nothing_is_given_up(server: HubServer, commit:
 
 
 @newer_client
+def test_a_server_that_falls_silent_is_given_up(
+    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    server.fault("stall", f"GET {WEIGHTS}", after=100_000, times=1)
+    server.fault("stall", f"GET {WEIGHTS}")
+    with expect_refusal("cannot be reached", "timed out"):
+        download(NAME)
+
+
+@newer_client
 @pytest.mark.usefixtures("every_report")
 @pytest.mark.parametrize("linked", [True, False])
 def test_two_at_once_share_what_comes(
@@ -157,7 +190,7 @@ def test_two_at_once_share_what_comes(
         thread.start()
     # Both have asked about the weights, and one receives them.
     wait_until(lambda: any(seen and seen[-1].done > TOTAL / 2 for seen in reports))
-    wait_until(lambda: len(server.requests(f"HEAD {WEIGHTS}")) >= 2)
+    wait_until(lambda: len(server.requests(f"HEAD {WEIGHTS}")) >= 3)
     server.repair()
     for thread in threads:
         thread.join()
@@ -167,6 +200,7 @@ def test_two_at_once_share_what_comes(
     if linked:
         assert ranges(server.requests(f"GET {WEIGHTS}")) == [None, "bytes=1000000-"]
     assert [bytes_done(seen)[-1] for seen in reports] == [TOTAL, TOTAL]
+    assert not constants.HF_HUB_DISABLE_XET, "the switch of the process is back"
 
 
 @newer_client
@@ -209,6 +243,36 @@ def test_a_damaged_file_is_deleted_and_the_next_download_brings_it(server: HubSe
         shutil.rmtree(home)
 
 
+@newer_client
+def test_more_than_the_stated_size_is_not_received(
+    server: HubServer, commit: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lfs = {"sha256": SHA256, "size": 1000, "pointerSize": 130}
+    listing = {"id": NAME, "sha": commit, "siblings": [{"rfilename": WEIGHTS, "size": 1000, "lfs": lfs}]}
+    server.answers["list"] = json.dumps(listing).encode()
+    received = []
+    monkeypatch.setattr(ProgressMeter, "update", lambda meter, done, always=False: received.append(done))
+    server.fault("size", f"HEAD {WEIGHTS}", after=1000 - len(CONTENT))
+    server.fault("no length", f"GET {WEIGHTS}")
+    with expect_refusal("sent something else than the file"):
+        download(NAME)
+    assert max(received) <= 1000
+    assert not list(home.rglob("*.incomplete"))
+
+
+@newer_client
+def test_a_file_may_be_of_no_stated_size(server: HubServer) -> None:
+    server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT})
+    server.fault("no length")
+    server.fault("corrupt", f"GET {WEIGHTS}", times=1)
+    with expect_refusal(f"{WEIGHTS} arrived damaged"):
+        download(NAME)
+    reports: list[DownloadProgress] = []
+    assert (download(NAME, report=reports.append) / WEIGHTS).read_bytes() == CONTENT
+    assert {report.total for report in reports} == {TOTAL}
+    assert bytes_done(reports)[-1] == TOTAL
+
+
 def test_a_damaged_blob_in_the_cache_is_deleted(server: HubServer, commit: str, home: Path) -> None:
     blob = cache_folder(home) / "blobs" / SHA256
     blob.parent.mkdir(parents=True)
@@ -216,6 +280,18 @@ def test_a_damaged_blob_in_the_cache_is_deleted(server: HubServer, commit: str, 
     with expect_refusal(f"{WEIGHTS} arrived damaged", "was deleted", "download it again"):
         download(NAME)
     assert (download(NAME) / WEIGHTS).read_bytes() == CONTENT
+
+
+def test_a_commit_other_than_the_one_asked_for_is_refused(
+    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = file_download.get_hf_file_metadata
+    monkeypatch.setattr(
+        "huggingface_hub.file_download.get_hf_file_metadata",
+        lambda *a, **k: replace(described(*a, **k), commit_hash="0" * 40),
+    )
+    with expect_refusal("states no hash"):
+        download(NAME)
 
 
 def test_an_answer_may_be_of_no_stated_length(server: HubServer, commit: str) -> None:
@@ -229,7 +305,8 @@ def test_an_answer_may_be_of_no_stated_length(server: HubServer, commit: str) ->
 @newer_client
 @pytest.mark.parametrize(
     ("kind", "on"),
-    [(500, f"HEAD {WEIGHTS}"), (429, f"GET {WEIGHTS}"), ("drop", f"GET {WEIGHTS}")],
+    [(kind, on) for kind in (500, "drop") for on in ("HEAD config.json", f"HEAD {WEIGHTS}")]
+    + [(429, f"GET {WEIGHTS}"), ("drop", f"GET {WEIGHTS}")],
 )
 def test_what_passes_is_waited_for(server: HubServer, commit: str, kind: str | int, on: str) -> None:
     server.fault(kind, on, times=3)
@@ -237,17 +314,19 @@ def test_what_passes_is_waited_for(server: HubServer, commit: str, kind: str | i
     assert len(server.requests(on)) >= 4
 
 
+@pytest.mark.parametrize("on", ["GET list", "HEAD config.json"])
 def test_a_server_that_says_nothing_is_given_up(
-    server: HubServer, commit: str, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, commit: str, on: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
-    server.fault("stall", "GET list")
+    server.fault("stall", on)
     with expect_refusal("cannot be reached", "timed out"):
         download(NAME)
 
 
-def test_a_wait_of_minutes_is_left_to_the_user(server: HubServer, commit: str) -> None:
-    server.fault(429, "GET list", headers={"Retry-After": "290"})
+@pytest.mark.parametrize("header", [{"Retry-After": "290"}, {"RateLimit": '"api"; r=0; t=290'}], ids=str)
+def test_a_wait_of_minutes_is_left_to_the_user(server: HubServer, commit: str, header: dict[str, str]) -> None:
+    server.fault(429, "GET list", headers=header)
     with expect_refusal("too often (429)", "in 290 s"):
         download(NAME)
     assert len(server.log) == 1

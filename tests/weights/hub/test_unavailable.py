@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[str | int, str, list[str]]] = {
     "a server error": (500, "", ["error (500)", "later"]),
     "a server error in the content": (503, f"GET {WEIGHTS}", ["error (503)", "later"]),
     "a page for the list": ("html", "GET list", ["does not answer as a Hugging Face hub", "HF_ENDPOINT"]),
-    "a page for a file's facts": ("html", "HEAD", ["HF_HUB_CACHE"]),
+    "a page for a file's facts": ("html", "HEAD", ["no hash", "HF_ENDPOINT"]),
     "a page for the content": ("html", f"GET {WEIGHTS}", ["something else than the file", "log in"]),
     "less than the content": ("truncate", f"GET {WEIGHTS}", ["something else than the file"]),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +37,8 @@ from vitviz.weights.hub.tokenizer_files import (
 )
 
 SECONDS_BETWEEN_REPORTS = 0.1
+# The git hash of a small file, or the SHA-256 of a large one.
+DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 Report = Callable[[DownloadProgress], None]
 
 
@@ -142,22 +146,40 @@ def download_tokenizer(repository: str, commit: str) -> None:
 def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterator[None]:
     """Turn failures at the hub into a :class:`CheckpointError`; exceptions from the meter's report stay as they are."""
     # Importing vitviz does not load huggingface_hub.
-    from huggingface_hub import constants
-
     from vitviz.weights.hub.refusals import explain
 
-    # Xet downloads in threads of another library, where an exception from a report would not end the download. The
-    # first releases have no such switch, and nobody there reads it.
-    was_disabled = getattr(constants, "HF_HUB_DISABLE_XET", True)
-    constants.HF_HUB_DISABLE_XET = True
     try:
-        yield
+        with _without_xet():
+            yield
     except Exception as error:
         if error is meter.failure or isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{repository}: {explain(error, repository, revision)}") from None
+
+
+# huggingface_hub has one switch for the process: the last of several downloads resets it.
+_xet_lock, _downloads, _xet_was_disabled = threading.Lock(), 0, False
+
+
+@contextmanager
+def _without_xet() -> Iterator[None]:
+    """Xet downloads in threads of another library, where an exception from a report would not end the download."""
+    global _downloads, _xet_was_disabled
+    from huggingface_hub import constants
+
+    with _xet_lock:
+        if not _downloads:
+            # The first releases have no such switch, and nobody there reads it.
+            _xet_was_disabled = getattr(constants, "HF_HUB_DISABLE_XET", True)
+            constants.HF_HUB_DISABLE_XET = True
+        _downloads += 1
+    try:
+        yield
     finally:
-        constants.HF_HUB_DISABLE_XET = was_disabled
+        with _xet_lock:
+            _downloads -= 1
+            if not _downloads:
+                constants.HF_HUB_DISABLE_XET = _xet_was_disabled
 
 
 def _download(repository: str, revision: str, meter: ProgressMeter, report: Report | None) -> Path:
@@ -235,6 +257,7 @@ def _fetch(
     if missing:
         meter.update(done, always=True)
     for name in missing:
+        _check_metadata(repository, commit, name, files[name])
         arrived = done
 
         class Bar(tqdm):
@@ -243,9 +266,12 @@ def _fetch(
             def __init__(self, *_: object, **__: object) -> None:
                 super().__init__(disable=True)
 
-            def update(bar, n: float | None = 1) -> None:
+            def update(bar, n: float | None = 1, end: int = done + files[name].size) -> None:
                 nonlocal arrived
                 arrived += int(n or 0)
+                if arrived > end:
+                    # As huggingface_hub does, but only after it has received everything.
+                    raise OSError("more bytes than the hub states")
                 meter.update(arrived)
 
         # The first releases show a bar of their own.
@@ -259,6 +285,20 @@ def _fetch(
         meter.update(done, always=True)
     assert folder is not None, "names is never empty"
     return folder
+
+
+def _check_metadata(repository: str, commit: str, name: str, expected: RemoteFile) -> None:
+    """Ask the hub about a file: huggingface_hub builds paths from its hash and its commit without checking them."""
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+    options: dict[str, Any] = {"timeout": constants.HF_HUB_ETAG_TIMEOUT, "library_name": "vitviz"}
+    if "retry_on_errors" in signature(get_hf_file_metadata).parameters:
+        options["retry_on_errors"] = True
+    found = get_hf_file_metadata(hf_hub_url(repository, name, revision=commit), **options)
+    if not DIGEST.fullmatch(expected.digest) or (found.etag, found.commit_hash) != (expected.digest, commit):
+        raise CheckpointError(
+            f"{repository}: {constants.ENDPOINT} states no hash to verify {name} by; correct HF_ENDPOINT"
+        )
 
 
 def _is_intact(path: Path, expected: RemoteFile) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import textwrap
 from typing import Any
 
@@ -16,6 +17,9 @@ from huggingface_hub.errors import (
 )
 
 from vitviz.errors.messages import quote
+
+# The hub's header of a refusal by 429: what remains, and the seconds until there is more.
+RATE_LIMIT = re.compile(r"r=0;\s*t=(\d+)")
 
 
 def explain(error: Exception, repository: str, revision: str) -> str:
@@ -40,7 +44,9 @@ def explain(error: Exception, repository: str, revision: str) -> str:
     if status in (401, 403):
         return f"{hub} refuses access ({status}); set HF_TOKEN to a valid token, or unset one that is not"
     if status == 429:
-        when = f"in {wait} s" if (wait := response.headers.get("Retry-After", "")).isdecimal() else "later"
+        limit, wait = RATE_LIMIT.search(response.headers.get("RateLimit", "")), response.headers.get("Retry-After", "")
+        seconds = wait if wait.isdecimal() else limit and limit[1]
+        when = f"in {seconds} s" if seconds else "later"
         return f"{hub} was asked too often ({status}); try again {when}, or set HF_TOKEN, which allows more"
     if status is not None:
         return f"{hub} answers with an error ({status}); try again later"
