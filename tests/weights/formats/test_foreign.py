@@ -15,14 +15,17 @@ HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(600)
 ORIGINAL, OWN_PACKAGE = r"state_dict\(\) of the original", "load it with its own package, and save"
 FILES: dict[str, tuple[bytes, str, str]] = {
     "model.h5": (HDF5, "HDF5, as Keras and TensorFlow save", OWN_PACKAGE),
+    "weights.bin": (HDF5, "HDF5", "model.safetensors"),
     "model.gguf": (b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + bytes(600), "GGUF of llama.cpp", ORIGINAL),
     "model.onnx": (b"\x08\x08\x12\x07pytorch\x1a\x052.4.0:" + bytes(600), "ONNX", ORIGINAL),
     "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(600), "TensorFlow Lite", ORIGINAL),
     "flax_model.msgpack": (b"\x81\xa6params\x82\xa7encoder" + bytes(600), "Flax", OWN_PACKAGE),
+    "model.xml": (b'<?xml version="1.0"?>\n<net name="vit" version="11">', "OpenVINO", ORIGINAL),
     "model.mlmodel": (b"\x08\x01" + bytes(600), "Core ML", ORIGINAL),
     "model.engine": (b"ptrt" + bytes(600), "TensorRT", ORIGINAL),
     "saved_model.pb": (b"\x0a\x01" + bytes(600), "TensorFlow", ORIGINAL),
     "vit.tar.gz": (b"\x1f\x8b\x08" + bytes(600), "a gzip archive", "unpack it"),
+    "vit.tar": (b"vit.pth".ljust(257, b"\0") + b"ustar" + bytes(600), "a tar archive", "unpack it"),
     "page.pth": (b"<!DOCTYPE html><html>Sign in</html>", "a web page", "download the file itself"),
     "pointer.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid", "git-lfs pointer", "git lfs pull"),
 }
