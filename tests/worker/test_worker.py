@@ -25,6 +25,7 @@ from tests.support.example import ROOT
 from tests.worker import misbehaviour
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
+from vitviz.images.colours import gamma_profile
 from vitviz.images.isolated_pictures import limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.weights import isolated_models
@@ -58,9 +59,8 @@ def photo(tmp_path: Path) -> Path:
 # The same numbers.
 
 
-@pytest.mark.parametrize(
-    ("fit", "backend"), [(None, backend) for backend in BACKENDS] + [(fit, next(iter(BACKENDS))) for fit in FITS]
-)
+@pytest.mark.parametrize("fit", [None, *FITS])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_picture_is_prepared_as_the_library_does(
     worker: Worker, make_model: Make, photo: Path, fit: str | None, backend: str
 ) -> None:
@@ -81,6 +81,21 @@ def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model:
     assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
     # Its decoder cannot do without threads, which root may start in any case.
     assert limits_of(path).threads and not limits_of(ROOT / "assets" / "chelsea.jpg").threads
+
+
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])
+def test_a_picture_with_a_profile_is_converted_as_the_library_does(
+    worker: Worker, make_model: Make, photo: Path, tmp_path: Path, format: str
+) -> None:
+    wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+    with Image.open(photo) as image:
+        image.save(tmp_path / "wide", format, icc_profile=wide)
+    preprocessing = make_model().preprocessing
+    with open_picture(worker, tmp_path / "wide", "wide") as picture:
+        found = picture.model_input(preprocessing, 4, 4, None, 90)
+    expected = preprocessing.prepare(vitviz.open_image(tmp_path / "wide"), 4, 4).resized(90)
+    assert torch.equal(found.pixels, expected.pixels)
+    assert found.assumptions == expected.assumptions != ()
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
