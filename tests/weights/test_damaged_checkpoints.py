@@ -88,7 +88,7 @@ FILES: dict[str, Callable[[Path, bytes], object]] = {
 def test_a_file_that_is_no_safetensors_file_is_refused(good: Path, write: Callable[[Path, bytes], object]) -> None:
     path = good.with_name("hostile.safetensors")
     write(path, good.read_bytes())
-    with refused(path):
+    with refused(path, "an empty file|it begins with|or a damaged one|a pickle of another|torch cannot read it"):
         load_checkpoint(path)
     assert not (good.parent / PICKLE).exists(), "the file was executed"
 

@@ -252,6 +252,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "code of its own": ({"auto_map": {"AutoModel": "modeling.Evil"}}, "auto_map in its config.json asks for code"),
     "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config in its config.json asks for"),
     "weights of elsewhere": ({"use_pretrained_backbone": True}, "asks for weights of another checkpoint"),
+    "wide": ({"embed_dim": 2**19}, "its network's [\\d,]+ bytes of memory .* allow more by max_bytes="),
     "no class": ({"architectures": ["Trainer"]}, "transformers 5.+ has no such model of type 'swin'"),
     "no type that there is": ({"model_type": "evil"}, "transformers 5.+ has no such model of type 'evil'"),
     "a text for a number": ({"embed_dim": "8"}, "transformers cannot build small"),
