@@ -35,6 +35,7 @@ from vitviz.datasets import (
     work,
 )
 from vitviz.datasets.request import weights_digest
+from vitviz.datasets.rows import PictureResult, compute_results
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
 from vitviz.weights.detector import OODDetector
@@ -396,3 +397,19 @@ def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Pat
         f"{name}{end}" for name in others for end in ("", ".caption", ".inside", ".shape", ".thumbnail")
     } | {name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))}
     assert all(schema.field(name).metadata[b"meaning"] for name in schema.names)
+
+
+def test_pictures_that_cannot_be_computed_together_are_computed_one_by_one(
+    model: Model, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analyses = [vitviz.analyze(photos / name, model) for name in ("00.png", "01.png", "02.png")]
+    request = asked(model, probes=("token_norms",))
+
+    def refused(traces: Any, **_: Any) -> Any:
+        raise MethodError("one of them has no such map")
+
+    monkeypatch.setitem(METHODS, "rollout", replace(METHODS["rollout"], compute_batch=refused))
+    found = compute_results(analyses, request)
+    for analysis, each in zip(analyses, found, strict=True):
+        assert isinstance(each, PictureResult) and each.analysis is analysis
+        np.testing.assert_array_equal(each.maps["rollout"].numpy(), analysis.rollout().numpy())
