@@ -30,7 +30,7 @@ const ACTIONS = {
     // Whoever opens it need not see this menu open.
     const view = link.replace(/[?&]panel=save$|panel=save&/, "");
     const address = new URL(addressOf(view), location.href).href;
-    if (LOOPBACK.test(location.hostname)) notes.push(" Its address is one of this machine alone.");
+    if (LOOPBACK.test(location.hostname)) notes.push(" Only this machine can open it.");
     await copyText(address, notes.join(""));
     drawCode(address);
   },
