@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 from pathlib import Path
 
 import huggingface_hub
@@ -25,6 +27,7 @@ from tests.downloads import (
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
 from vitviz.progress import DownloadProgress
+from vitviz.weights.hub import download as hub_download
 from vitviz.weights.hub.download import download
 from vitviz.weights.hub.names import is_cached
 
@@ -321,7 +324,8 @@ def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubS
     server.fault(500, "HEAD config.json", times=1)
     server.fault("drop", "GET lost.pth", after=10)
     home = tmp_path / "other home"
-    out, _ = run(server, home, TELL, NAME, "someone/lost", HF_TOKEN="hf_someones").communicate(timeout=60)
+    out, err = run(server, home, TELL, NAME, "someone/lost", HF_TOKEN="hf_someones").communicate(timeout=60)
+    assert err == "", "the hub's client speaks"
     (folder, done), (kind, message) = map(json.loads, out.splitlines())
     assert Path(folder) == cache_folder(home) / "snapshots" / commit
     assert (Path(folder) / WEIGHTS).read_bytes() == CONTENT
@@ -329,3 +333,15 @@ def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubS
     assert server.log[0].authorization == "Bearer hf_someones"
     assert kind == "CheckpointError"
     assert "cannot be reached" in message
+
+
+def test_the_hubs_client_is_quiet_for_no_other_thread() -> None:
+    (handler,) = logging.getLogger("huggingface_hub").handlers
+    record = logging.makeLogRecord({"msg": "Retrying"})
+    heard: list[object] = []
+    with hub_download._download_settings():
+        assert not handler.filter(record)
+        thread = threading.Thread(target=lambda: heard.append(handler.filter(record)))
+        thread.start()
+        thread.join()
+    assert heard[0] and handler.filter(record)

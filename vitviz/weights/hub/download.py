@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
+import logging
 import re
 import threading
 import time
@@ -149,7 +151,7 @@ def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterato
     from vitviz.weights.hub.refusals import explain
 
     try:
-        with _without_xet():
+        with _download_settings():
             yield
     except Exception as error:
         if error is meter.failure or isinstance(error, CheckpointError):
@@ -161,12 +163,27 @@ def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterato
 _xet_lock, _downloads, _xet_was_disabled = threading.Lock(), 0, False
 
 
+# Other threads may want the log lines of huggingface_hub.
+_quiet = contextvars.ContextVar("_quiet", default=False)
+
+
+def _is_heard(record: logging.LogRecord) -> bool:
+    return not _quiet.get()
+
+
 @contextmanager
-def _without_xet() -> Iterator[None]:
-    """Xet downloads in threads of another library, where an exception from a report would not end the download."""
+def _download_settings() -> Iterator[None]:
+    """Context in which huggingface_hub does not log in this thread, and does not use Xet.
+
+    Its log lines have addresses, which may be signed, and would break up the lines of a command. Xet downloads in
+    threads of another library, where an exception from a report would not end the download.
+    """
     global _downloads, _xet_was_disabled
     from huggingface_hub import constants
 
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        handler.addFilter(_is_heard)
+    token = _quiet.set(True)
     with _xet_lock:
         if not _downloads:
             # The first releases have no such switch, and nobody there reads it.
@@ -180,6 +197,7 @@ def _without_xet() -> Iterator[None]:
             _downloads -= 1
             if not _downloads:
                 constants.HF_HUB_DISABLE_XET = _xet_was_disabled
+        _quiet.reset(token)
 
 
 def _download(repository: str, revision: str, meter: ProgressMeter, report: Report | None) -> Path:
