@@ -121,7 +121,7 @@ def test_a_page_of_another_site_sends_nothing_here(served: RunningApp, target: s
     content, kind = (form(("a", b"x")), EDGE) if "upload" in target else (b"{}", "application/json")
     own = [f"http://localhost:{served.port}", f"HTTP://LOCALHOST:{served.port}"]
     foreign = ["null", "http://localhost", f"http://localhost:{served.port + 1}", f"http://127.0.0.1:{served.port}"]
-    foreign += [f"https://localhost:{served.port + 1}", "http://other.localhost", "file://", "x", ""]
+    foreign += [f"https://localhost:{served.port + 1}", "http://other.localhost", "file://", "http://[", "x", ""]
     for origin in [*own, *foreign]:
         sent = request_head(
             "POST",

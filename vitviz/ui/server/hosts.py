@@ -168,9 +168,9 @@ class HostRules:
         origins = [value for name, value in scope["headers"] if name == b"origin"]
         hosts = {*_values(scope["headers"], b"host"), *_values(scope["headers"], b"x-forwarded-host")}
         for origin in origins:
-            parts = urlsplit(origin.decode("latin-1").lower())
-            port = PORTS.get(parts.scheme)
-            if port is None or not any(_with_port(parts.netloc, port) == _with_port(host, port) for host in hosts):
+            scheme, _, name = origin.decode("latin-1").lower().partition("://")
+            port = PORTS.get(scheme)
+            if port is None or not any(_with_port(name, port) == _with_port(host, port) for host in hosts):
                 raise RequestError(403, "this request comes from a page of another site")
 
     def _check_host(self, value: str) -> None:
