@@ -60,6 +60,8 @@ ARRAYS: dict[str, tuple[bytes, str]] = {
     "a shape of texts": (npy_of_shape("('4',)"), "'x' is no NumPy array"),
     "a call in the header": (npy_of_shape("__import__('os').system('x')"), "'x' is no NumPy array"),
     "a header nested too deeply": (npy("-" * 9000 + "1"), "'x' is no NumPy array"),
+    "a header that ends early": (npy("{"), "'x' is no NumPy array"),
+    "a header of uneven lines": (npy("(\n  1)\n  2\n 3"), "'x' is no NumPy array"),
     "a header that is too long": (npy(" " * 60_000), "'x' is no NumPy array"),
     "an unknown version": (npy("{}", version=b"\x09\x00"), "'x' is no NumPy array"),
     "no array": (b"text", "'x' is no NumPy array"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ def open_npz(file: Path, name: str) -> WeightFile:
                     version = np.lib.format.read_magic(stream)
                     shape, _, dtype = NPY_HEADERS[version](stream)
             # MemoryError: a header that is nested too deeply.
-            except (ValueError, KeyError, MemoryError):
+            except (ValueError, KeyError, MemoryError, SyntaxError, TokenError):
                 refuse(name, f"{quote(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
             if dtype.hasobject:
                 refuse(name, f"{quote(key)} holds Python objects, which are code", "arrays of numbers")
