@@ -19,8 +19,8 @@ def mutate(units: Units, chance: random.Random) -> Units:
     return changed
 
 
-def repeat_slice(units: Units, size: int, chance: random.Random) -> Units:
-    """The units of a file of about a size, in which a random slice is repeated."""
+def repeat_slice(units: Units, size: int, chance: random.Random) -> list[Units]:
+    """Files in which a random slice is repeated, of about a size and twice, four and eight times that."""
     start = chance.randrange(len(units))
     pattern = units[start : start + chance.choice((1, 1, 1, 2, 3, 8))]
     if chance.random() < 0.3:
@@ -31,7 +31,7 @@ def repeat_slice(units: Units, size: int, chance: random.Random) -> Units:
     elif chance.random() < 0.3:
         pattern = mutate(pattern, chance) or [b"\0"]
     length = max(1, sum(map(len, pattern)))
-    return units[:start] + pattern * max(1, size // length) + units[start:]
+    return [units[:start] + pattern * max(1, size * factor // length) + units[start:] for factor in (1, 2, 4, 8)]
 
 
 def flip(units: Units, chance: random.Random) -> Units:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import resource
 import signal
 import sys
@@ -26,9 +27,11 @@ MEGABYTE = 1e6
 CHILD_SECONDS = 3.0
 # For all measurements of a case.
 CASE_SECONDS = 60.0
-# The sizes of a repeated slice, in bytes; the largest text is as large as a JSON body may be.
-SLICE_BYTES, TEXT_BYTES = (2**17, 2**17, 2**21), 2**17
-# Growth is not seen in shorter times, which measure clocks. Eight times the text may take MAX_GROWTH times as long.
+MOST_ADDRESSES = 16 * 2**30
+# The smallest sizes for growth, in bytes: small constants need large files, and the largest text is as large as a
+# JSON body may be.
+SLICE_BYTES, TEXT_BYTES = (2**14, 2**14, 2**14, 2**18), 2**17
+# Growth is not seen in shorter times, which measure clocks. Eight times the size may take MAX_GROWTH times as long.
 FLOOR_SECONDS, MAX_GROWTH = 0.25, 8**1.5
 
 
@@ -40,7 +43,7 @@ class Target:
         seeds: valid files; None for a target that takes JSON values.
         run: takes the name and the content of a file, or no name and a value.
         seconds, seconds_per_megabyte: limit of the processor time of this process. Children have limits of their own.
-        nbytes: limit of the memory that it takes beyond its former peak.
+        nbytes, nbytes_per_byte: limit of the memory that it takes.
     """
 
     seeds: Callable[[], list[Seed]] | None
@@ -48,6 +51,7 @@ class Target:
     seconds: float
     seconds_per_megabyte: float
     nbytes: float
+    nbytes_per_byte: float = 0
 
 
 @cache
@@ -203,9 +207,9 @@ def open_hurt(name: str, content: bytes) -> object:
 
 TARGETS: dict[str, Target] = {
     "pictures": Target(formats.pictures, open_picture, 1.0, 1.0, 5e8),
-    "checkpoints": Target(formats.checkpoints, open_checkpoint, 1.0, 4.0, 1e9),
+    "checkpoints": Target(formats.checkpoints, open_checkpoint, 1.0, 4.0, 1e8, 200),
     "corpus": Target(None, open_hurt, 1.0, 2.0, 5e8),
-    "values": Target(None, check_value, 1.0, 4.0, 5e8),
+    "values": Target(None, check_value, 1.0, 4.0, 1e8, 200),
 }
 
 
@@ -214,7 +218,7 @@ SEEDS: dict[str, list[Seed]] = {}
 
 @dataclass(frozen=True)
 class Case:
-    """A file, or values from one size to eight times that size.
+    """A file or a value, or several from one size to eight times that size.
 
     Args:
         name: name of the file.
@@ -237,22 +241,34 @@ def draw_case(target: str, seed: int, number: int) -> Case:
         return Case("", list(formats.growing_texts(TEXT_BYTES, chance)) if is_text else [formats.json_value(chance)])
     files = SEEDS.setdefault(target, seeds())
     file, is_slice = files[number % len(files)], chance.random() < 0.5
-    units = repeat_slice(file.units, chance.choice(SLICE_BYTES), chance) if is_slice else mutate(file.units, chance)
-    return Case(file.name, [file.build(units)])
+    grown = repeat_slice(file.units, chance.choice(SLICE_BYTES), chance) if is_slice else [mutate(file.units, chance)]
+    return Case(file.name, [file.build(units) for units in grown])
+
+
+def peak() -> int:
+    """The peak memory of this process in bytes, since :func:`forget_peak` if the system can reset it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak() -> None:
+    if Path("/proc/self/clear_refs").exists():
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(target: Target, name: str, content: Any) -> tuple[float, int, str]:
-    """Seconds of a processor, bytes beyond the former peak, and an error or an empty text."""
-    before, start, wrong = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
+    """Seconds of a processor, bytes, and an error or an empty text."""
+    forget_peak()
+    before, start, wrong = peak(), time.process_time(), ""
     try:
         target.run(name, content)
     except VitvizError:
         pass
     except Exception as error:
         wrong = f"{type(error).__name__}: {str(error)[:200]}"
-    unit = 1 if sys.platform == "darwin" else 1024
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
-    return time.process_time() - start, grown, wrong
+    return time.process_time() - start, peak() - before, wrong
 
 
 def judge(target: Target, case: Case) -> str:
@@ -264,7 +280,7 @@ def judge(target: Target, case: Case) -> str:
         most = target.seconds + target.seconds_per_megabyte * size / MEGABYTE
         if seconds > min(most, FLOOR_SECONDS):
             seconds = min(seconds, *(measure(target, case.name, content)[0] for _ in range(2)))
-        if wrong or seconds > most or grown > target.nbytes:
+        if wrong or seconds > most or grown > target.nbytes + target.nbytes_per_byte * size:
             return wrong or f"{seconds:.2f} s and {grown:,} bytes of memory for {size:,} bytes"
         times.append(seconds)
     if times[-1] > FLOOR_SECONDS and len(times) > 1 and times[-1] > MAX_GROWTH * max(times[0], 1e-3):
@@ -275,9 +291,21 @@ def judge(target: Target, case: Case) -> str:
 def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
     """The numbers of the failing cases, and what is wrong with each."""
     for number in range(first, first + count):
-        # Its signal ends the process, even in a call that never returns to Python.
-        signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
-        wrong = judge(TARGETS[target], draw_case(target, seed, number))
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        with limited():
+            wrong = judge(TARGETS[target], draw_case(target, seed, number))
         if wrong:
             yield number, wrong
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """At most :data:`CASE_SECONDS` of a processor, and :data:`MOST_ADDRESSES`."""
+    _, most = former = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, most))
+    # Its signal ends the process, even in a call that never returns to Python.
+    signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, former)

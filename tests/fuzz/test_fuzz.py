@@ -6,6 +6,10 @@ VITVIZ_SHARE=0.1 takes a tenth of the hour.
 
 from __future__ import annotations
 
+import multiprocessing
+import random
+import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +18,7 @@ import pytest
 
 from tests.fuzz import targets
 from tests.fuzz.corpus import CORPUS
+from tests.fuzz.formats import json_value
 from tests.fuzz.targets import TARGETS, Case, Target, draw_case, findings, judge
 from tests.support.long_runs import SEED, SHARE
 from vitviz import VitvizError
@@ -63,10 +68,24 @@ def test_an_hour_of_changes_costs_little(target: str) -> None:
     assert sentences(target, found) == []
 
 
+def drawn(target: str, seed: int, number: int) -> tuple[object, ...]:
+    """What tells a case from others; texts of megabytes are slow to write."""
+    case = draw_case(target, seed, number)
+    return case.name, *(each if isinstance(each, bytes | str) else repr(each) for each in case.inputs)
+
+
 def test_a_case_is_drawn_by_its_seed_and_number_alone() -> None:
-    for target in CHANGED:
-        cases = [repr(draw_case(target, 3, number)) for number in range(12)]
-        assert repr(draw_case(target, 3, 7)) == cases[7] and len(set(cases)) > 6
+    for target in TARGETS:
+        cases = [drawn(target, 3, number) for number in range(12)]
+        assert [drawn(target, 3, number) for number in (0, 7, 11)] == [cases[0], cases[7], cases[11]]
+        if target in CHANGED:
+            assert len(set(cases)) > 6 and drawn(target, 4, 0) != cases[0]
+
+
+def test_values_are_of_every_kind_of_json() -> None:
+    chance = random.Random(0)
+    kinds = {type(json_value(chance)) for _ in range(400)}
+    assert kinds == {dict, list, str, int, float, bool, type(None)}
 
 
 def test_slow_large_and_wrong_cases_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +100,25 @@ def test_slow_large_and_wrong_cases_are_findings(monkeypatch: pytest.MonkeyPatch
 
     assert wrong(quadratic).endswith(" s for eight times as much")
     assert wrong(quadratic, 1e-5).endswith(" bytes of memory for 2,000 bytes")
-    assert wrong(lambda name, content: bytearray(2 * 10**9)).endswith("bytes of memory for 2,000 bytes")
+    assert wrong(lambda name, content: bytearray(10**8)).endswith("bytes of memory for 2,000 bytes")
     assert wrong(lambda name, content: {}["gone"]) == "KeyError: 'gone'"
     assert wrong(lambda name, content: len(content)) == ""
+
+
+def run_forever(name: str, content: object) -> None:
+    while True:
+        pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere, addresses are not limited")
+def test_a_case_that_never_ends_ends_its_process_and_one_that_takes_all_memory_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(targets.TARGETS, "values", Target(None, lambda *_: bytearray(2**36), 1.0, 0.0, 5e7))
+    assert list(findings("values", 0, 0, 1)) == [(0, "MemoryError: ")]
+    monkeypatch.setattr(targets, "CASE_SECONDS", 0.1)
+    monkeypatch.setitem(targets.TARGETS, "values", Target(None, run_forever, 1.0, 0.0, 5e7))
+    process = multiprocessing.get_context("fork").Process(target=lambda: list(findings("values", 0, 0, 1)))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGPROF
