@@ -57,7 +57,7 @@ def test_a_regression_has_scores_and_no_probabilities(make_model: MakeModel) -> 
     assert float(analysis.switched_off(target=1)) == pytest.approx(float(analysis.logits[1]), abs=1e-6)
     target = int(analysis.logits.argmax())
     curve = analysis.faithfulness({"rollout": analysis.rollout()}, target, metrics=["deletion"])["deletion"]["rollout"]
-    assert curve.scores[0] == pytest.approx(1) and curve.scores[-1] == pytest.approx(0, abs=1e-5)
+    assert curve.scores[0] == pytest.approx(1, abs=1e-5) and curve.scores[-1] == pytest.approx(0, abs=1e-5)
     assert PROBES["logit_lens"].refusal(config) == (
         "this model is a regression, whose outputs are no probabilities, so tokens have no class"
     )
