@@ -6,9 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.fuzz.targets import TARGETS, draw_case, findings
-
-BATCH = 200
+from tests.fuzz.targets import TARGETS, draw_case, watched_findings
 
 
 def main() -> int:
@@ -23,15 +21,15 @@ def main() -> int:
         return _one(targets[0], options.seed, options.only)
     wrong = 0
     for target in targets:
-        end, first = time.monotonic() + options.seconds, 0
-        while time.monotonic() < end:
-            for number, why in findings(target, options.seed, first, BATCH):
+        cases = 0
+        for number, why in watched_findings(target, options.seed, 0, end=time.monotonic() + options.seconds):
+            cases += 1
+            if why:
                 wrong += 1
                 print(
                     f"{target}: {why} (python -m tests.fuzz {target} --seed {options.seed} --only {number})", flush=True
                 )
-            first += BATCH
-        print(f"{target}: {first:,} cases", flush=True)
+        print(f"{target}: {cases:,} cases", flush=True)
     return wrong > 0
 
 
@@ -42,9 +40,9 @@ def _one(target: str, seed: int, number: int) -> int:
         with open(name, "wb") as file:
             file.write(content if isinstance(content, bytes) else repr(content).encode("utf-8", "surrogatepass"))
         print(name)
-    found = list(findings(target, seed, number, 1))
-    print(found[0][1] if found else "nothing is wrong with it")
-    return bool(found)
+    [(_, why)] = watched_findings(target, seed, number, 1)
+    print(why or "nothing is wrong with it")
+    return bool(why)
 
 
 if __name__ == "__main__":

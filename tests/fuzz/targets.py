@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import random
 import re
 import resource
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,8 @@ from vitviz import VitvizError
 MEGABYTE = 1e6
 # Of a processor, for each child.
 CHILD_SECONDS = 3.0
-# For all measurements of a case.
-CASE_SECONDS = 60.0
+# For all measurements of a case: of a processor, and of the clock.
+CASE_SECONDS, CASE_CLOCK_SECONDS = 60.0, 600.0
 MOST_ADDRESSES = 16 * 2**30
 # The smallest sizes for growth, in bytes: small constants need large files, and the largest text is as large as a
 # JSON body may be.
@@ -295,6 +298,56 @@ def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[i
             wrong = judge(TARGETS[target], draw_case(target, seed, number))
         if wrong:
             yield number, wrong
+
+
+def watched_findings(
+    target: str, seed: int, first: int, count: int = sys.maxsize, end: float = math.inf
+) -> Iterator[tuple[int, str]]:
+    """As :func:`findings`, in a process of its own: a case that ends it, or that never answers, is a finding, too.
+
+    Args:
+        target, seed, first, count: as :func:`findings` takes them.
+        end: of :func:`time.monotonic`, after which no case begins.
+
+    Yields:
+        The number of every case, and what is wrong with it, or an empty text.
+    """
+    # Imports the app, which is no part of a case.
+    check_value("", {})
+    number, last = first, first + count
+    while number < last and time.monotonic() < end:
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        arguments = (sender, target, seed, number, last, end)
+        process = multiprocessing.get_context("fork").Process(target=_send_findings, args=arguments, daemon=True)
+        process.start()
+        sender.close()
+        why = ""
+        try:
+            while not why:
+                if not receiver.poll(CASE_CLOCK_SECONDS):
+                    why = f"no answer in {CASE_CLOCK_SECONDS:g} s"
+                    continue
+                try:
+                    yield number, receiver.recv()
+                    number += 1
+                except EOFError:
+                    process.join()
+                    if not process.exitcode:
+                        return
+                    why = f"its process ended with {process.exitcode}"
+        finally:
+            process.kill()
+            process.join()
+            receiver.close()
+        yield number, why
+        number += 1
+
+
+def _send_findings(sender: Connection, target: str, seed: int, first: int, last: int, end: float) -> None:
+    for number in range(first, last):
+        if time.monotonic() >= end:
+            break
+        sender.send(next((why for _, why in findings(target, seed, number, 1)), ""))
 
 
 @contextmanager

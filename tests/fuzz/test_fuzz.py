@@ -6,7 +6,7 @@ VITVIZ_SHARE=0.1 takes a tenth of the hour.
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import random
 import signal
 import sys
@@ -19,7 +19,7 @@ import pytest
 from tests.fuzz import targets
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.formats import json_value
-from tests.fuzz.targets import TARGETS, Case, Target, draw_case, findings, judge
+from tests.fuzz.targets import TARGETS, Case, Target, draw_case, findings, judge, watched_findings
 from tests.support.long_runs import SEED, SHARE
 from vitviz import VitvizError
 
@@ -60,12 +60,9 @@ def test_random_changes_get_a_legal_answer(target: str, count: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("target", CHANGED)
 def test_an_hour_of_changes_costs_little(target: str) -> None:
-    end, first, found = time.monotonic() + SHARE * HOUR / len(CHANGED), 0, []
-    while time.monotonic() < end:
-        found += findings(target, SEED, first, 200)
-        first += 200
-    print(f"{target}: {first:,} cases of seed {SEED}")
-    assert sentences(target, found) == []
+    cases = list(watched_findings(target, SEED, 0, end=time.monotonic() + SHARE * HOUR / len(CHANGED)))
+    print(f"{target}: {len(cases):,} cases of seed {SEED}")
+    assert sentences(target, [(number, why) for number, why in cases if why]) == []
 
 
 def drawn(target: str, seed: int, number: int) -> tuple[object, ...]:
@@ -105,20 +102,25 @@ def test_slow_large_and_wrong_cases_are_findings(monkeypatch: pytest.MonkeyPatch
     assert wrong(lambda name, content: len(content)) == ""
 
 
-def run_forever(name: str, content: object) -> None:
-    while True:
+def fail_by_number(name: str, number: object) -> None:
+    """Ends its process, hangs or uses a processor without end."""
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while number == 2:
+        time.sleep(1)
+    while number == 3:
         pass
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere, addresses are not limited")
-def test_a_case_that_never_ends_ends_its_process_and_one_that_takes_all_memory_is_a_finding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_case_that_takes_all_memory_hangs_or_ends_its_process_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(targets.TARGETS, "values", Target(None, lambda *_: bytearray(2**36), 1.0, 0.0, 5e7))
     assert list(findings("values", 0, 0, 1)) == [(0, "MemoryError: ")]
-    monkeypatch.setattr(targets, "CASE_SECONDS", 0.1)
-    monkeypatch.setitem(targets.TARGETS, "values", Target(None, run_forever, 1.0, 0.0, 5e7))
-    process = multiprocessing.get_context("fork").Process(target=lambda: list(findings("values", 0, 0, 1)))
-    process.start()
-    process.join(30)
-    assert process.exitcode == -signal.SIGPROF
+    monkeypatch.setattr(targets, "CASE_SECONDS", 0.2)
+    monkeypatch.setattr(targets, "CASE_CLOCK_SECONDS", 3.0)
+    monkeypatch.setattr(targets, "draw_case", lambda target, seed, number: Case("x", [number]))
+    monkeypatch.setitem(targets.TARGETS, "values", Target(None, fail_by_number, 1.0, 0.0, 5e7))
+    killed, timed = (f"its process ended with {-number}" for number in (signal.SIGKILL, signal.SIGPROF))
+    expected = [(0, ""), (1, killed), (2, "no answer in 3 s"), (3, timed), (4, "")]
+    assert list(watched_findings("values", 0, 0, 5)) == expected
+    assert list(watched_findings("values", 0, 0, 5, end=time.monotonic())) == []
