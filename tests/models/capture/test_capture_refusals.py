@@ -130,6 +130,29 @@ def test_the_token_that_the_output_reads_alone_is_the_cls_token() -> None:
         load_own(OwnViT(registers=1), prefix=["register 1", "cls"])
 
 
+class MeanViT(OwnViT):
+    """Its output is of the mean of all tokens."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        return self.classifier(self.norm(tokens).mean(1))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cls_token_by_a_number_that_nothing_proves_is_an_assumption(count: int) -> None:
+    said = f"prefix 'cls': the first of {count} tokens without names; its output reads other tokens, too"
+    assert said in load_own(MeanViT(registers=count - 1), prefix=count).assumptions
+    names = ["cls", "register 1"][:count]
+    for model in (
+        load_own(MeanViT(registers=count - 1), prefix=names),
+        load_own(OwnViT(registers=count - 1), prefix=count),
+    ):
+        assert model.network.config.prefix == tuple(names)
+        assert not any("without names" in each for each in model.assumptions)
+
+
 def in_training(module: OwnViT) -> nn.Module:
     module.layers[1].mlp.train()
     return module

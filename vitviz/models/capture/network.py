@@ -302,7 +302,7 @@ class CapturedNetwork:
         try:
             verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self._facts.depth)
             if verified.order.extra == len(prefix):
-                verify_cls(self._run, pixels, verified, prefix)
+                verified = replace(verified, reads_cls=verify_cls(self._run, pixels, verified, prefix))
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if is_padded:

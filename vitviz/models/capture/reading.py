@@ -21,7 +21,7 @@ def verify_cls(
     pixels: torch.Tensor,
     verified: VerifiedCapture,
     prefix: Sequence[str],
-) -> None:
+) -> bool:
     """Verify the name of the CLS token, if the output reads some of the tokens that are not patches, and no patch.
 
     Args:
@@ -30,11 +30,14 @@ def verify_cls(
         verified: the module's capture.
         prefix: names of the tokens that are not patches, in the module's order.
 
+    Returns:
+        Whether the output reads the token with the name ``"cls"``, and no other.
+
     Raises:
         ConfigError: it reads other tokens than the one with the name ``"cls"``.
     """
-    if "cls" not in prefix or len(prefix) < 2 or verified.pooling_call is not None:
-        return
+    if "cls" not in prefix or verified.pooling_call is not None:
+        return False
     depth, places = len(verified.calls), verified.places
 
     def output(tokens: Iterable[int]) -> torch.Tensor:
@@ -44,13 +47,14 @@ def verify_cls(
             return run(pixels)
 
     reference = output(())
-    cls, patches = (prefix.index("cls"),), range(len(prefix), len(places[-1].index))
-    if any(not torch.equal(output(tokens), reference) for tokens in (cls, patches)):
-        return
-    others = [name for name in prefix if name != "cls"]
+    cls, patches = prefix.index("cls"), range(len(prefix), len(places[-1].index))
+    if not torch.equal(output(patches), reference):
+        return False
     read = [place for place in range(len(prefix)) if not torch.equal(output([place]), reference)]
-    if read:
+    if read and cls not in read:
+        others = [name for name in prefix if name != "cls"]
         names = " and ".join(repr(prefix[place]) for place in read)
         expected = [*others[: read[0]], "cls", *others[read[0] :]]
         found = f"prefix={list(prefix)}: of these tokens, the output reads {names} alone"
         raise ConfigError(f"{found}; expected the name 'cls' for what it reads, such as prefix={expected}")
+    return read == [cls]

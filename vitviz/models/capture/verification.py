@@ -86,6 +86,7 @@ class VerifiedCapture:
         stream: the residual stream; None if unknown.
         mixed_from: number of the first call whose tokens other operations have mixed, too; None for no such call.
         unfollowed: products of as many queries as keys that did not become a call, in words.
+        reads_cls: whether the output reads the token with the name ``"cls"``, and no other.
     """
 
     structure: AttentionStructure
@@ -100,6 +101,7 @@ class VerifiedCapture:
     stream: ResidualStream | None = None
     mixed_from: int | None = None
     unfollowed: tuple[str, ...] = ()
+    reads_cls: bool = False
 
     @property
     def windows(self) -> tuple[int, ...]:
