@@ -7,6 +7,7 @@ checked. So it finds no code, no pickle and no other checkpoint.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.sizes import find_channels
 from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import PACKAGES, timm
-from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
+from vitviz.weights.packages.reference import Package, ReferenceModel, check_counts, import_package, package_errors
 from vitviz.weights.read import Reading, describe
 
 # Overrides for a checkpoint that its package opens.
@@ -121,7 +122,9 @@ def _open_in_folder(
     package: Package, file: WeightFile, sidecars: Sidecars, ignore: Sequence[str], max_bytes: int | None
 ) -> ReferenceModel:
     """The package's model, opened from a folder with only its configuration and its weights."""
-    stated: Mapping[str, Any] = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
+    stated = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
+    numbers = sum(math.prod(tensor.shape) for tensors in file.groups.values() for tensor in tensors.values())
+    check_counts(stated, file.name, numbers)
     config = package.check_config(stated, file.name)
     # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():

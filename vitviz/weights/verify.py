@@ -20,7 +20,7 @@ from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.captured import Pairs, captured_attention, captured_output
-from vitviz.weights.packages.reference import Size, package_errors
+from vitviz.weights.packages.reference import Size, check_counts, package_errors
 from vitviz.weights.read import Reading
 
 TOLERANCE = 1e-5
@@ -118,6 +118,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     package = find_package(PACKAGES, reading.sidecars, model.name)
     assert model.origin is not None, "files beside it were read"
     folder, network = model.origin.folder, model.network
+    stated = reading.sidecars.open_clip if package.name == "open_clip" else reading.sidecars.config
+    check_counts(stated, model.name, sum(parameter.numel() for parameter in network.parameters()))
     reference = open_reference(package, folder)
     image_name = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)

@@ -253,6 +253,8 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config in its config.json asks for"),
     "weights of elsewhere": ({"use_pretrained_backbone": True}, "asks for weights of another checkpoint"),
     "wide": ({"embed_dim": 2**19}, "its network's [\\d,]+ bytes of memory .* allow more by max_bytes="),
+    "labels without end": ({"num_labels": 10**9}, "small: num_labels = 1000000000 in config.json; expected at most"),
+    "layers without end": ({"depths": [1, 10**9]}, "small: depths = 1000000000 in config.json; expected at most 1,000"),
     "no class": ({"architectures": ["Trainer"]}, "transformers 5.+ has no such model of type 'swin'"),
     "no type that there is": ({"model_type": "evil"}, "transformers 5.+ has no such model of type 'evil'"),
     "a text for a number": ({"embed_dim": "8"}, "transformers cannot build small"),

@@ -25,7 +25,8 @@ from vitviz.weights.formats.tensors import EXPECTED, WeightFile, lazy_tensor, re
 MAX_STAND_INS, MAX_DEPTH = 500, 3
 # The keys of an optimiser's state, whose tensors are no weights.
 OPTIMISER_KEYS = {"state", "param_groups"}
-# What torch's reader says: of a name that it does not know, of a foreign kind of dict or list, and of opcodes.
+# What torch's reader says: of a name that it does not know, or blocks, of a foreign kind of dict or list, of opcodes.
+BLOCKED_NAME = re.compile(r"unsupported GLOBAL (\S+) whose module \S+ is blocked")
 UNKNOWN_NAME = re.compile(r"GLOBAL (\S+) was not an allowed global")
 FOREIGN_CONTAINER = re.compile(r"Can only (\w+).*but got <class '.*(inert_\d+)'>")
 UNKNOWN_OPCODE = "Unsupported operand"
@@ -103,6 +104,11 @@ def _load(file: Path, name: str, is_zip: bool) -> tuple[Any, list[str]]:
             break
         for each in filled:
             each.kind = OrderedDict if container and "SETITEM" in container[1] else list
+    if blocked := BLOCKED_NAME.search(problem):
+        problem = (
+            f"its pickle names {quote(blocked[1])}, by which unpickling could run any program, and torch blocks it"
+        )
+        refuse(name, problem, EXPECTED)
     if UNKNOWN_OPCODE in problem:
         again = f"torch.save(torch.load({quote(name)}, weights_only=False), 'new.pth')"
         refuse(name, "a pickle of another protocol than torch.save writes", f"{again}, for a file that you trust")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,14 @@ from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import quote
+from vitviz.weights.formats.limits import MAX_DEPTH
+from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 
 Size = tuple[int, int]
 EXTRA = "verify"
+# Entries of configurations that count something.
+COUNTS = re.compile(r"(?P<layers>(\w+_)?(layers|depths?))|num_\w+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +109,32 @@ def find_package(packages: Sequence[Package], sidecars: Sidecars, name: str) -> 
         f"{name}: nothing to verify against: no file beside it names a package; expected a folder with timm's or "
         "transformers' config.json or with open_clip_config.json"
     )
+
+
+def check_counts(config: Settings, name: str, numbers: int) -> None:
+    """Check the numbers of layers, labels and others in a configuration before a package makes something for each.
+
+    Args:
+        config: the configuration that the package reads.
+        name: of the checkpoint in messages.
+        numbers: how many numbers all its weights have.
+
+    Raises:
+        CheckpointError: there are more layers than may be, or more of others than ``numbers``.
+    """
+
+    def walk(entry: str, value: Any) -> None:
+        for key, each in value.items() if isinstance(value, Mapping) else ():
+            walk(str(key), each)
+        for each in value if isinstance(value, list) else ():
+            walk(entry, each)
+        counted = COUNTS.fullmatch(entry)
+        if counted and isinstance(value, int | float):
+            most = MAX_DEPTH if counted["layers"] else max(numbers, MAX_DEPTH)
+            if value > most:
+                raise CheckpointError(f"{name}: {entry} = {quote(value)} in {config.place}; expected at most {most:,}")
+
+    walk("", config)
 
 
 def open_reference(package: Package, folder: Path, size: Size | None = None) -> ReferenceModel:
