@@ -24,7 +24,7 @@ help:
 	@echo 'make newest   make test with the newest version of every package'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
-	@echo 'make release  build wheel and sdist into dist, and check what is in them'
+	@echo 'make release  compile the page's kernels anew and compare them; build wheel and sdist into dist, and check what is in them'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
 	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'
@@ -96,6 +96,7 @@ gallery: $(VENV)/.app
 
 release: $(VENV)/.release
 	rm -rf dist
+	$(BIN)/python -m tests.kernels
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m tests.distributions dist

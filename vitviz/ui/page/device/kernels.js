@@ -1,0 +1,80 @@
+// The kernels with their memory: of WebAssembly, or of plain JavaScript.
+
+import { plainKernels } from "./plain_kernels.js";
+
+const WASM_PAGE_BYTES = 65536;
+const ALIGNMENT_BYTES = 16;
+
+/** The kernels and their memory, which is taken as a whole once, since growing it detaches all views of it. */
+export class Kernels {
+  /**
+   * @param {KernelKind} kind
+   * @param {WebAssembly.Module | null} module null for plain JavaScript
+   */
+  constructor(kind, module) {
+    this.kind = kind;
+    this.instance = module && new WebAssembly.Instance(module);
+    /** @type {ArrayBuffer} */
+    this.buffer = new ArrayBuffer(0);
+    this.top = 0;
+    /** @type {KernelFunctions} */
+    this.run = /** @type {any} */ (this.instance?.exports);
+  }
+
+  /**
+   * Takes all memory; what was in it is lost.
+   * @param {number} bytes
+   */
+  reserve(bytes) {
+    if (this.instance) {
+      const { memory, __heap_base: base } = /** @type {any} */ (this.instance.exports);
+      this.top = base.value;
+      const lacking = this.top + bytes - memory.buffer.byteLength;
+      if (lacking > 0) memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES));
+      this.buffer = memory.buffer;
+    } else {
+      // Zero is the pointer of a bias that is none.
+      this.top = ALIGNMENT_BYTES;
+      this.buffer = new ArrayBuffer(Math.ceil((this.top + bytes) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
+      this.run = plainKernels(this.buffer);
+    }
+  }
+
+  /**
+   * The pointer of a part of the memory that is not given again.
+   * @param {number} bytes
+   */
+  take(bytes) {
+    const pointer = Math.ceil(this.top / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+    this.top = pointer + bytes;
+    if (this.top > this.buffer.byteLength) throw Error(`${this.top} bytes of memory: ${this.buffer.byteLength} were reserved`);
+    return pointer;
+  }
+
+  /**
+   * A view of values in memory.
+   * @param {number} pointer
+   * @param {number} count
+   */
+  floats(pointer, count) {
+    return new Float32Array(this.buffer, pointer, count);
+  }
+}
+
+/**
+ * The fastest kernels that this browser runs.
+ * @param {{ relaxed?: BufferSource | null, simd?: BufferSource | null }} wasm the contents of kernels-relaxed.wasm and
+ *   kernels.wasm; without both, the kernels are plain JavaScript
+ */
+export function openKernels(wasm) {
+  for (const kind of /** @type {const} */ (["relaxed", "simd"])) {
+    const bytes = wasm[kind];
+    if (!bytes) continue;
+    try {
+      return new Kernels(kind, new WebAssembly.Module(bytes));
+    } catch {
+      // This browser lacks these instructions, or its page forbids WebAssembly.
+    }
+  }
+  return new Kernels("plain", null);
+}

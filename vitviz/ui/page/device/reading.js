@@ -1,0 +1,142 @@
+// From the tokens of the last layer to logits, as `read` in vitviz/models/vit.py and vitviz/models/pooling.py, and what
+// else a pass leaves in memory.
+
+/**
+ * The mean of the tokens from `first` on.
+ * @param {Float32Array} tokens "token width"
+ * @param {number} width
+ * @param {number} first
+ */
+function meanToken(tokens, width, first) {
+  const count = tokens.length / width - first, mean = new Float64Array(width);
+  for (let i = first * width; i < tokens.length; i++) mean[i % width] += tokens[i];
+  return mean.map((total) => total / count);
+}
+
+/**
+ * The pooled tokens, for every pooling but that by attention, which has weights of its own.
+ * @param {NetworkConfig["pooling"]} pooling
+ * @param {Float32Array} tokens "token width"
+ * @param {number} width
+ * @param {string[]} prefix names of the tokens before the patches
+ * @returns {ArrayLike<number>}
+ */
+function poolTokens(pooling, tokens, width, prefix) {
+  const token = (/** @type {string} */ name) => tokens.subarray(prefix.indexOf(name) * width, (prefix.indexOf(name) + 1) * width);
+  switch (pooling) {
+    case "cls": return token("cls");
+    case "mean": return meanToken(tokens, width, prefix.length);
+    case "mean of all": return meanToken(tokens, width, 0);
+    case "cls and mean": return [...token("cls"), ...meanToken(tokens, width, prefix.length)];
+    case "cls and distillation": return [...token("cls"), ...token("distillation")];
+    default: throw Error(`pooling ${pooling}`);
+  }
+}
+
+/**
+ * How many of the last layer's first tokens the logits depend on.
+ * @param {NetworkConfig["pooling"]} pooling
+ * @param {string[]} prefix
+ * @param {number} tokens
+ */
+export function tokensRead(pooling, prefix, tokens) {
+  if (pooling === "cls") return prefix.indexOf("cls") + 1;
+  return pooling === "cls and distillation" ? Math.max(prefix.indexOf("cls"), prefix.indexOf("distillation")) + 1 : tokens;
+}
+
+/**
+ * Pools patches "patch width" by the attention of one learned query, as AttentionPooling in vitviz/models/layers.py; its weights
+ * "head token", 0 for the prefix.
+ * @param {Network} network
+ * @param {number} source pointer of the patches
+ * @param {number} patches how many remain
+ */
+function poolByAttention(network, source, patches) {
+  const { kernels, at, prefix, config: { width, heads } } = network, dim = width / heads;
+  const weights = new Float32Array(heads * (prefix + patches));
+  for (let head = 0; head < heads; head++) {
+    const offset = head * patches * dim * 4, query = network.pointer("pooler.query") + head * dim * 4;
+    network.linear("pooler.keys", source, at.poolerKeys + offset, patches, width, dim, { head });
+    network.linear("pooler.values", source, at.poolerValues + offset, patches, width, dim, { head });
+    kernels.run.attend(query, at.poolerKeys + offset, at.poolerValues + offset, at.context + head * dim * 4, width, at.pooled, at.scores,
+      1, patches, dim, dim ** -0.5, 1);
+    weights.set(kernels.floats(at.scores, patches), head * (prefix + patches) + prefix);
+  }
+  network.linear("pooler.projection", at.context, at.pooled, 1, width, width);
+  network.norm("pooler.mlp_norm", at.pooled, at.features, 1, width);
+  network.mlp("pooler.mlp", at.features, at.pooled, 1);
+  return weights;
+}
+
+/**
+ * The features that the classifier reads, the logits, and the weights of an attention pooling.
+ * @param {Network} network
+ * @param {number} tokens how many of the stream's first tokens are computed
+ */
+function classify(network, tokens) {
+  const { kernels, at, prefix, config, file } = network, { width, pooling, final_norm: finalNorm } = config;
+  if (finalNorm === "before pooling") network.norm("norm", at.stream, at.normed, tokens, width);
+  const source = finalNorm === "before pooling" ? at.normed : at.stream;
+  let pooledWeights = null, count = width, features = at.pooled;
+  if (pooling === "attention") pooledWeights = poolByAttention(network, source + prefix * width * 4, tokens - prefix);
+  else {
+    const pooled = poolTokens(pooling, kernels.floats(source, tokens * width), width, file.input.prefix);
+    count = pooled.length;
+    kernels.floats(at.pooled, count).set(pooled);
+  }
+  if (finalNorm === "after pooling") network.norm("norm", at.pooled, at.pooled, 1, count);
+  for (const name of /** @type {const} */ (["representation", "projection"])) {
+    const outputs = config[`${name}_width`];
+    if (!outputs) continue;
+    const out = features === at.pooled ? at.features : at.pooled;
+    network.linear(name, features, out, 1, count, outputs);
+    features = out, count = outputs;
+    if (name === "representation") kernels.floats(features, count).forEach((value, i, all) => { all[i] = Math.tanh(value); });
+  }
+  const read = kernels.floats(features, count).slice();
+  if (config.classes) network.linear("classifier", features, at.logits, 1, count, config.classes);
+  return { features: read, logits: config.classes ? kernels.floats(at.logits, config.classes).slice() : read, pooled: pooledWeights };
+}
+
+/**
+ * The score of OODDetector in vitviz/weights/detector.py; null without a detector.
+ * @param {Network} network
+ * @param {Float32Array} logits
+ * @param {Float32Array} keys of the last layer, "head token dim"
+ * @param {number} tokens
+ */
+function detectorScore(network, logits, keys, tokens) {
+  const { prefix, inner, kernels, config: { heads, head_width: dim }, file: { detector } } = network;
+  if (!detector) return null;
+  const mean = kernels.floats(network.pointer("detector.mean"), inner), features = new Float64Array(inner);
+  const whitening = kernels.floats(network.pointer("detector.whitening"), inner ** 2), whitened = new Float64Array(inner);
+  for (let head = 0; head < heads; head++)
+    for (let token = prefix; token < tokens; token++)
+      for (let d = 0; d < dim; d++) features[head * dim + d] += keys[(head * tokens + token) * dim + d] / (tokens - prefix);
+  for (let i = 0; i < inner; i++)
+    for (let j = 0; j < inner; j++) whitened[j] += (features[i] - mean[i]) * whitening[i * inner + j];
+  const most = Math.max(...logits), energy = most + Math.log(logits.reduce((total, logit) => total + Math.exp(logit - most), 0));
+  return energy / detector.energy_scale - whitened.reduce((total, value) => total + value ** 2, 0) / detector.distance_scale;
+}
+
+/**
+ * What a pass left in memory.
+ * @param {Network} network
+ * @param {number} tokens
+ * @param {number} read how many of the last layer's tokens are computed
+ * @param {boolean} logitsOnly
+ * @returns {Encoding}
+ */
+export function readEncoding(network, tokens, read, logitsOnly) {
+  const { kernels, at, config: { depth, heads, head_width: dim, width } } = network, result = classify(network, read);
+  const copy = (/** @type {string} */ name, /** @type {number} */ count) => kernels.floats(at[name], logitsOnly ? 0 : count).slice();
+  const sums = copy("sums", depth * heads * tokens * 2), logSums = new Float32Array(sums.length / 2);
+  for (let i = 0; i < logSums.length; i++) logSums[i] = sums[2 * i] + Math.log(sums[2 * i + 1]);
+  const keys = copy("keys", depth * heads * tokens * dim);
+  const lastKeys = keys.subarray((depth - 1) * heads * tokens * dim);
+  const oodScore = logitsOnly ? null : detectorScore(network, result.logits, lastKeys, tokens);
+  return {
+    ...result, queries: copy("queries", depth * heads * tokens * dim), keys, logSums, tokens: copy("stream", tokens * width),
+    norms: copy("norms", (depth + 1) * tokens), oodScore,
+  };
+}

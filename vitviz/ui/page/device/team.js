@@ -1,0 +1,184 @@
+// The network in workers, so that the page stays smooth: one, or several that share out the tokens of a picture.
+
+import { readDeviceFile } from "./network.js";
+
+/** A pass that waits for its workers, or that they compute. */
+class TeamJob {
+  /**
+   * @param {Float32Array} pixels
+   * @param {TeamOptions} options
+   * @param {((done: number, total: number) => void) | undefined} onProgress
+   */
+  constructor(pixels, { signal, apart = false, ...options }, onProgress) {
+    this.pixels = pixels;
+    this.options = options;
+    this.signal = signal;
+    this.apart = apart;
+    this.onProgress = onProgress;
+    /** Workers that have not answered. @type {Set<Worker>} */
+    this.busy = new Set();
+    /** @type {Encoding | null} */
+    this.encoding = null;
+    /** @type {Error | null} */
+    this.error = null;
+    /** @type {(encoding: Encoding) => void} */
+    this.resolve = () => {};
+    /** @type {(reason: Error) => void} */
+    this.reject = () => {};
+    /** @type {Promise<Encoding>} */
+    this.promise = new Promise((resolve, reject) => { this.resolve = resolve, this.reject = reject; });
+  }
+}
+
+/** Workers that have loaded a network. */
+export class Team {
+  /**
+   * @param {Worker[]} workers
+   * @param {DeviceFile} file
+   */
+  constructor(workers, file) {
+    this.workers = workers;
+    const { tensors, data, ...facts } = file;
+    this.facts = facts;
+    /** What the kernels are. @type {KernelKind} */
+    this.kernels = "plain";
+    this.passes = 0;
+    /** @type {TeamJob[]} */
+    this.queue = [];
+    /** By the number of the pass. @type {Map<number, TeamJob>} */
+    this.running = new Map();
+    /** @type {Error | null} */
+    this.closed = null;
+  }
+
+  /**
+   * Loads the network in every worker.
+   * @param {ArrayBuffer} file
+   * @param {KernelBinaries} wasm
+   */
+  async load(file, wasm) {
+    const { workers } = this;
+    const ports = workers.map(() => /** @type {(MessagePort | null)[]} */ (Array(workers.length).fill(null)));
+    for (let one = 0; one < workers.length; one++)
+      for (let other = one + 1; other < workers.length; other++) {
+        const { port1, port2 } = new MessageChannel();
+        ports[one][other] = port1, ports[other][one] = port2;
+      }
+    const kinds = workers.map((worker, rank) => new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }) => (data.kind === "loaded" ? resolve(data.kernels) : reject(Error(data.message)));
+      worker.onerror = (event) => reject(Error(event.message || "The network's worker does not start"));
+      // The last worker takes the file, of which the others get copies.
+      const transfer = [...ports[rank].filter((port) => port !== null), ...(rank === workers.length - 1 ? [file] : [])];
+      worker.postMessage({ kind: "load", file, wasm, rank, ports: ports[rank] }, transfer);
+    }));
+    [this.kernels] = await Promise.all(kinds);
+    for (const worker of workers) {
+      worker.onmessage = ({ data }) => this.receive(worker, data);
+      worker.onerror = (event) => this.close(Error(event.message || "The network's worker ended"));
+    }
+  }
+
+  /**
+   * One pass of the network. Passes wait for each other in the order in which they were asked for.
+   *
+   * @param {Float32Array} pixels "channel height width", prepared
+   * @param {TeamOptions} options those of the network's `encode`; `signal` ends the pass, which then rejects with its reason;
+   *   with `apart`, one worker computes all tokens, so that as many passes run at once as there are workers
+   * @param {((done: number, total: number) => void)=} onProgress called with the number of finished layers
+   * @returns {Promise<Encoding>}
+   */
+  encode(pixels, options = {}, onProgress) {
+    const job = new TeamJob(pixels, options, onProgress), { signal } = job;
+    if (this.closed) return Promise.reject(this.closed);
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    signal?.addEventListener("abort", () => this.cancel(job, signal.reason), { once: true });
+    this.queue.push(job);
+    this.start();
+    return job.promise;
+  }
+
+  /** Starts the passes for which there are workers. */
+  start() {
+    for (let job = this.queue[0]; job; job = this.queue[0]) {
+      const busy = new Set([...this.running.values()].flatMap((each) => [...each.busy]));
+      const idle = this.workers.filter((worker) => !busy.has(worker)), wanted = job.apart ? 1 : this.workers.length;
+      if (idle.length < wanted) return;
+      this.queue.shift();
+      const pass = ++this.passes, isAlone = wanted === 1;
+      job.busy = new Set(idle.slice(0, wanted));
+      this.running.set(pass, job);
+      for (const worker of job.busy) worker.postMessage({ kind: "encode", pass, pixels: job.pixels, options: job.options, isAlone });
+    }
+  }
+
+  /**
+   * @param {TeamJob} job
+   * @param {Error} reason
+   */
+  cancel(job, reason) {
+    job.error ??= reason;
+    job.reject(reason);
+    this.queue = this.queue.filter((each) => each !== job);
+    for (const [pass, each] of this.running)
+      if (each === job) for (const worker of job.busy) worker.postMessage({ kind: "cancel", pass });
+  }
+
+  /**
+   * @param {Worker} worker
+   * @param {FromWorker} message
+   */
+  receive(worker, message) {
+    const job = this.running.get(message.pass);
+    if (!job) return;
+    if (message.kind === "layer") {
+      if (worker === job.busy.values().next().value && !job.error) job.onProgress?.(message.layer, this.facts.config.depth);
+      return;
+    }
+    job.busy.delete(worker);
+    if (message.kind === "answer") job.encoding ??= message.encoding;
+    // The others would wait for this worker's tokens.
+    else if (!message.isCancelled) this.cancel(job, Error(message.message));
+    if (!job.busy.size) {
+      this.running.delete(message.pass);
+      if (job.encoding) job.resolve(job.encoding);
+    }
+    this.start();
+  }
+
+  /**
+   * Ends the workers; passes that are not finished reject.
+   * @param {Error} reason
+   */
+  close(reason = Error("The network was closed")) {
+    this.closed ??= reason;
+    this.workers.forEach((worker) => worker.terminate());
+    for (const job of [...this.queue, ...this.running.values()]) job.reject(reason);
+    this.queue = [];
+    this.running.clear();
+  }
+}
+
+/**
+ * Loads a network into workers.
+ *
+ * @param {object} options
+ * @param {ArrayBuffer} options.file a device file, which the workers take
+ * @param {KernelBinaries} options.wasm the contents of kernels-relaxed.wasm and kernels.wasm; without both, the kernels are
+ *   plain JavaScript
+ * @param {string} options.script the text of device_worker.js with all that it imports
+ * @param {number=} options.workers how many; several answer a picture sooner where the processor is idle, and each has its
+ *   own copy of the weights
+ */
+export async function openDevice({ file, wasm, script, workers = 1 }) {
+  const contents = readDeviceFile(file), url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+  const team = new Team(Array.from({ length: workers }, () => new Worker(url)), contents);
+  try {
+    await team.load(file, wasm);
+  } catch (error) {
+    team.close();
+    throw error;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+  return team;
+}

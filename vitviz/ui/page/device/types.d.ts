@@ -1,0 +1,141 @@
+// The kinds of values that the modules of the network in the page pass to each other.
+
+/** The functions of kernels.c. Pointers are in bytes, counts in values. */
+interface KernelFunctions {
+  linear(x: number, weights: number, isBfloat16: number, bias: number, out: number, outStride: number, rows: number, depth: number,
+    width: number, accumulate: number): void;
+  layer_norm(x: number, weight: number, bias: number, out: number, rows: number, width: number, epsilon: number): void;
+  activate(x: number, count: number, kind: number): void;
+  multiply(x: number, factors: number, count: number): void;
+  rotate(x: number, cosines: number, sines: number, rows: number, dim: number): void;
+  attend(q: number, k: number, v: number, out: number, outStride: number, sums: number, scores: number, queries: number, keys: number,
+    dim: number, scale: number, factor: number): void;
+}
+/** Where the kernels run: WebAssembly with relaxed SIMD or with SIMD, or plain JavaScript. */
+type KernelKind = "relaxed" | "simd" | "plain";
+type Kernels = import("./kernels.js").Kernels;
+type Network = import("./encoder.js").Network;
+
+/** Where a tensor of a device file begins in its data, in bytes. */
+interface FileTensor {
+  dtype: "F32" | "BF16";
+  offset: number;
+}
+/** A network that device_file.py wrote; see there. */
+interface DeviceFile {
+  name: string;
+  config: NetworkConfig;
+  input: NetworkInput;
+  preprocessing: PreprocessingFacts;
+  labels: string[];
+  detector: DetectorFacts | null;
+  tensors: Record<string, FileTensor>;
+  data: Uint8Array<ArrayBuffer>;
+}
+/** ViTConfig in vitviz/models/config.py. */
+interface NetworkConfig {
+  patch_height: number;
+  patch_width: number;
+  channels: number;
+  width: number;
+  depth: number;
+  heads: number;
+  head_width: number;
+  mlp_width: number;
+  classes: number;
+  pooling: "cls" | "mean" | "mean of all" | "cls and mean" | "cls and distillation" | "attention";
+  final_norm: "before pooling" | "after pooling" | "none";
+  norm_epsilon: number;
+  activation: "gelu" | "gelu tanh" | "quick gelu" | "silu" | "relu";
+  representation_width: number;
+  projection_width: number;
+  probability: "softmax" | "sigmoid" | "identity" | "none";
+}
+/** The model's own input: its rows and columns of patches, the tokens before them, and the factor of the scores. */
+interface NetworkInput {
+  rows: number;
+  columns: number;
+  prefix: string[];
+  scale: number;
+}
+/** Preprocessing in vitviz/images/preprocessing.py, and the size of the whole patches in its input. */
+interface PreprocessingFacts {
+  input_height: number;
+  input_width: number;
+  height: number;
+  width: number;
+  mean: number[];
+  std: number[];
+  fit: Fit;
+  crop_fraction: number;
+  interpolation: Interpolation;
+  squash_fraction: number;
+  rounding: "torchvision" | "transformers";
+  backend: "pillow" | "torchvision" | "torchvision float";
+  detail: number | null;
+}
+type Fit = "crop" | "squash" | "native";
+type Interpolation = "nearest" | "bilinear" | "bicubic" | "lanczos" | "box" | "hamming";
+/** The numbers of OODDetector in vitviz/weights/detector.py. */
+interface DetectorFacts {
+  energy_scale: number;
+  distance_scale: number;
+  threshold: number;
+}
+
+/** What a pass of the network may leave out; see `encode` of encoder.js. */
+interface EncodeOptions {
+  headFactors?: Float32Array | null;
+  hiddenPatches?: number[];
+  logitsOnly?: boolean;
+}
+/** A pass of the network; see `encode` of encoder.js. */
+interface Encoding {
+  logits: Float32Array;
+  features: Float32Array;
+  queries: Float32Array;
+  keys: Float32Array;
+  logSums: Float32Array;
+  tokens: Float32Array;
+  norms: Float32Array;
+  pooled: Float32Array | null;
+  oodScore: number | null;
+}
+
+/** What a pass of the network asks of the others that compute its other tokens. */
+interface Rank {
+  rank: number;
+  ranks: number;
+  /** Sends this rank's parts of a layer's keys and values to all others, and waits for theirs. */
+  share(layer: number, partsOf: (rank: number) => Float32Array[]): Promise<void>;
+  /** Sends this rank's parts of all that was computed to the first rank, which waits for them. */
+  gather(partsOf: (rank: number) => Float32Array[]): Promise<void>;
+  /** Called before each layer; an exception from it ends the pass. */
+  onLayer(layer: number): Promise<void>;
+}
+
+/** The contents of the two files of kernels in WebAssembly. */
+interface KernelBinaries {
+  relaxed?: ArrayBuffer | null;
+  simd?: ArrayBuffer | null;
+}
+type TeamOptions = EncodeOptions & { signal?: AbortSignal; apart?: boolean };
+/** What a team asks of its workers. */
+type ToWorker =
+  | { kind: "load"; file: ArrayBuffer; wasm: KernelBinaries; rank: number; ports: (MessagePort | null)[] }
+  | { kind: "encode"; pass: number; pixels: Float32Array; options: EncodeOptions; isAlone: boolean }
+  | { kind: "cancel"; pass: number };
+/** What its workers answer about a pass. */
+type FromWorker = { pass: number } & (
+  | { kind: "layer"; layer: number }
+  | { kind: "answer"; encoding: Encoding | null }
+  | { kind: "failed"; isCancelled: boolean; message: string });
+
+/** Where the network's input lies on a picture, as Geometry in vitviz/images/geometry.py: left, top, right and lower edge in pixels. */
+interface PreparedPicture {
+  width: number;
+  height: number;
+  box: number[];
+  inputHeight: number;
+  inputWidth: number;
+}
