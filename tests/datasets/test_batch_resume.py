@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitviz
@@ -26,6 +29,8 @@ from vitviz.datasets import (
     read_items,
     run_batch,
 )
+from vitviz.errors.kinds import ConfigError
+from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
@@ -146,3 +151,36 @@ def test_what_failed_is_tried_again_where_that_is_asked_for(
     after = rows(output)
     assert after.pop("05.png")["error"] is None and before.pop("05.png")["error"]
     assert after == before
+
+
+def test_rows_of_another_preprocessing_labels_or_files_are_refused(model: Model, photos: Path, tmp_path: Path) -> None:
+    output, preprocessing = tmp_path / "out", model.preprocessing
+    run_batch(asked(model, probes=()), read_items(str(photos)), output)
+    before = rows(output)
+    others = {
+        "preprocessing": replace(model, preprocessing=replace(preprocessing, mean=(0.0,) * len(preprocessing.mean))),
+        "labels": replace(model, labels=model.labels[::-1]),
+    }
+    for name, other in others.items():
+        with pytest.raises(ConfigError, match=f"the results of another request, with other '{name}'; expected"):
+            run_batch(asked(other, probes=()), [], output)
+    Image.new("RGB", (30, 20)).save(photos / "07.png")
+    for writers in ((), (NUMBERS,)):
+        with pytest.raises(ConfigError, match=r"^07\.png: its file has changed since its row was written; expected"):
+            run_batch(asked(model, probes=()), read_items(str(photos)), output, writers=writers)
+    assert rows(output) == before
+
+
+def test_a_function_is_told_from_another_by_its_input(model: Model) -> None:
+    side, count = model.preprocessing.height, len(model.preprocessing.mean)
+
+    def function(image: Image.Image, resample: Image.Resampling) -> torch.Tensor:
+        pixels = np.asarray(image.resize((side, side), resample), np.float32) / 255
+        return torch.from_numpy(pixels).permute(2, 0, 1)[:count]
+
+    def facts(resample: Image.Resampling) -> object:
+        preprocessing = CallablePreprocessing(partial(function, resample=resample))
+        return asked(replace(model, preprocessing=preprocessing)).to_json()["preprocessing"]
+
+    box, bilinear = facts(Image.Resampling.BOX), facts(Image.Resampling.BILINEAR)
+    assert box == facts(Image.Resampling.BOX) != bilinear

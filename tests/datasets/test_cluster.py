@@ -162,7 +162,7 @@ def test_the_command_reads_an_archive_on_a_worker(
 def test_what_a_worker_reads_is_what_is_missing(ray: Any, photos: Path) -> None:
     keys = [item.key for item in read_items(str(photos))]
     for done in (keys[:4], keys):
-        items = UnprocessedPictures(read_items(str(photos)), {key_digest(key) for key in done})
+        items = UnprocessedPictures(read_items(str(photos)), {key_digest(key) for key in done}, {})
         tables = list(cluster._read_items({}, ray.put(items), Path.cwd()))
         found = [item for table in tables for item in cluster._unpickled(table.to_pydict())]
         assert [item.key for item in found] == keys[len(done) :]

@@ -16,7 +16,7 @@ from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
 from vitviz.datasets.true_classes import folder_of
-from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
+from vitviz.datasets.work import FILE_DIGEST_BYTES, WORKERS, BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
@@ -102,8 +102,8 @@ def run_batch(
             raises ends the run after all rows so far are written.
 
     Raises:
-        ConfigError: the folder holds something else, is in use by another run, or cannot be written; or the engine is
-            unknown, not installed, or cannot reach its cluster.
+        ConfigError: the folder holds something else, is in use by another run, or cannot be written; a picture is no
+            longer that of its row; or the engine is unknown, not installed, or cannot reach its cluster.
         DataError: the cluster failed.
         MethodError, QueryError: the model does not support the request: it has no such class, layer, head or token.
     """
@@ -119,7 +119,7 @@ def run_batch(
         if retry_failed:
             folder.drop_failures()
         table = _Table(folder, columns)
-        started, unprocessed = time.monotonic(), UnprocessedPictures(items, table.begin(settings))
+        started, unprocessed = time.monotonic(), UnprocessedPictures(items, *table.begin(settings))
         total = len(items) if isinstance(items, list | tuple) else 0
         rows = source.rows(unprocessed)
         try:
@@ -151,22 +151,25 @@ class _Table:
         self.rows, self.incomplete = list[dict[str, Any]](), set[bytes]()
         self.summary, self.written = Summary(), time.monotonic()
 
-    def begin(self, settings: BatchSettings) -> set[bytes]:
-        """The digests of the keys of all pictures that lack no row and no file: a million take some 80 MB.
+    def begin(self, settings: BatchSettings) -> tuple[set[bytes], dict[bytes, bytes]]:
+        """What :class:`UnprocessedPictures` takes: a million pictures take some 200 MB.
 
         Raises:
             ConfigError: a part is damaged.
         """
-        complete = set[bytes]()
-        for key, error in self.folder.row_errors():
+        complete, files = set[bytes](), dict[bytes, bytes]()
+        for key, error, sha256 in self.folder.known_rows():
+            digest = key_digest(key)
             if error is not None:
                 self.summary.failed_before += 1
                 self._note(key, error)
-            elif not settings.has_files(key):
-                self.incomplete.add(key_digest(key))
-                continue
-            complete.add(key_digest(key))
-        return complete
+            else:
+                files |= {} if sha256 is None else {digest: bytes.fromhex(sha256)[:FILE_DIGEST_BYTES]}
+                if not settings.has_files(key):
+                    self.incomplete.add(digest)
+                    continue
+            complete.add(digest)
+        return complete, files
 
     def add(self, row: dict[str, Any]) -> None:
         error, counts, folder = row.get("error"), self.summary, folder_of(row["path"])

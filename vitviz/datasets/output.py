@@ -84,14 +84,14 @@ class OutputFolder:
                 raise ConfigError(f"{self.path}: another batch is writing there; expected one at a time") from None
             yield
 
-    def row_errors(self) -> Iterator[tuple[str, str | None]]:
-        """The key and the error of every row; the error is None if the picture was analysed.
+    def known_rows(self) -> Iterator[tuple[str, str | None, str | None]]:
+        """Of every row the key, the error, and the digest of its file; the error is None if it was analysed.
 
         Raises:
             ConfigError: a part is damaged.
         """
-        for row in read_rows(self.path, ["path", "error"]):
-            yield str(row["path"]), row["error"]
+        for row in read_rows(self.path, ["path", "error", "sha256"]):
+            yield str(row["path"]), row["error"], row["sha256"]
 
     def drop_failures(self) -> None:
         """Remove the rows of pictures that could not be analysed; the other rows of a part stay.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
+from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
-from vitviz.images.preprocessing import Fit
+from vitviz.images.measuring import noise
+from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
 from vitviz.visualization.regions import checked_box
@@ -154,6 +156,9 @@ class BatchRequest:
             "schema": SCHEMA_VERSION,
             "model": self.model.name,
             "weights": weights_digest(self.model),
+            "labels": _digest("\0".join(self.model.labels).encode()),
+            "ood_detector": _detector_digest(self.model),
+            "preprocessing": _preprocessing_facts(self.model.preprocessing),
             "fit": self.fit,
             "resolution": self.resolution,
             "value_range": self.value_range,
@@ -166,10 +171,35 @@ class BatchRequest:
 
 
 def weights_digest(model: Model) -> str:
-    """The SHA-256 of a network's configuration and weights, the first 16 hexadecimal digits."""
-    digest = hashlib.sha256(repr(model.network.config).encode())
-    for tensor in model.network.parameters():
-        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    """The SHA-256 of a network's configuration, weights and buffers, the first 16 hexadecimal digits."""
+    state = model.network.state_dict().values()
+    return _digest(repr(model.network.config).encode(), *[each for each in state if isinstance(each, torch.Tensor)])
+
+
+def _digest(*parts: bytes | torch.Tensor) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, bytes):
+            digest.update(part)
+            continue
+        content = part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
         digest.update(content.data)
     return digest.hexdigest()[:16]
+
+
+def _detector_digest(model: Model) -> str | None:
+    detector = model.ood_detector
+    if detector is None:
+        return None
+    numbers = (detector.energy_scale, detector.distance_scale, detector.threshold)
+    return _digest(repr(numbers).encode(), detector.mean, detector.whitening)
+
+
+def _preprocessing_facts(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Its fields as JSON; of a function also the input that it makes of a test picture, to three digits."""
+    facts = {each.name: getattr(preprocessing, each.name) for each in fields(Preprocessing)}
+    if isinstance(preprocessing, CallablePreprocessing):
+        picture = noise(*COMMON)
+        facts["input"] = _digest((preprocessing.apply(picture) * 1000).round().int())
+    return facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, failed_row, file_digest, result_row
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import integer
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.images.opening import ImageFacts
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.system.machine import free_memory
@@ -30,6 +30,8 @@ WORKERS = 2
 MAX_BATCH_CPU, MAX_BATCH_GPU = 32, 256
 # The rest of the free memory is for pictures opened ahead, for the table, and for other programs.
 MEMORY_SHARE = 0.5
+# So many of the digest of a file tell it from another one.
+FILE_DIGEST_BYTES = 8
 # A picture with more pixels is reduced to this longer side while it is queued, unless a writer needs its full size.
 MAX_QUEUED_PIXELS, QUEUED_SIDE_PX = 2**20, 1024
 
@@ -80,17 +82,26 @@ class UnprocessedPictures:
         items: all pictures of the source.
         done_keys: digests of the keys that have a row, by :func:`vitviz.datasets.output.key_digest`; iterating adds to
             it.
+        files: the first :data:`FILE_DIGEST_BYTES` of the digest of a row's file, by the digest of its key.
 
     Attributes:
         skipped: how many pictures had a row.
+
+    Raises:
+        ConfigError: while iterating, for a picture whose file is no longer that of its row.
     """
 
-    def __init__(self, items: Iterable[Item], done_keys: set[bytes]) -> None:
-        self.items, self.done_keys, self.skipped = items, done_keys, 0
+    def __init__(self, items: Iterable[Item], done_keys: set[bytes], files: Mapping[bytes, bytes]) -> None:
+        self.items, self.done_keys, self.files, self.skipped = items, done_keys, files, 0
 
     def __iter__(self) -> Iterator[Item]:
         for item in self.items:
             key = key_digest(item.key)
+            before = self.files.get(key)
+            now = None if before is None else file_digest(item)
+            if now is not None and bytes.fromhex(now)[:FILE_DIGEST_BYTES] != before:
+                expected = "expected the same picture, or another folder for the results"
+                raise ConfigError(f"{item.key}: its file has changed since its row was written; {expected}")
             if key in self.done_keys:
                 self.skipped += 1
                 continue
