@@ -33,6 +33,7 @@ from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.ui.explorer.inline import InlineExplorer, explore
 from vitviz.ui.explorer.selection import LISTENER
+from vitviz.ui.first_view import opening_view
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -83,14 +84,15 @@ def test_two_explorers_in_one_notebook_do_not_disturb_each_other(
     with notebook_page(browser, [explore(analysis)._repr_html_(), other._repr_html_()]) as page:
         [first, second] = page.frames[1:]
         layout = analysis.trace.layout
-        rollout = analysis.rollout().values.flatten().numpy()
-        assert shown(first)[layout.prefix_count :] == pytest.approx(rollout, rel=2e-3, abs=1e-6)
+        asked = opening_view(analysis.trace).parameters
+        attention = analysis.attention(**asked).values.flatten().numpy()
+        assert shown(first)[layout.prefix_count :] == pytest.approx(attention, rel=2e-3, abs=1e-6)
         assert shown(second).size == vitviz.analyze(EXAMPLE, small, "squash", resolution=48).trace.layout.token_count
         before = second.locator(".vx-status").first.inner_text()
-        first.select_option(".vx-method", "attention")
-        expect(first.locator(".vx-status").first).to_contain_text("Attention from the CLS token")
+        first.select_option(".vx-method", "rollout")
+        expect(first.locator(".vx-status").first).to_contain_text("Attention rollout for patch")
         assert shown(first)[layout.prefix_count :] == pytest.approx(
-            analysis.attention().values.flatten().numpy(), rel=2e-3, abs=1e-6
+            analysis.rollout(query=asked["query"]).values.flatten().numpy(), rel=2e-3, abs=1e-6
         )
         assert second.locator(".vx-status").first.inner_text() == before
         # Nothing of the notebook can be reached from a frame.

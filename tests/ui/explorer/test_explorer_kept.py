@@ -46,13 +46,13 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
             assert edges["width"] / edges["height"] == pytest.approx(shape[1] / shape[0], rel=0.05)
             assert sheet is not None and 0.2 * sheet["width"] < sheet["height"] < 2.5 * sheet["width"]
             canvas(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
-            expect(caption(page)).to_contain_text("Attention rollout for patch (5, 5)")
+            expect(caption(page)).to_contain_text("Attention from patch (5, 5)")
             assert page.evaluate("document.documentElement.scrollWidth") <= 700
 
 
 def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, tmp_path: Path) -> None:
     file = tmp_path / "explorer.html"
-    file.write_text(whole_page(registers.analysis, "Noise"))
+    file.write_text(whole_page(registers.analysis, "Noise", link="?method=rollout"))
     with saved_page(browser, file) as page:
         # What needs a server is not offered.
         options = page.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")

@@ -19,11 +19,12 @@ from vitviz import Analysis, MethodError
 from vitviz.cli import main
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.explorer.saved_page import whole_page
+from vitviz.ui.first_view import opening_view
 
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
     state, maps = opening(coarse_example, "", None, None)
-    assert (state.views[0].method, maps) == ("rollout", [])
+    assert (state.views, maps) == ((opening_view(coarse_example.trace),), [])
 
 
 @pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])

@@ -12,10 +12,11 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
+from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, parameters_of
-from vitviz.ui.packs import computed_by, has_rollouts, map_file
+from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.state import PageState, View
 
 
@@ -39,8 +40,8 @@ def opening(
         default = replace(view, model="", step=None, picture=View().picture, fit=None, resolution=None)
         if default != view:
             raise MethodError(f"link = {quote(link)}: names a model, picture, fit or resolution; expected none of them")
-        if not link and not has_rollouts(analysis.trace):
-            default = View()
+        if not link:
+            default = opening_view(analysis.trace)
         views.append(replace(default, fit=fit, resolution=resolution))
     state, changes = normalize(replace(parsed.state, views=tuple(views)), [analysis] * len(views))
     notes = [*parsed.notes, *changes]
