@@ -2,54 +2,97 @@
 
 from __future__ import annotations
 
+import random
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
+from torch import nn
 
 import vitviz
 from tests.support.device import KINDS, Kind, Pass, on_device, prepared_on_device
 from tests.support.example import EXAMPLE
-from vitviz import Model, Preprocessing
+from tests.support.long_runs import SEED, share_of
+from tests.support.modules import OwnViT, load_own
+from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.errors.kinds import ConfigError
 from vitviz.images.preprocessing import FITS, ROUNDINGS, Fit
 from vitviz.images.resizing import BACKENDS
-from vitviz.models.vit import VisionTransformer
+from vitviz.metrics.ablation import switched_off
+from vitviz.models.activations import ACTIVATIONS
+from vitviz.models.config import FINAL_NORMS
+from vitviz.models.layers import AttentionOutput
+from vitviz.models.pooling import POOLINGS
+from vitviz.models.positions import POSITION_RULES
+from vitviz.models.require import require_vit
+from vitviz.ui.explorer.device_file import device_file, device_refusal
+from vitviz.weights.detector import OODDetector
 
 TOLERANCE = 1e-4
 
 
-def expected(model: Model, pixels: torch.Tensor) -> dict[str, Any]:
-    """What the library has of an encoding, as the engine names it."""
-    network = model.network
-    assert isinstance(network, VisionTransformer)
+@dataclass(frozen=True)
+class Off:
+    """What a pass leaves out: factors of heads, "layer head", 0 for one that is off, and patches in reading order."""
+
+    factors: torch.Tensor
+    patches: tuple[int, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"headFactors": self.factors.flatten().tolist(), "hiddenPatches": list(self.patches)}
+
+
+def expected(model: Model, pixels: torch.Tensor, off: Off | None = None) -> dict[str, Any]:
+    """What the library has of a pass, by the names of the engine."""
+    network = require_vit(model.network, "")
+    config, layout = network.config, model.layout
+    off = off or Off(torch.ones(config.depth, config.heads))
+    kept = [token for token in range(layout.token_count) if token - layout.prefix_count not in off.patches]
+    attentions: list[AttentionOutput] = []
+    pooling: list[AttentionOutput] = []
     with torch.inference_mode():
-        encoding = network.encode(pixels)
-        *_, tokens = network.stream(pixels)
-        features = network.output(pixels, "features")
-    trace = encoding.traces[0]
-    log_sums = torch.stack([trace.log_sums(layer) for layer in range(trace.layers)])
+        tokens, angles = network.embed(pixels)[0][:, kept], network.angles(layout)
+        if angles is not None:
+            angles = angles[torch.tensor(kept[layout.prefix_count :]) - layout.prefix_count]
+        stream = [tokens]
+        for layer, mask in zip(network.encoder, off.factors, strict=True):
+            stream.append(layer(stream[-1], angles, len(kept), mask, attentions.append))
+        logits = network.read(stream[-1], layout, record=pooling.append)[0]
+        features = network.read(stream[-1], layout, "features")[0]
+        queries, keys = (torch.stack([getattr(each, name)[0] for each in attentions]) for name in ("queries", "keys"))
+        scores = queries @ keys.transpose(-1, -2) * network.scale
+        pooled = [F.pad(network.pooler.weights(each)[0], (layout.prefix_count, 0)) for each in pooling]
+    detector, ood_keys = model.ood_detector, keys[-1, :, layout.prefix_count :].mean(1).flatten()
     return {
-        "logits": encoding.logits[0],
-        "features": features[0],
-        "queries": trace.queries,
-        "keys": trace.keys,
-        "logSums": log_sums,
-        "tokens": tokens[0],
-        "norms": torch.linalg.vector_norm(torch.stack([each[0] for each in network.stream(pixels)]), dim=-1),
-        "pooled": trace.pooled,
+        "logits": logits,
+        "features": features,
+        "queries": queries,
+        "keys": keys,
+        "logSums": scores.logsumexp(-1),
+        "tokens": stream[-1][0],
+        "norms": torch.linalg.vector_norm(torch.stack(stream)[:, 0], dim=-1),
+        "pooled": pooled[0] if pooled else None,
+        "oodScore": None if detector is None else detector.score(logits, ood_keys),
     }
 
 
 def assert_same(found: dict[str, Any], values: dict[str, Any]) -> None:
-    """The engine's numbers are the library's, within 1e-4 of the largest of each kind, or of 1."""
+    """The engine's numbers are the library's, within 1e-4 of the largest of a kind, or of 1."""
     for name, value in values.items():
         if value is None:
-            assert found[name] is None
+            assert found[name] is None, name
             continue
-        assert found[name].shape == value.flatten().shape, name
-        error = (found[name] - value.flatten()).abs().max()
+        result = torch.as_tensor(found[name])
+        assert result.shape == (value.flatten().shape if value.ndim else ()), name
+        if not value.numel():
+            continue
+        error = (result - value.reshape(result.shape)).abs().max()
         assert error <= TOLERANCE * max(1.0, float(value.abs().max())), f"{name}: {error}"
 
 
@@ -59,6 +102,134 @@ def test_the_bundled_network_has_the_librarys_numbers(kind: Kind) -> None:
     pixels = vitviz.analyze(EXAMPLE, model).prepared.pixels
     found = on_device(model, [Pass(pixels)], kind)
     assert_same(found[0], expected(model, pixels))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_switched_off_is_off_as_in_the_library(kind: Kind) -> None:
+    model = vitviz.load()
+    analysis, heads, patches = vitviz.analyze(EXAMPLE, model), [(0, 1), (3, 5), (7, 0)], [(0, 0), (6, 7), (13, 13)]
+    factors = torch.ones(8, 6)
+    factors[tuple(zip(*heads, strict=True))] = 0
+    off, pixels = Off(factors, tuple(row * 14 + column for row, column in patches)), analysis.prepared.pixels
+    whole, only = on_device(model, [Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True})], kind)
+    assert_same(whole, expected(model, pixels, off))
+    logits = switched_off(model.network, pixels, heads, patches)
+    assert_same(whole, {"logits": logits})
+    assert_same(only, {"logits": logits, "queries": torch.empty(0), "oodScore": None})
+
+
+def random_model(seed: int) -> Model:
+    """A small model with random weights, of any kind that vitviz's own network can be."""
+    draw, torch_draw = random.Random(seed), torch.Generator().manual_seed(seed)
+    is_rotary, pooling, heads = draw.random() < 0.3, draw.choice(list(POOLINGS)), draw.randint(1, 4)
+    patch_height, patch_width = draw.choice([(4, 4), (3, 5), (8, 4), (7, 7)])
+    trained, used = [(draw.randint(1, 5) * patch_height, draw.randint(1, 5) * patch_width) for _ in range(2)]
+    rule = draw.choice(list(POSITION_RULES))
+    if rule == "fixed":
+        used = trained
+    elif rule == "reading order":
+        used = (min(used[0], trained[0]), min(used[1], trained[1]))
+    config = ViTConfig(
+        *trained,
+        patch_height,
+        patch_width,
+        width=heads * draw.randint(2, 11),
+        depth=draw.randint(1, 3),
+        heads=heads,
+        head_width=draw.choice([4, 8, 20]) if is_rotary else draw.choice([3, 8, 10, 16]),
+        mlp_width=draw.randint(5, 70),
+        classes=draw.choice([0, 1, 5, 17]),
+        channels=draw.choice([3, 3, 1]),
+        cls_token="cls" in pooling or draw.random() < 0.5,
+        distillation_token="distillation" in pooling or draw.random() < 0.2,
+        register_tokens=draw.choice([0, 0, 1, 4]),
+        pooling=pooling,
+        qkv_bias=draw.random() < 0.7,
+        norm_epsilon=draw.choice([1e-6, 1e-5]),
+        final_norm=draw.choice(FINAL_NORMS),
+        activation=draw.choice(list(ACTIVATIONS)),
+        gated_mlp=draw.random() < 0.3,
+        attention_scale=draw.choice([None, 0.2]),
+        query_key_norm=draw.random() < 0.3,
+        patch_norms=draw.random() < 0.2,
+        pre_norm=draw.random() < 0.3,
+        position_rule=rule,
+        rotary=is_rotary,
+        representation_width=draw.choice([0, 0, 9]),
+        projection_width=draw.choice([0, 0, 12]),
+    )
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    is_narrow = draw.random() < 0.5
+    for name, parameter in network.named_parameters():
+        if name != "periods":
+            parameter.normal_(0, 0.3, generator=torch_draw)
+            if is_narrow:
+                parameter.copy_(parameter.bfloat16())
+    detector, features = None, config.heads * config.head_width
+    if config.classes and draw.random() < 0.3:
+        whitening = torch.randn(features, features, generator=torch_draw)
+        detector = OODDetector(torch.randn(features, generator=torch_draw), whitening, 2.5, 40.0, -1.0)
+    statistics = ((0.5,) * config.channels, (0.2,) * config.channels)
+    labels = tuple(map(str, range(config.classes)))
+    return Model("drawn", network, Preprocessing(*used, *statistics, "squash"), labels, ood_detector=detector)
+
+
+def assert_drawn_is_same(seed: int) -> None:
+    model, draw, torch_draw = random_model(seed), random.Random(seed), torch.Generator().manual_seed(seed)
+    config, layout = model.network.config, model.layout
+    pixels = torch.randn(
+        1, config.channels, model.preprocessing.height, model.preprocessing.width, generator=torch_draw
+    )
+    factors = (torch.rand(config.depth, config.heads, generator=torch_draw) < 0.7).float()
+    patches = draw.sample(range(layout.patch_count), draw.randint(0, layout.patch_count - 1))
+    off = Off(factors, tuple(sorted(patches)))
+    passes = [Pass(pixels), Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True}), Pass(pixels)]
+    whole, without, only, again = on_device(model, passes, draw.choice(KINDS))
+    assert_same(whole, expected(model, pixels))
+    assert_same(without, expected(model, pixels, off))
+    heads = [(int(layer), int(head)) for layer, head in (factors == 0).nonzero()]
+    cells = [divmod(patch, layout.grid_width) for patch in off.patches]
+    logits = switched_off(model.network, pixels, heads, cells)
+    assert_same(without, {"logits": logits})
+    assert_same(only, {"logits": logits})
+    assert torch.equal(whole["logits"], again["logits"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_network_has_the_librarys_numbers(seed: int) -> None:
+    assert_drawn_is_same(seed)
+
+
+@pytest.mark.long
+def test_many_networks_have_the_librarys_numbers() -> None:
+    for number in range(share_of(500)):
+        seed = 1000 * (SEED + 1) + number
+        try:
+            assert_drawn_is_same(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+
+
+def test_what_the_page_cannot_run_is_refused_by_name() -> None:
+    model = vitviz.load()
+    assert device_refusal(model) is None
+    other = random_model(1)
+    network = require_vit(other.network, "")
+    network.patch_embedding = nn.Sequential(network.patch_embedding)  # type: ignore[assignment]
+    refused = {
+        "takes pictures of any shape (fit 'native')": replace(
+            model, preprocessing=replace(model.preprocessing, fit="native")
+        ),
+        "is a module of another package": load_own(OwnViT()),
+        "has other weights than its configuration (patch_embedding.": other,
+        "computes in bfloat16, and the page in float32": replace(
+            model, network=require_vit(model.network, "").set_precision("bfloat16")
+        ),
+    }
+    for reason, each in refused.items():
+        assert str(device_refusal(each)).startswith(reason)
+        with pytest.raises(ConfigError, match="^" + re.escape(f"{each.name} {reason}")):
+            device_file(each)
 
 
 # The picture.
