@@ -234,7 +234,7 @@ def test_every_extra_for_users_is_in_its_table() -> None:
     lists = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     extras = re.findall(r"^([\w-]+) = \[$", lists, re.MULTILINE)
     named = [name for row in table(DOCUMENTS["docs/index.md"], "extras") for name in re.findall(r"`(\w+)`", row[0])]
-    assert sorted(named) == sorted(set(extras) - {"docs", "release", "test", "test-library"})
+    assert sorted(named) == sorted(set(extras) - {"docs", "kernels", "release", "test", "test-library"})
 
 
 def test_every_preset_is_in_its_table() -> None:

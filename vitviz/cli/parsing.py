@@ -32,14 +32,16 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     Raises:
         SystemExit: help or the version is wanted, or the words are no command.
     """
-    whole, parsers = build()
     if not words:
+        whole, _ = build()
         whole.print_help()
         whole.exit(0)
     name, *rest = map(_with_hyphens, _options_of(words))
     name = name if name.startswith("-") else name.replace("_", "-")
     rest += words[1 + len(rest) :]
     commands = {command.name: command for command in stored()}
+    # The parsers of all commands take longer than most of what is parsed.
+    whole, parsers = build([commands[name]] if name in commands else stored())
     if name not in commands and name not in WHOLE_OPTIONS:
         kind, legal = ("option", WHOLE_OPTIONS) if name.startswith("-") else ("command", commands)
         whole.error(f"no {kind} {name}{did_you_mean(name, legal) or '; vitviz --help lists all'}")
@@ -62,12 +64,12 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     return command, options
 
 
-def build() -> tuple[Parser, dict[str, Parser]]:
-    """The parser of the whole command, and those of the commands by name."""
+def build(offered: Sequence[Command] | None = None) -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the whole command, and those of some commands by name; by default, of all."""
     whole = Parser("vitviz", description=DESCRIPTION, allow_abbrev=False, usage="vitviz COMMAND [OPTIONS] …")
     whole.add_argument("--version", action="version", version=f"vitviz {vitviz.__version__}")
     commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    parsers = {command.name: _add(commands, command) for command in stored()}
+    parsers = {command.name: _add(commands, command) for command in (stored() if offered is None else offered)}
     return whole, parsers
 
 
