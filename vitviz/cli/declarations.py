@@ -14,6 +14,7 @@ from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
     COLOR_PROFILE,
+    EXPLORED,
     IMAGE,
     MAP_GRAMMAR,
     METHOD_CHOICE,
@@ -21,6 +22,7 @@ from vitviz.cli.options import (
     PICTURES,
     READING,
     RESOLUTION,
+    SITE,
     STYLE,
     command,
     fit,
@@ -61,15 +63,15 @@ def commands() -> list[Command]:
         ),
         command(
             "explore",
-            "save an image's whole explorer as one HTML file",
+            "save an image's whole explorer, or one that runs the model, as one HTML file",
             "exploring:run",
-            IMAGE,
+            *EXPLORED,
             option(
                 "-o",
                 "--output",
                 type=Path,
                 default=None,
-                help="HTML to write (default: IMAGE.html in the working folder)",
+                help="HTML to write (default: IMAGE.html, or the checkpoint's name, in the working folder)",
             ),
             option(
                 "--link",
@@ -77,6 +79,12 @@ def commands() -> list[Command]:
                 help="what it opens with: an address of the app, or its part behind '?', without model and picture",
             ),
             *ANALYSIS,
+        ),
+        command(
+            "site",
+            "write a page that runs models in the visitor's browser, as a folder for any static host",
+            "exploring:run_site",
+            *SITE,
         ),
         command(
             "probe",

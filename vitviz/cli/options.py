@@ -117,6 +117,25 @@ READING = (
     COLOR_PROFILE,
 )
 IMAGE = option("image", type=file, metavar="IMAGE", help="path of the image, or - for the standard input")
+EXPLORED = (
+    option(
+        "image",
+        type=file,
+        nargs="?",
+        default=None,
+        metavar="IMAGE",
+        help="path of the image, or - for the standard input; a page with its model needs none",
+    ),
+    option(
+        "--with-model",
+        action="store_true",
+        help="a page that runs the model by itself, in the browser of whoever opens it, on pictures of theirs",
+    ),
+)
+SITE = (
+    option("models", type=file, nargs="+", metavar="MODEL", help=CHECKPOINT_HELP),
+    option("output", type=Path, metavar="FOLDER", help="new folder to write"),
+)
 PICTURES = option(
     "images",
     type=file,

@@ -209,7 +209,7 @@ def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
         start: the model with which the app starts.
         legal: a name in :data:`vitviz.ui.server.settings.MODELS`, for the models that may be opened.
     """
-    first = {"id": "", "title": title_of(start), "family": _family_of(start), "megabytes": 0}
+    first = {"id": "", "title": title_of(start), "family": family_of(start), "megabytes": 0}
     if legal == "start":
         return [first]
     bundled = [
@@ -228,7 +228,7 @@ def title_of(model: Model) -> str:
     return ZOO[model.name].title if model.name in ZOO else model.name
 
 
-def _family_of(model: Model) -> str:
+def family_of(model: Model) -> str:
     """The group of a model in the menu; a file's is its recognised family."""
     if model.name in ZOO:
         return ZOO[model.name].family

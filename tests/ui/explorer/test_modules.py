@@ -15,17 +15,19 @@ MAX_LINE = 140
 
 def test_all_modules_are_one_without_a_name_twice(tmp_path: Path) -> None:
     """Two modules with the same name at the top would be no program; node says so without running it."""
-    bundle = tmp_path / "bundle.mjs"
-    bundle.write_text(assets.script())
-    checked = subprocess.run([str(NODE), "--check", str(bundle)], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr
-    assert {path.name for path in assets.FOLDER.glob("*.js")} == set(assets.modules("start.js"))
+    for entry in assets.ENTRIES:
+        bundle = tmp_path / "bundle.mjs"
+        bundle.write_text(assets.script(entry))
+        checked = subprocess.run([str(NODE), "--check", str(bundle)], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+    files = {str(path.relative_to(assets.FOLDER)) for path in assets.FOLDER.rglob("*.js")}
+    assert files == {name for entry in assets.ENTRIES for name in assets.modules(entry)}
 
 
 def test_lines_are_short_enough_to_read() -> None:
     long = [
         f"{module.name}:{number}"
-        for module in assets.FOLDER.iterdir()
+        for module in assets.FOLDER.rglob("*")
         if module.suffix in {".js", ".ts", ".css", ".html"}
         for number, line in enumerate(module.read_text().splitlines(), 1)
         if len(line) > MAX_LINE

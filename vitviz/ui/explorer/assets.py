@@ -6,12 +6,15 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from typing import Any
 
 from vitviz.visualization.templates import fill_template
 
+# The modules with which the page and its workers begin.
+ENTRIES = ("start.js", "device/analysis_worker.js", "device/device_worker.js")
 FOLDER = Path(__file__).parent.parent / "page"
-IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w/]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=async |class |const |function |let )", re.MULTILINE)
 
 
@@ -48,7 +51,7 @@ def modules(entry: str) -> list[str]:
             raise ValueError(f"imports in a circle: {', '.join([*importing, name])}")
         if name not in order:
             for imported in IMPORT.findall(template(name)):
-                visit(imported, (*importing, name))
+                visit(normpath(join(dirname(name), imported)), (*importing, name))
             order.append(name)
 
     visit(entry, ())

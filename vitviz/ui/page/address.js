@@ -144,7 +144,7 @@ export function followHistory() {
   addEventListener("popstate", (event) => {
     const state = visitedStates.get(event.state?.vitviz);
     if (state) store.replace(state);
-    else openLink(location.search + location.hash);
+    else if (backend.has("links")) openLink(location.search + location.hash);
   });
 }
 

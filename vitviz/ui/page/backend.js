@@ -26,6 +26,20 @@ export class ServerBackend {
   }
 
   /**
+   * Whether it has a part of the page; the parts name what they need as `data-needs`.
+   * @param {string} feature
+   */
+  has(feature) {
+    return feature !== "device";
+  }
+
+  /**
+   * Say what is loaded before it answers; of an app, nothing is.
+   * @param {(step: Progress | null) => void} show
+   */
+  watchLoading(show) {}
+
+  /**
    * Whether it has maps of a method.
    * @param {string} method
    */
@@ -159,6 +173,12 @@ export class SavedBackend {
     this.maps = new Map(maps.map(({ method, parameters, content }) => [mapName(method, parameters), content]));
     this.methods = new Set(maps.map(({ method }) => method));
   }
+
+  has() {
+    return false;
+  }
+
+  watchLoading() {}
 
   /** @param {string} method */
   offers(method) {

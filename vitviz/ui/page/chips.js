@@ -5,7 +5,8 @@ import { digits } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { backend } from "./settings.js";
 import { isEqual } from "./store.js";
-import { nameOf, queryOf, tokenOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
+import { tokenOf } from "./tokens.js";
 
 // One more button stands for the others, once there are more than this.
 const MAX_CHIPS = 1;

@@ -7,13 +7,13 @@ import { notify, reasonOf, retryOf } from "./messages.js";
 import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
-import {
-  defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, queryOf, tokenOf, valueOf,
-} from "./tokens.js";
+import { queryOf } from "./token_names.js";
+import { defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
 
 const PLAY_MS = 450;
-// The method that a click on a prediction chooses, if the current one is not about a class.
-const CLASS_METHOD = "relevance";
+// The method with which each question is answered first, where the page has it.
+/** @type {Record<string, string>} */
+const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollout" };
 // Places of one picture or grid mean nothing on another.
 const NO_PLACES = { pins: [], patches_off: [] };
 /** The changes for another grid: no places, neither in the target of a map nor in the query of a probe. */
@@ -210,10 +210,19 @@ export function setParameter(name, value) {
   store.patchParameters(page.active, { [name]: value === defaultOf(record, activePane().facts) ? null : value });
 }
 
+/**
+ * The method with which a question is answered first.
+ * @param {string} group
+ */
+export function methodOf(group) {
+  const first = FIRST_METHODS[group], others = Object.values(METHODS).filter((method) => method.group === group);
+  return latestMethods[group] ?? (METHODS[first] ?? others[0]).name;
+}
+
 /** @param {number} index */
 export function chooseTarget(index) {
   const { method } = activeView();
-  if (!METHODS[method].about_a_class) chooseMethod(CLASS_METHOD);
+  if (!METHODS[method].about_a_class) chooseMethod(methodOf("target"));
   store.patchParameters(page.active, { target: index });
 }
 

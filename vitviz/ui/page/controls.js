@@ -112,6 +112,7 @@ export class Controls {
     const { interpretation, citation } = METHODS[view.method];
     find("about-method").textContent = interpretation;
     find("about-method").title = citation;
+    find("absent").textContent = SETTINGS.absent ?? "";
     find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
   }
 

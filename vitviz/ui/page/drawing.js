@@ -14,7 +14,8 @@ import { SCALES } from "./settings.js";
 import { isEqual } from "./store.js";
 import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
-import { nameOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
+import { tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, panels, probes } from "./widgets.js";
 
 const CELL_HINT = "Point at a cell to see it large, click to keep it.";

@@ -13,7 +13,8 @@ import { clamped } from "./numbers.js";
 import { activePane, activeView, films, isHiding, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
 import { listenToStrip } from "./strip.js";
-import { queryOf, valueOf } from "./tokens.js";
+import { queryOf } from "./token_names.js";
+import { valueOf } from "./tokens.js";
 
 // Digits typed within this time are one number.
 const DIGITS_MS = 700;

@@ -9,7 +9,7 @@ import { notify } from "./messages.js";
 import { activePane, page, drawnPanes } from "./page.js";
 import { attentionOf } from "./pane.js";
 import { backend } from "./settings.js";
-import { longNameOf, queryOf } from "./tokens.js";
+import { longNameOf, queryOf } from "./token_names.js";
 import { FIGURE_FONT, Recorder, vectorPdf, vectorSvg } from "./vector.js";
 
 /** @type {FigurePanel[]} */

@@ -6,7 +6,7 @@ import { afterStep, mapsFigure, patchesOf } from "./figures_on_picture.js";
 import { digits, formOf, range, sum } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { PROBES } from "./settings.js";
-import { nameOf, queryOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
 
 /**
  * @param {Measurement} measurement

@@ -10,7 +10,8 @@ import { drawRaster, Mosaic, rasterOf } from "./mosaic.js";
 import { digits, formOf, range } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { isEqual } from "./store.js";
-import { nameOf, probeDefaultOf, probeParameter, queryOf, tokenOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
+import { probeDefaultOf, probeParameter, tokenOf } from "./tokens.js";
 
 /**
  * A paint function of a cell; painters fill a whole canvas, so that each cell has its own.

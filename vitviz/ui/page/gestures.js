@@ -1,7 +1,7 @@
 // Pointers over a picture: they ask, choose and pin squares, or paint over those to hide.
 
 import { hideLens, showLens } from "./lens.js";
-import { queryOf } from "./tokens.js";
+import { queryOf } from "./token_names.js";
 
 // A finger that has moved so far sweeps; one that stays pins.
 const SWEEP_PIXELS = 8, HOLD_MS = 500;

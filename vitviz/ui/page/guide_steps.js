@@ -1,6 +1,7 @@
 // The steps of the guide.
 
-import { nameOf } from "./tokens.js";
+import { backend } from "./settings.js";
+import { nameOf } from "./token_names.js";
 
 /**
  * About the tokens that are not patches, if there are any.
@@ -65,6 +66,6 @@ export const STEPS = [
       "Each layer mixes what the layers below have mixed. " +
       "Attention rollout multiplies their attention: it shows where information may have come from. " +
       "It does not say how the information is used. For that, ask why, and check the answer under " +
-      "“Compare all methods” and “What if I hide it?”.",
+      `${backend.has("scores") ? "“Compare all methods” and " : ""}“What if I hide it?”.`,
   },
 ];

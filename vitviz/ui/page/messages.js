@@ -11,16 +11,16 @@ export function reasonOf(error) {
 }
 
 /** @type {Record<string, ShownProgress | null>} */
-const busy = { runs: null, films: null };
+const busy = { runs: null, films: null, weights: null };
 
 /**
- * Show the progress of requests, or else that of a video.
+ * Show the progress of weights that are loaded, or else that of requests, or that of a video.
  * @param {any} lane
  * @param {any} its
  */
 export function showBusy(lane, its) {
   busy[lane] = its;
-  const state = busy.runs ?? busy.films;
+  const state = busy.weights ?? busy.runs ?? busy.films;
   find("busy").hidden = !state;
   // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
   requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));

@@ -10,6 +10,16 @@ const MAX_DOWNLOADS = 2;
  */
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
+/**
+ * Bytes as a text in base64.
+ * @param {ArrayBuffer} buffer
+ */
+export function asBase64(buffer) {
+  let text = "";
+  for (const byte of new Uint8Array(buffer)) text += String.fromCharCode(byte);
+  return btoa(text);
+}
+
 /** The value of every float16, by its bits. */
 function halfTable() {
   const table = new Float32Array(65536);

@@ -12,7 +12,8 @@ import { PIN_COLOURS } from "./pins.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS, SCALES } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
-import { hasParameter, longNameOf, nameOf, placeOf, queryOf, tokenOf, valueOf } from "./tokens.js";
+import { longNameOf, nameOf, queryOf } from "./token_names.js";
+import { hasParameter, placeOf, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;

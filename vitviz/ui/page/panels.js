@@ -14,7 +14,7 @@ import { withoutToken } from "./pane.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { nameOf, queryOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
 
 /** @type {Record<string, { level: (value: number) => string, change: (value: number) => string }>} */
 const UNIT_TEXTS = {

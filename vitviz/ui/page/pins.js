@@ -1,7 +1,7 @@
 // Pinned tokens, each with its colour and a small picture of its map.
 
 import { create, createButton, setChildCount } from "./dom.js";
-import { nameOf } from "./tokens.js";
+import { nameOf } from "./token_names.js";
 
 // The palette of Okabe and Ito, for all kinds of colour vision.
 export const PIN_COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d55e00"];

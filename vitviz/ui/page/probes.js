@@ -14,7 +14,8 @@ import { readPack } from "./packs.js";
 import { activePane, activeView, page, requests, store } from "./page.js";
 import { backend, PROBES, SCALES } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { nameOf, probeDefaultOf, tokenOf } from "./tokens.js";
+import { nameOf } from "./token_names.js";
+import { probeDefaultOf, tokenOf } from "./tokens.js";
 
 export class Probes {
   constructor() {

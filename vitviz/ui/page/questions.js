@@ -1,7 +1,7 @@
 // The four questions: tabs over the methods, and hiding.
 
 import { showLead } from "./answer.js";
-import { chooseMethod, latestMethods } from "./choices.js";
+import { chooseMethod, methodOf } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
@@ -9,17 +9,15 @@ import { isHiding, page, store } from "./page.js";
 import { backend, METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none.
-/** @type {Record<string, { title: string, lead: string, method?: string }>} */
+/** @type {Record<string, { title: string, lead: string }>} */
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
-    method: "attention",
     lead: "The square you point at asks; bright squares are where it looks for information.",
   },
-  target: { title: "Why", method: "relevance", lead: "Bright squares speak for what the map is about. Choose a class to see why." },
+  target: { title: "Why", lead: "Bright squares speak for what the map is about. Choose a class to see why." },
   layers: {
     title: "All layers together",
-    method: "rollout",
     lead: "Squares that could have influenced the result over all layers, whatever the class.",
   },
   hide: { title: "What if I hide it?", lead: "Paint over squares to hide them from the model, and see its answer change." },
@@ -30,11 +28,10 @@ const questionOf = () => (isHiding() ? "hide" : METHODS[store.state.views[page.a
 
 /** @param {string} name */
 function ask(name) {
-  const { method } = QUESTIONS[name];
-  if (!method) return store.patch({ panel: "switches" });
+  if (name === "hide") return store.patch({ panel: "switches" });
   if (isHiding()) store.patch({ panel: "" });
   if (questionOf() === name) return;
-  chooseMethod(latestMethods[name] ?? method);
+  chooseMethod(methodOf(name));
 }
 
 export class Questions {

@@ -7,11 +7,13 @@ import { contextOf, find, findAll } from "./dom.js";
 import { offerFigure, openFigure } from "./figure.js";
 import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
+import { asBase64 } from "./packs.js";
 import { activePane, films, latest, page, shownPanes, store } from "./page.js";
 import { qrCode } from "./qr.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
-import { hasParameter, nameOf, queryOf, tokenOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
+import { hasParameter, tokenOf } from "./tokens.js";
 
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
@@ -78,7 +80,7 @@ async function savedViews() {
     const files = sources.flatMap((source) => (source.kind === "map" ? [source.file] : []));
     // Also the map without parameters, for a method that is chosen in the menu.
     if (files.length) files.push(mapFile(method, {}));
-    for (const file of files) maps.set(file.name, { ...file.map, content: toBase64(await fetchFile(pane, facts, file)) });
+    for (const file of files) maps.set(file.name, { ...file.map, content: asBase64(await fetchFile(pane, facts, file)) });
     return { method, parameters, pins };
   }));
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
@@ -102,13 +104,6 @@ function savedView({ view: { method, parameters, pins } }, facts) {
     parameters: Object.fromEntries(Object.entries(parameters).filter(isAvailable)),
     pins: pins.filter(hasToken),
   };
-}
-
-/** @param {ArrayBuffer} buffer */
-function toBase64(buffer) {
-  let text = "";
-  for (const byte of new Uint8Array(buffer)) text += String.fromCharCode(byte);
-  return btoa(text);
 }
 
 const chosenQuery = () => activePane().query;

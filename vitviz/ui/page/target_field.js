@@ -5,7 +5,7 @@ import { classNamed, labelOf } from "./class_names.js";
 import { create, createButton, labelled, newId } from "./dom.js";
 import { notify } from "./messages.js";
 import { likedPictures } from "./page.js";
-import { SETTINGS } from "./settings.js";
+import { backend, SETTINGS } from "./settings.js";
 
 const BEST_OTHER = "the best of the others";
 
@@ -21,7 +21,8 @@ export class TargetField {
     this.value = null;
     /** @type {Record<string, any>} */
     this.fields = {};
-    this.parts = [...(model.labels.length ? this.makeClasses() : []), ...(model.reads_text ? [this.makeWords()] : []), this.makeLikeness()];
+    this.parts = [...(model.labels.length ? this.makeClasses() : []), ...(model.reads_text ? [this.makeWords()] : []),
+      ...(backend.has("likeness") ? [this.makeLikeness()] : [])];
   }
 
   makeClasses() {
@@ -148,6 +149,7 @@ export class TargetField {
     write(this.fields.against, value?.margin ? BEST_OTHER : classLabel(value?.against));
     write(this.fields.words, value?.text ?? "");
     write(this.fields.patch, value?.patch ? value.patch.join(", ") : "");
+    if (!this.fields.pictures) return;
     const like = value?.like, uploaded = [...likedPictures].map(([id, { name, url }]) => ({ id, name, url }));
     const pictures = [...SETTINGS.examples.map(({ id, caption, name, url }) => ({ id, name: caption ?? name, url })), ...uploaded];
     if (like && !pictures.some(({ id }) => id === like)) pictures.push({ id: like, name: "the picture of this link", url: "" });

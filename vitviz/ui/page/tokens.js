@@ -1,6 +1,7 @@
-// Tokens and maps by their names.
+// What a view asks for: its token, and the values of its parameters.
 
 import { backend, METHODS, PROBES } from "./settings.js";
+import { numbered } from "./token_names.js";
 
 /**
  * The parameter records of a method by name.
@@ -63,48 +64,6 @@ export function tokenOf(query, facts, model) {
   const index = facts.prefix.indexOf(query);
   return index < 0 ? null : index;
 }
-
-/**
- * The query of a token, as the library takes it.
- * @param {number} token
- * @param {Facts} facts
- * @returns {Cell | string}
- */
-export function queryOf(token, facts) {
-  if (token < facts.prefix.length) return facts.prefix[token];
-  const patch = token - facts.prefix.length;
-  return [Math.floor(patch / facts.columns), patch % facts.columns];
-}
-
-/**
- * The name of a token in labels.
- * @param {Query} query
- */
-export function nameOf(query) {
-  if (Array.isArray(query)) return `patch (${query.join(", ")})`;
-  if (query === "patches") return "mean patch";
-  if (query === null || query === undefined) return "pooling query";
-  return query === "cls" ? "CLS" : query;
-}
-
-/** @type {Record<string, string>} */
-const LONG_NAMES = { cls: "the CLS token", distillation: "the distillation token", patches: "the mean patch" };
-
-/**
- * The name of a token in captions, as the library's captions have it.
- * @param {Query} query
- */
-export function longNameOf(query) {
-  return LONG_NAMES[String(query)] ?? nameOf(query);
-}
-
-/**
- * An index as a caption names it, with the range, which shows that indexes begin at 0.
- * @param {string} kind
- * @param {number} index
- * @param {number} count
- */
-const numbered = (kind, index, count) => (count > 1 ? `${kind} ${index} of 0–${count - 1}` : `${kind} ${index}`);
 
 /**
  * Layer and head of a map in words; empty for a map without them.

@@ -244,6 +244,8 @@ interface Settings {
   models: { id: string; title: string; family: string; megabytes: number }[];
   overrides: string[];
   legal: string;
+  /** What only the app computes, in a sentence. */
+  absent?: string;
   least_seen: number;
   max_text_chars: number;
   max_upload_bytes: number;
@@ -265,7 +267,7 @@ type MapSource =
   | { kind: "rollout"; file: AnalysisFile }
   | { kind: "map"; file: { name: string; map: MapRequest } };
 
-/** What a page begins with; a saved one has files by name and maps, in base64. */
+/** What a page begins with; a saved one has files by name and maps, in base64, and one that runs the network where it is. */
 interface Start {
   settings: Settings;
   state: State;
@@ -273,6 +275,19 @@ interface Start {
   models: Record<string, Model>;
   files?: Record<string, string>;
   maps?: (MapRequest & { content: string })[];
+  device?: DeviceStart;
+}
+
+/** A network of a page that runs it: its part of the page, and what its progress calls it. */
+interface DeviceModel {
+  part: string;
+  title: string;
+}
+interface DeviceStart {
+  models: Record<string, DeviceModel>;
+  pictures: Record<string, { name: string; part: string }>;
+  /** Where its parts are, if they are files. */
+  folder: string;
 }
 
 /** Numbers with their shape. */

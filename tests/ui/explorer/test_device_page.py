@@ -1,0 +1,282 @@
+"""The page that runs the network itself: from disk without a network, and from a folder under a strict policy."""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+from safetensors.torch import load
+
+import vitviz
+from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout, choose_other, patch_position, settle
+from tests.support.example import EXAMPLE
+from tests.ui.explorer.page_driver import SHAPES, made
+from vitviz import Analysis, ConfigError, Model
+from vitviz.models.require import require_vit
+from vitviz.ui.explorer.device_page import device_page
+from vitviz.ui.explorer.device_site import write_site
+
+EXAMPLES = ("chelsea.jpg", "coffee.jpg", "rocket.jpg")
+TOLERANCE, POINTS = 1e-4, 0.005
+# What the page computed of its picture, from the prepared pixels on, in base64.
+COMPUTED = f"""async () => {{
+    const {{ backend, panes }} = {EXPLORER}, {{ facts }} = panes[0], {{ pixels, logits }} = await backend.analysis(facts.uid);
+    const text = (bytes) => new Uint8Array(bytes).toBase64?.() ?? btoa(String.fromCharCode(...new Uint8Array(bytes)));
+    const layers = [...Array(facts.layers).keys()].map((layer) => backend.file(facts.uid, `layer ${{layer}}`));
+    const files = [...await Promise.all(layers), await backend.file(facts.uid, "rollout")];
+    return {{
+      facts, pixels: text(pixels.slice().buffer), logits: text(logits.slice().buffer), files: files.map(text),
+    }};
+}}"""
+
+
+def write_file(model: Model, path: Path, **options: Any) -> Path:
+    path.write_text(device_page([model], **options).as_file(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_file(vitviz.load("vitviz-photos"), tmp_path_factory.mktemp("device") / "photos.html")
+
+
+@pytest.fixture(scope="module")
+def small() -> Model:
+    """Random weights, registers, an oblong input and a crop."""
+    return made(*SHAPES["registers"])
+
+
+@pytest.fixture(scope="module")
+def small_file(small: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_file(small, tmp_path_factory.mktemp("device") / "small.html", picture=EXAMPLE, name=EXAMPLE.name)
+
+
+class Visit:
+    """A page in a context of its own, with all that it asked for and complained of."""
+
+    def __init__(self, browser: Browser, address: str, *, is_offline: bool = False) -> None:
+        self.context = browser.new_context(viewport={"width": 1400, "height": 1000})
+        self.context.set_offline(is_offline)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.goto(address)
+        expect(self.page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def requests_but(self, *beginnings: str) -> list[str]:
+        return [url for url in self.requests if not url.startswith(beginnings)]
+
+
+def show(page: Page, path: Path) -> None:
+    """Choose a file, and wait for its map."""
+    page.set_input_files(".vx-pictures .vx-file", path)
+    expect(page.locator(".vx-badge").first).to_contain_text(path.name)
+    settle(page)
+
+
+def numbers(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
+
+
+def compare(page: Page, model: Model, path: Path) -> None:
+    """The page's numbers with the library's: from the pixels that it prepared, and from the file."""
+    found = page.evaluate(COMPUTED)
+    config, analysis = model.network.config, vitviz.analyze(path, model)
+    pixels = numbers(found["pixels"]).view(analysis.prepared.pixels.shape)
+    encoding = model.network.encode(pixels)
+    torch.testing.assert_close(numbers(found["logits"]), encoding.logits[0], rtol=0, atol=TOLERANCE)
+    (trace,) = encoding.traces
+    for layer in range(config.depth):
+        file = load(base64.b64decode(found["files"][layer]))
+        torch.testing.assert_close(file["queries"], trace.queries[layer] * trace.scale, rtol=0, atol=TOLERANCE)
+        weights = (file["queries"] @ file["keys"].mT - file["log_sums"][..., None]).exp()
+        torch.testing.assert_close(weights, trace.weights(layer), rtol=0, atol=TOLERANCE)
+    rollouts = load(base64.b64decode(found["files"][-1]))["rows"] / trace.layout.token_count
+    torch.testing.assert_close(rollouts, vitviz.attribution.rollout_matrix(trace), rtol=0, atol=TOLERANCE)
+    # Decoding is the browser's.
+    facts, best = found["facts"], analysis.predictions(5)
+    expected = {each.index: each.probability for each in best}
+    assert all(abs(expected.get(each["index"], 0) - each["probability"]) <= POINTS for each in facts["predictions"])
+    box = analysis.prepared.geometry.resized(facts["width"], facts["height"]).box
+    assert facts["box"] == pytest.approx(box, abs=1e-3)
+    if analysis.is_out_of_distribution is not None:
+        assert facts["is_out_of_distribution"] == analysis.is_out_of_distribution
+    assert facts["outliers"]["patches"] == [list(trace.layout.cell(token)) for token in outliers(analysis)]
+
+
+def outliers(analysis: Analysis) -> list[int]:
+    return vitviz.attention.sinks.outlier_patches(analysis.trace)
+
+
+@pytest.mark.browser
+def test_from_disk_without_a_network_it_is_the_library(browser: Browser, bundled_file: Path) -> None:
+    model = vitviz.load("vitviz-photos")
+    assert bundled_file.stat().st_size <= 16e6
+    with Visit(browser, bundled_file.as_uri(), is_offline=True) as visit:
+        for name in EXAMPLES:
+            show(visit.page, EXAMPLE.with_name(name))
+            compare(visit.page, model, EXAMPLE.with_name(name))
+        assert visit.requests_but("blob:", "data:") == [bundled_file.as_uri()] and visit.errors == []
+
+
+@pytest.mark.browser
+def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
+    browser: Browser, small: Model, small_file: Path, tmp_path: Path
+) -> None:
+    analysis = vitviz.analyze(EXAMPLE, small)
+    layout = analysis.trace.layout
+    with Visit(browser, small_file.as_uri(), is_offline=True) as visit:
+        page = visit.page
+        settle(page)
+        for part in ("[data-act=link]", "[data-act=python]", "[data-act=page]", "[data-panel=compare]", ".vx-own"):
+            assert page.locator(part).evaluate("part => getComputedStyle(part).display") == "none", part
+        assert "Relevance" not in page.locator(".vx-method").inner_html()
+        expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
+        # Rollout with a parameter.
+        page.get_by_role("tab", name="All layers together").click()
+        page.locator(".vx-options summary").click()
+        page.locator(".vx-parameter[data-name=discard_ratio] input").fill("0.5")
+        settle(page)
+        query = page.evaluate(f"{EXPLORER}.store.state.views[0].parameters.query")
+        expected = analysis.rollout(query=tuple(query), discard_ratio=0.5)
+        np.testing.assert_allclose(canvas_values(page)[layout.prefix_count :], expected.numpy().ravel(), atol=TOLERANCE)
+        expect(caption(page)).to_contain_text(expected.description)
+        # Hiding a square and a head.
+        page.get_by_role("tab", name="What if I hide it?").click()
+        canvas(page).click(position=patch_position(page, analysis, 2, 3))
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ heads_off: [[1, 0]] }})")
+        after = analysis.switched_off([(1, 0)], [(2, 3)]).softmax(-1)
+        index = int(after.argmax())
+        row = page.locator(".vx-changes tbody tr").filter(has_text=re.compile(rf"^{small.labels[index]}"))
+        expect(row.locator("td").nth(1)).to_have_text(re.compile(rf"{100 * float(after[index]):.1f}%"))
+        page.get_by_role("button", name="Show everything").click()
+        # Why, by occlusion, with progress.
+        page.get_by_role("tab", name="Why").click()
+        settle(page)
+        occlusion = analysis.occlusion()
+        np.testing.assert_allclose(
+            canvas_values(page)[layout.prefix_count :], occlusion.numpy().ravel(), atol=TOLERANCE
+        )
+        # A probe, and two maps with their difference.
+        page.locator("[data-panel=probes] > summary").click()
+        page.select_option(".vx-probe", "attention_entropy")
+        expect(page.locator(".vx-probe-said")).to_contain_text("look most widely, on average")
+        page.get_by_role("tab", name="Where it looks").click()
+        choose_layout(page, "difference")
+        choose_other(page, "layer", "0")
+        expect(caption(page, 2)).to_contain_text("A − B. Largest difference: patch")
+        page.locator(".vx-compare-end").click()
+        # What is no picture is refused by its name, and the one before stays.
+        (tmp_path / "notes.txt").write_text("no picture")
+        page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
+        expect(page.locator(".vx-notice")).to_contain_text("notes.txt: this browser cannot open it as a picture")
+        expect(page.locator(".vx-badge").first).to_contain_text(EXAMPLE.name)
+        assert visit.requests_but("blob:", "data:") == [small_file.as_uri()] and visit.errors == []
+
+
+@pytest.fixture
+def site(small: Model, tmp_path: Path) -> Iterator[tuple[Path, str, list[Model]]]:
+    """A folder with two models, and its address on a server that only sends files."""
+    other = vitviz.Model(
+        "second", made(*SHAPES["cifar"]).network, made(*SHAPES["cifar"]).preprocessing, ("a", "b", "c")
+    )
+    write_site(device_page([small, other], is_downloaded=True), tmp_path / "site")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "site"))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path / "site", f"http://127.0.0.1:{server.server_port}/", [small, other]
+        server.shutdown()
+
+
+@pytest.mark.browser
+def test_as_a_folder_its_policy_is_strict_and_it_asks_for_its_own_files_alone(
+    browser: Browser, site: tuple[Path, str, list[Model]], tmp_path: Path
+) -> None:
+    folder, address, (small, other) = site
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', (folder / "index.html").read_text())
+    assert policy and policy[1].replace("&#x27;", "'").split("; ") == [
+        *("default-src 'none'", "script-src 'self' 'wasm-unsafe-eval'", "style-src 'self'"),
+        *(
+            "img-src 'self' data: blob:",
+            "connect-src 'self'",
+            "worker-src blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ),
+    ]
+    assert (folder / "README.md").read_text().startswith("---\ntitle: vitviz\n")
+    Image.open(EXAMPLE).rotate(90, expand=True).save(tmp_path / "turned.png")
+    with Visit(browser, address) as visit:
+        show(visit.page, tmp_path / "turned.png")
+        compare(visit.page, small, tmp_path / "turned.png")
+        before = len(visit.requests)
+        visit.page.locator(".vx-models > summary").click()
+        visit.page.get_by_role("button", name=re.compile("second")).click()
+        expect(visit.page.locator(".vx-badge").first).to_contain_text("second")
+        settle(visit.page)
+        compare(visit.page, other, tmp_path / "turned.png")
+        asked = [url.rpartition("/")[2] for url in visit.requests[before:] if url.startswith("http")]
+        assert "model-1.gz" in asked
+        assert visit.requests_but(address, "blob:", "data:") == [] and visit.errors == []
+
+
+def test_what_a_page_cannot_run_is_refused_by_its_name() -> None:
+    model = made(*SHAPES["cifar"])
+    require_vit(model.network, model.name).set_precision("bfloat16")
+    with pytest.raises(ConfigError, match=r"^small computes in bfloat16"):
+        device_page([model])
+    with pytest.raises(ConfigError, match="none given"):
+        device_page([])
+    with pytest.raises(ConfigError, match="two have the same name"):
+        device_page([made(*SHAPES["cifar"])] * 3)
+
+
+def test_a_picture_that_browsers_may_not_open_becomes_one_that_they_do(small: Model, tmp_path: Path) -> None:
+    picture = tmp_path / "scan.tif"
+    Image.open(EXAMPLE).save(picture)
+    page = device_page([small], picture, name=picture.name)
+    assert page.parts["picture-0"].startswith(b"\xff\xd8") and page.start["views"][0]["name"] == "scan.tif"
+    assert device_page([small], EXAMPLE).parts["picture-0"] == EXAMPLE.read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.browser
+def test_fifty_pictures(browser: Browser, bundled_file: Path, tmp_path: Path) -> None:
+    """Parts of the photographs, in every format that browsers and Pillow write."""
+    model, rng = vitviz.load("vitviz-photos"), np.random.default_rng(0)
+    names = ("chelsea", "coffee", "rocket", "astronaut", "flower", "perch")
+    with Visit(browser, bundled_file.as_uri(), is_offline=True) as visit:
+        for number in range(50):
+            with Image.open(EXAMPLE.with_name(f"{names[number % len(names)]}.jpg")) as image:
+                width, height = image.size
+                edges = (rng.random(4) / 3 * [width, height, -width, -height]).round().tolist()
+                part = image.crop((edges[0], edges[1], width + edges[2], height + edges[3]))
+                path = tmp_path / f"{number}.{('png', 'jpg', 'webp', 'gif')[number % 4]}"
+                part.convert("P" if path.suffix == ".gif" else "RGB").save(path)
+            show(visit.page, path)
+            compare(visit.page, model, path)
+        assert visit.errors == []

@@ -1,0 +1,288 @@
+// The third source of the page's answers: the network itself, on the visitor's device. Nothing is sent anywhere.
+
+import { asBase64, fromBase64 } from "../packs.js";
+import { deviceFacts } from "./device_facts.js";
+import { legalView } from "./legal_view.js";
+import { Networks } from "./networks.js";
+import { Parts } from "./parts.js";
+import { occlusionFile, rankedHeads, switchedOff } from "./studies.js";
+import { openWorker } from "./worker_client.js";
+
+// The analysis that the page begins with.
+const FIRST = "page";
+// The longer side of the picture on the page, in pixels; maps do not depend on it.
+const SHOWN_SIDE = 900;
+// The page itself keeps the facts of eight.
+const MAX_KEPT_ANALYSES = 10;
+
+/** @typedef {{ name: string, content: Blob | null, part?: string }} DevicePicture */
+/** @typedef {{ model: string, picture: string, pixels: Float32Array, logits: Float32Array, facts: Facts }} DeviceAnalysis */
+
+export class DeviceBackend {
+  computes = true;
+
+  /** @param {Start & { device: DeviceStart }} start */
+  constructor({ settings, state, views, models, files, device }) {
+    this.settings = settings;
+    this.models = models;
+    this.files = files ?? {};
+    this.firstView = state.views[0];
+    this.firstFacts = views[0];
+    this.parts = new Parts(device.folder);
+    this.networks = new Networks(device.models, this.parts);
+    /** @type {Map<string, DevicePicture>} */
+    this.pictures = new Map(Object.entries(device.pictures).map(([id, picture]) => [id, { ...picture, content: null }]));
+    /** @type {Map<string, Promise<DeviceAnalysis>>} */
+    this.analyses = new Map();
+    /** @type {Map<string, ArrayBuffer>} */
+    this.findings = new Map();
+    // By the page and number of each run.
+    /** @type {Map<string, AbortController>} */
+    this.running = new Map();
+    this.count = 0;
+    /** @type {Promise<ReturnType<typeof openWorker>> | null} */
+    this.worker = null;
+  }
+
+  /** @param {string} feature */
+  has(feature) {
+    return feature === "device";
+  }
+
+  /**
+   * Say what is loaded: the progress of weights, and null at their end.
+   * @param {(step: Progress | null) => void} show
+   */
+  watchLoading(show) {
+    this.networks.onLoading = show;
+  }
+
+  /** Every method of its page: others are not there. */
+  offers() {
+    return true;
+  }
+
+  /** @param {string} path */
+  address(path) {
+    return path;
+  }
+
+  /**
+   * The answer of the worker for pictures and their attention.
+   * @param {string} kind
+   * @param {any} request
+   * @param {Transferable[]} moved
+   */
+  async ask(kind, request, moved = []) {
+    this.worker ??= this.parts.text("analysis_worker.js").then(openWorker);
+    return (await this.worker)(kind, request, moved);
+  }
+
+  // ---- pictures ----
+
+  /**
+   * Keep a visitor's file, under an id that states have for it.
+   * @param {File} file
+   */
+  async upload(file) {
+    const id = `picture:${++this.count}`;
+    this.pictures.set(id, { name: file.name, content: file });
+    return { path: id, orig_name: file.name };
+  }
+
+  /** @param {string} id */
+  async pictureOf(id) {
+    const picture = this.pictures.get(id);
+    if (!picture) throw Error("This picture is no longer there: drop it here again");
+    picture.content ??= new Blob([await this.parts.read(picture.part ?? "")]);
+    return { name: picture.name, content: picture.content };
+  }
+
+  // ---- analyses ----
+
+  /**
+   * The analysis of an id; that of the page's first picture is computed once somebody asks about it.
+   * @param {string} uid
+   */
+  analysis(uid) {
+    const known = this.analyses.get(uid) ?? (uid === FIRST ? this.analyse(FIRST, this.firstView) : null);
+    if (!known) throw Object.assign(Error("expired"), { expired: true });
+    return known;
+  }
+
+  /**
+   * Run the network of a view on its picture, under an id.
+   * @param {string} uid
+   * @param {View} view
+   * @param {AbortSignal=} signal
+   */
+  analyse(uid, view, signal) {
+    const analysis = this.computed(uid, view, signal);
+    this.analyses.set(uid, analysis);
+    analysis.catch(() => this.analyses.delete(uid));
+    const [oldest] = this.analyses.keys();
+    if (this.analyses.size > MAX_KEPT_ANALYSES) {
+      this.analyses.delete(oldest);
+      this.ask("forget", { uid: oldest });
+    }
+    return analysis;
+  }
+
+  /**
+   * @param {string} uid
+   * @param {View} view
+   * @param {AbortSignal=} signal
+   * @returns {Promise<DeviceAnalysis>}
+   */
+  async computed(uid, view, signal) {
+    const { name, content } = await this.pictureOf(view.picture), [{ file, team }, bitmap] = await Promise.all([
+      this.networks.get(view.model), decoded(content, name),
+    ]);
+    const { preprocessing, config, input } = file, fit = view.fit ?? preprocessing.fit;
+    const prepared = await this.ask("prepare", { bitmap, preprocessing, fit, side: SHOWN_SIDE }, [bitmap]);
+    const encoding = await team.encode(prepared.pixels, { signal }), { logits } = encoding;
+    const shape = {
+      layers: config.depth, heads: config.heads, dim: config.head_width, scale: input.scale,
+      prefix: input.prefix, rows: input.rows, columns: input.columns,
+    };
+    const outliers = await this.ask("keep", { uid, shape, encoding });
+    const address = URL.createObjectURL(prepared.picture);
+    const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, outliers });
+    return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
+  }
+
+  /**
+   * What studies need of an analysis.
+   * @param {string} uid
+   * @param {AbortSignal} signal
+   */
+  async studied(uid, signal) {
+    const { model, pixels, logits } = await this.analysis(uid), network = await this.networks.get(model);
+    return { network, pixels, logits, signal, labels: this.models[model].labels };
+  }
+
+  // ---- files and maps ----
+
+  /**
+   * A file of an analysis: of its attention, or its picture.
+   * @param {string} uid
+   * @param {string} name
+   */
+  async file(uid, name) {
+    if (uid === FIRST && this.files[name]) return fromBase64(this.files[name]).buffer;
+    const { picture } = await this.analysis(uid);
+    if (name === "picture") return (await this.pictureOf(picture)).content.arrayBuffer();
+    return this.ask("file", { uid, name });
+  }
+
+  /** @param {{ uid: string } & MapRequest} request */
+  async map({ uid, method, parameters }) {
+    const { facts } = await this.analysis(uid), { parameters: records } = this.method(method);
+    const all = Object.fromEntries(records.map(({ name, kind, default: preset }) => {
+      const value = parameters[name] ?? preset;
+      return [name, kind === "layer" && value < 0 ? value + facts.layers : value];
+    }));
+    return this.ask("map", { uid, method, parameters: all });
+  }
+
+  /** @param {string} name */
+  method(name) {
+    const method = this.settings.methods.find((each) => each.name === name);
+    if (!method) throw Error(`${name}: only the app computes this map`);
+    return method;
+  }
+
+  /** @param {string} address */
+  async made(address) {
+    return /** @type {ArrayBuffer} */ (this.findings.get(address));
+  }
+
+  /**
+   * The state, as far as it is legal for its analyses; it has no link and no Python.
+   * @param {{ state: State, uids: string[] }} request
+   */
+  async describe({ state, uids }) {
+    const views = await Promise.all(state.views.map(async (view, index) => {
+      const uid = uids[index] ?? uids[0], facts = uid === FIRST ? this.firstFacts : (await this.analysis(uid)).facts;
+      return legalView(view, this.settings, facts, this.models[view.model]);
+    }));
+    return { state: { ...state, views }, link: "", python: "", notes: [] };
+  }
+
+  // ---- what takes long ----
+
+  /**
+   * @param {any} request with the kind of the run, and the page and the number by which it is ended
+   * @param {(step: Progress) => void} showProgress
+   */
+  async run({ kind, page, number, ...request }, showProgress) {
+    const controller = new AbortController(), id = `${page} ${number}`;
+    this.running.set(id, controller);
+    try {
+      return await this.runs[kind](request, controller.signal, (done, total) => showProgress({ text: "", done, total }));
+    } catch (/** @type {any} */ error) {
+      if (controller.signal.aborted) return { stopped: true };
+      return error.expired ? { expired: true } : { failed: error.message ?? String(error), final: true };
+    } finally {
+      this.running.delete(id);
+    }
+  }
+
+  /** @param {{ page: string, number?: number }} run */
+  end({ page, number }) {
+    for (const [id, controller] of this.running) if (number === undefined || id === `${page} ${number}`) controller.abort(Error("Stopped"));
+  }
+
+  /** @type {Record<string, (request: any, signal: AbortSignal, report: (done: number, total: number) => void) => Promise<any>>} */
+  runs = {
+    analyze: async ({ state, index, upload }, signal) => {
+      const asked = state.views[index], view = upload ? { ...asked, picture: upload.path } : asked;
+      const { facts } = await this.analyse(`analysis ${++this.count}`, view, signal), model = this.models[view.model];
+      const views = state.views.map((/** @type {View} */ each, /** @type {number} */ at) =>
+        (at === index ? legalView(view, this.settings, facts, model) : each));
+      return { state: { ...state, views }, views: [facts], models: {}, notes: [] };
+    },
+
+    switch: async ({ uid, ...request }, signal) => switchedOff(await this.studied(uid, signal), request),
+
+    rank: async ({ uid, target }, signal, report) => rankedHeads(await this.studied(uid, signal), target, report),
+
+    map: async ({ uid, method, parameters }, signal, report) => {
+      const content = method === "occlusion"
+        ? await occlusionFile(await this.studied(uid, signal), parameters.target, report)
+        : await this.map({ uid, method, parameters });
+      return { content: asBase64(content) };
+    },
+
+    probe: async ({ uid, probe }) => {
+      await this.analysis(uid);
+      const { file, ...found } = await this.ask("probe", { uid, probe }), address = `${uid} ${probe}`;
+      this.findings.clear();
+      this.findings.set(address, file);
+      return { probe, ...found, address };
+    },
+  };
+}
+
+/**
+ * A decoded picture, upright.
+ * @param {Blob} content
+ * @param {string} name
+ */
+async function decoded(content, name) {
+  try {
+    return await createImageBitmap(content);
+  } catch {
+    // Of a drawing, only an element knows the size.
+    const image = new Image();
+    image.src = URL.createObjectURL(content);
+    try {
+      await image.decode();
+      return await createImageBitmap(image);
+    } catch {
+      throw Error(`${name}: this browser cannot open it as a picture`);
+    } finally {
+      URL.revokeObjectURL(image.src);
+    }
+  }
+}

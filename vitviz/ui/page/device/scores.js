@@ -1,0 +1,41 @@
+// The scores of a target, as vitviz/models/targets.py has them.
+
+import { bestOf, probabilitiesOf } from "./device_facts.js";
+
+/** @typedef {{ name: string, index: number | null, score: (logits: Float32Array) => number }} DeviceTarget */
+
+/**
+ * What a map or a measure is about: a class, or a difference of classes.
+ * @param {Target} target
+ * @param {Float32Array} logits of the whole picture
+ * @param {string[]} labels
+ * @returns {DeviceTarget}
+ */
+export function deviceTarget(target, logits, labels) {
+  const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index] ?? index}`;
+  if (typeof target !== "object" || target === null) {
+    const index = target ?? best;
+    return { name: nameOfIndex(index), index, score: (values) => values[index] };
+  }
+  const first = target.class ?? best, second = target.against;
+  if (second !== undefined) {
+    if (first === second) throw Error(`Contrast of ${nameOfIndex(first)} with itself: choose two classes.`);
+    return { name: `${nameOfIndex(first)} against ${nameOfIndex(second)}`, index: null, score: (values) => values[first] - values[second] };
+  }
+  return {
+    name: `${nameOfIndex(first)} against the best of the others`,
+    index: null,
+    score: (values) => values[first] - Math.max(...values.filter((_, index) => index !== first)),
+  };
+}
+
+/**
+ * The score in which an effect on a target is measured: a class's probability, or else the target's own.
+ * @param {NetworkConfig} config
+ * @param {DeviceTarget} target
+ */
+export function effectScore(config, { index, score }) {
+  const hasProbability = index !== null && probabilitiesOf(config, new Float32Array(config.classes)) !== null;
+  if (!hasProbability) return score;
+  return (/** @type {Float32Array} */ logits) => /** @type {Float32Array} */ (probabilitiesOf(config, logits))[index];
+}
