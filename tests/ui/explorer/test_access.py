@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.driver import (
     NEXT_FRAMES,
@@ -250,3 +250,36 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         expect(page.locator(".vx-lens")).to_be_hidden()
         expect(caption(page)).to_contain_text("Attention from patch (2, 4)")
         assert state(page)["views"][0]["parameters"] == {"query": [2, 4]}
+
+
+def test_a_finger_that_scrolls_chooses_no_layer_and_hides_nothing(phone: BrowserContext, app: SmallApp) -> None:
+    """Real touches, of which the browser makes scrolling."""
+    with page_at(phone, app.address) as page:
+        fingers = page.context.new_cdp_session(page)
+
+        def swipe(shown: Locator, across: float, down: float) -> None:
+            edges = shown.bounding_box()
+            assert edges is not None
+            x, y = edges["x"] + edges["width"] / 2, edges["y"] + edges["height"] / 2
+            points = [{"x": x + across * step / 8, "y": y + down * step / 8} for step in range(9)]
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points[:1]})
+            for point in points[1:]:
+                fingers.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            settle(page)
+
+        strip = page.locator(".vx-frames")
+        before, top = state(page), page.evaluate("scrollY")
+        swipe(strip, 0, -200)
+        assert state(page) == before and page.evaluate("scrollY") > top
+        ask(page, "hide")
+        page.evaluate("scrollTo(0, 0)")
+        swipe(canvas(page), 0, -160)
+        assert state(page)["views"][0]["patches_off"] == []
+        # Across, the same finger hides, and a tap does.
+        page.evaluate("scrollTo(0, 0)")
+        swipe(canvas(page), 120, 0)
+        hidden = state(page)["views"][0]["patches_off"]
+        assert len(hidden) > 1 and len({row for row, _ in hidden}) == 1
+        canvas(page).tap(position=patch_position(page, app.analysis, 0, 0))
+        assert [0, 0] in state(page)["views"][0]["patches_off"]

@@ -14,7 +14,7 @@ const FINGER_TIMES = 1.6;
  */
 export function listenToPicture(pane) {
   const canvas = pane.find("canvas"), { hooks } = pane;
-  let start = { x: 0, y: 0 }, isSweeping = false, isHeld = false;
+  let start = { x: 0, y: 0 }, isSweeping = false, isHeld = false, isPainting = false;
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
   // Whether the stroke under way hides squares, or shows them again, as it does if it begins on a hidden one.
@@ -23,7 +23,7 @@ export function listenToPicture(pane) {
 
   const paint = (/** @type {PointerEvent} */ event) => {
     const token = pane.tokenAt(event);
-    if (token !== null && isOff !== null) hooks.hide(pane, pane.attention.cell(token), isOff);
+    if (token !== null && isOff !== null && isPainting) hooks.hide(pane, pane.attention.cell(token), isOff);
   };
   const pin = (/** @type {MouseEvent} */ event) => {
     const token = pane.tokenAt(event);
@@ -38,6 +38,9 @@ export function listenToPicture(pane) {
       if (token === null) return;
       isOff = !hooks.isHidden(pane.attention.cell(token));
       canvas.setPointerCapture(event.pointerId);
+      start = { x: event.clientX, y: event.clientY };
+      // A finger that goes up or down scrolls the page; its stroke begins across, or is a tap.
+      isPainting = event.pointerType !== "touch";
       paint(event);
     } else if (event.pointerType === "touch" && event.isPrimary) {
       start = { x: event.clientX, y: event.clientY };
@@ -45,6 +48,7 @@ export function listenToPicture(pane) {
     }
   };
   canvas.onpointermove = (/** @type {PointerEvent} */ event) => {
+    isPainting ||= isOff !== null && Math.abs(event.clientX - start.x) > SWEEP_PIXELS;
     paint(event);
     const isTouch = event.pointerType === "touch";
     if (isTouch && Math.hypot(event.clientX - start.x, event.clientY - start.y) > SWEEP_PIXELS) {
@@ -52,7 +56,7 @@ export function listenToPicture(pane) {
       isSweeping = event.isPrimary && !isHeld && !hooks.isHiding();
     }
     if (!isTouch || isSweeping) hooks.hover(pane, pane.tokenAt(event), event);
-    if (isTouch && (isSweeping || isOff !== null) && pane.tokenAt(event) !== null) {
+    if (isTouch && (isSweeping || (isOff !== null && isPainting)) && pane.tokenAt(event) !== null) {
       const edges = canvas.getBoundingClientRect(), scale = canvas.width / edges.width;
       const point = [(event.clientX - edges.left) * scale, (event.clientY - edges.top) * scale];
       showLens(() => canvas, /** @type {[number, number]} */ (point), FINGER_TIMES, event);
@@ -60,6 +64,8 @@ export function listenToPicture(pane) {
   };
   canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
     clearTimeout(timer);
+    isPainting ||= event.type === "pointerup";
+    paint(event);
     isOff = null;
     const token = isSweeping && event.type === "pointerup" ? pane.tokenAt(event) : null;
     isSweeping = false;

@@ -5,6 +5,8 @@ import { valueOf } from "./tokens.js";
 
 // In milliseconds: drawn once the pointer rests, so that it does not delay the picture.
 const STRIP_DELAY = 40;
+// A finger that moves so far across chooses.
+const SWIPE_PIXELS = 8;
 let stripTimer = 0;
 
 /**
@@ -29,8 +31,10 @@ export function showStrip(pane, token, table, look, fittedScale) {
     frames.setAttribute("aria-valuenow", chosen ?? 0);
     frames.setAttribute("aria-valuetext", chosen === undefined ? "all layers" : `layer ${chosen}`);
     [...frames.children].forEach((frame, layer) => {
-      const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
-      painter.draw(frame.firstElementChild, patches ?? null, patches ? fittedScale([patches]) : null, table, look);
+      const canvas = frame.firstElementChild, patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
+      // Its whole pixels would make it a fraction of one higher or lower.
+      canvas.style.aspectRatio = 1 / painter.ratio;
+      painter.draw(canvas, patches ?? null, patches ? fittedScale([patches]) : null, table, look);
       frame.dataset.chosen = layer === chosen;
     });
   }, STRIP_DELAY);
@@ -50,8 +54,17 @@ export function listenToStrip(choose, layerNow) {
     });
     if (layer >= 0) choose(layer);
   };
-  frames.onpointerdown = chooseUnder;
-  frames.onpointermove = (/** @type {PointerEvent} */ event) => event.buttons && chooseUnder(event);
+  // A finger that goes up or down scrolls the page, which chooses nothing.
+  let start = { x: 0, y: 0 };
+  frames.onpointerdown = (/** @type {PointerEvent} */ event) => {
+    start = { x: event.clientX, y: event.clientY };
+    if (event.pointerType !== "touch") chooseUnder(event);
+  };
+  frames.onpointermove = (/** @type {PointerEvent} */ event) => {
+    const isAcross = Math.abs(event.clientX - start.x) > Math.max(SWIPE_PIXELS, Math.abs(event.clientY - start.y));
+    if (event.buttons && (event.pointerType !== "touch" || isAcross)) chooseUnder(event);
+  };
+  frames.onclick = chooseUnder;
   frames.onkeydown = (/** @type {KeyboardEvent} */ event) => {
     const step = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 })[event.key];
     const end = event.key === "Home" ? 0 : event.key === "End" ? frames.children.length - 1 : null;
