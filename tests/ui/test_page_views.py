@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import (
     EXPLORER,
     NEXT_FRAMES,
+    ask,
     canvas,
     canvas_values,
     caption,
@@ -27,6 +28,7 @@ from tests.driver import (
     keep_picture,
     notice,
     open_settings,
+    page_at,
     patch_position,
     settle,
     state,
@@ -96,12 +98,59 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     canvas(page, 1).hover(position=patch_position(page, rocket, 4, 4, pane=1))
     expect(caption(page, 1)).to_contain_text(rocket.attention(query=(4, 4)).description)
     page.mouse.move(1, 1)
+    # Both answers are said, and what is hidden in either is shown again by one button.
+    headline, everything = page.locator(".vx-headline"), page.locator(".vx-all-on")
+    said = [vitviz.analyze(ROOT / "assets" / name, bundled).predictions(1)[0] for name in ("chelsea.jpg", "rocket.jpg")]
+    shares = [
+        f"{letter}: {each.label}, {each.probability:.0%}".replace("%", " %")
+        for letter, each in zip("AB", said, strict=True)
+    ]
+    expect(headline).to_have_text(" · ".join(shares))
+    for pane in (0, 1):
+        canvas(page, pane).click()
+        settle(page)
+        ask(page, "hide")
+        canvas(page, pane).click(position=patch_position(page, rocket, 4, 4, pane=pane))
+        settle(page)
+        ask(page, "token")
+    expect(headline).to_have_text("A: 1 square hidden · B: 1 square hidden")
+    everything.click()
+    expect(headline).to_have_text(" · ".join(shares))
+    expect(everything).not_to_be_visible()
+    assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
     # It stays beside another first picture.
     canvas(page, 0).click()
     settle(page)
     choose_example(page, "coffee.jpg")
     assert [view["picture"] for view in state(page)["views"]] == ["example:coffee.jpg", "example:rocket.jpg"]
     check_page(page, library)
+
+
+def test_maps_of_two_parts_of_a_picture_have_no_difference(browser: Browser, cifar: SmallApp) -> None:
+    link = "layout=difference&method=attention&fit=squash&second.method=attention&second.fit=crop"
+    with page_at(browser, cifar.address, link) as page:
+        expect(caption(page, 2)).to_contain_text("A and B see different parts of their pictures")
+
+
+def test_why_begins_with_the_answer_of_each_picture(page: Page, bundled: Model) -> None:
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    why = page.locator("[data-question=target]")
+    second = first_view(page)["parameters"]["target"]
+    label = bundled.labels[second]
+    ask(page, "token")
+    # On the same picture, it goes on with the class that was chosen.
+    expect(why).to_have_text(f"Why “{label}”")
+    choose_example(page, "coffee.jpg")
+    best = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled).predictions(1)[0].label
+    expect(why).to_have_text(f"Why “{best}”")
+    ask(page, "target")
+    expect(caption(page)).to_contain_text(f"for class {best}")
+    # There, the square under the pointer says its value, and does not ask.
+    said = caption(page).inner_text()
+    canvas(page).hover(position={"x": 100, "y": 100})
+    expect(page.locator(".vx-quantity").first).to_contain_text("patch (")
+    assert caption(page).inner_text() == said
 
 
 def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analysis, library: Library) -> None:

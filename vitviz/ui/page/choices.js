@@ -31,6 +31,8 @@ function onAnotherGrid() {
 export function choosePicture(picture) {
   closeMenus();
   const { target } = activeView().parameters;
+  // Of another picture, the model says another class.
+  delete latestShared.target;
   // The target may keep a patch of another picture.
   store.patchView(page.active, {
     picture,
@@ -189,6 +191,11 @@ export function chooseMethod(method) {
 export const latestParameters = new Map();
 /** @type {Record<string, any>} */
 const latestShared = {};
+/**
+ * What a map about a class is about, if one is asked for now: a class by its index, another target, or undefined for the first guess.
+ * @param {View} view
+ */
+export const nextTarget = ({ parameters }) => parameters.target ?? latestShared.target;
 // The latest method of each question.
 /** @type {Record<string, string>} */
 export const latestMethods = {};

@@ -10,7 +10,7 @@ import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, sum } from "./numbers.js";
 import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
-import { SCALES } from "./settings.js";
+import { METHODS, SCALES } from "./settings.js";
 import { isEqual } from "./store.js";
 import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
@@ -18,8 +18,14 @@ import { nameOf, queryOf } from "./token_names.js";
 import { tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, panels, probes } from "./widgets.js";
 
-const CELL_HINT = "Point at a cell to see it large, click to keep it.";
+const CELL_HINT = "Point at a cell to see it large, click to keep it.", OWN_SCALES = "Each cell has a scale of its own.";
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
+
+/**
+ * Whether the square under the pointer asks. A map about a class is read as it is: there, its value is said.
+ * @param {Pane} pane
+ */
+const isAsking = ({ hasToken, view }) => hasToken && METHODS[view.method].group !== "target" && !isHiding();
 
 /**
  * The query that a pane shows: that under the pointer, or that of its view.
@@ -27,7 +33,7 @@ const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for a
  */
 function queryOfPane(pane) {
   const { query } = pane;
-  if (!page.hovered || !pane.hasToken || isHiding()) return query;
+  if (!page.hovered || !isAsking(pane)) return query;
   const counterpart = pane.counterpart(page.hovered.pane, page.hovered.query);
   return counterpart === undefined ? query : counterpart;
 }
@@ -121,7 +127,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
   showChips(pane, query, values);
   pane.showBadge();
   const under =
-    page.hovered && !pane.hasToken && page.hovered.pane === pane && values
+    page.hovered && !isAsking(pane) && page.hovered.pane === pane && values
       ? tokenOf(page.hovered.query, pane.facts, pane.model)
       : null;
   const value = under === null ? "" : `, ${nameOf(page.hovered?.query)}: ${digits(values[under])}`;
@@ -145,6 +151,23 @@ function marksOf(pane) {
   return [...patches.map((cell) => ({ token: pane.attention.token(...cell), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
 }
 
+// Patches of two maps lie at one place if their edges differ by no more than this share of a patch.
+const PLACE_TOLERANCE = 0.1;
+const OTHER_PLACES = "A and B see different parts of their pictures: there is no difference patch by patch.";
+
+/**
+ * Whether the patches of two maps of one grid lie at the same places of their pictures.
+ * @param {Painter} first
+ * @param {Painter} second
+ */
+function isEqualPlace(first, second) {
+  const edges = first.box(1, 1), { rows, columns } = first.facts;
+  return second.box(1, 1).every((edge, side) => {
+    const extent = side % 2 ? (edges[3] - edges[1]) / rows : (edges[2] - edges[0]) / columns;
+    return Math.abs(edge - edges[side]) <= PLACE_TOLERANCE * extent;
+  });
+}
+
 /**
  * Show where the first map has more (red) or less (blue) than the second, on the first one's picture.
  * @param {any} first
@@ -156,7 +179,8 @@ function showDifference(first, second) {
   Object.assign(pane, { facts, model, packs, attention, painter, view });
   setText(pane.find("badge"), "A − B");
   const isOneGrid = facts.rows === other.rows && facts.columns === other.columns;
-  const values = isOneGrid && first.values && second.values && differenceOfMaps(first.drawn, second.drawn, facts.prefix, other.prefix);
+  const isOnePlace = isOneGrid && isEqualPlace(first.pane.painter, second.pane.painter);
+  const values = isOnePlace && first.values && second.values && differenceOfMaps(first.drawn, second.drawn, facts.prefix, other.prefix);
   const patches = values ? pane.scaleValues(values) : null, scale = patches && fittedScale([patches], { signed: true });
   const areEqual = !patches?.some(Boolean);
   // Equal maps have the colour of zero, in the middle.
@@ -164,6 +188,7 @@ function showDifference(first, second) {
   showChips(pane, first.query, values || null);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "A − B");
   if (!isOneGrid) return pane.setStatus("These two have different grids: there is no difference patch by patch.");
+  if (!isOnePlace) return pane.setStatus(`${OTHER_PLACES} Choose the same under Your picture, How the model sees it.`);
   if (!values || !scale) return pane.setStatus("A − B: being fetched …");
   if (areEqual) return pane.setStatus("A − B: they are equal.");
   const strongest = attention.strongest(values.map(Math.abs)), quantities = [first, second].map(quantityOf);
@@ -217,7 +242,8 @@ function showSheet(pane, token) {
   });
   const hasFocus = document.activeElement === find("sheet"), layer = valueOf(view, "layer", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
-  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : isHiding() ? HIDING_HINT : CELL_HINT);
+  const hint = isHiding() ? HIDING_HINT : store.state.shared_scale ? CELL_HINT : `${CELL_HINT} ${OWN_SCALES}`;
+  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : hint);
 }
 
 /**

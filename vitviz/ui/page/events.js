@@ -130,7 +130,8 @@ export function listen() {
   document.addEventListener("keydown", (/** @type {any} */ event) => {
     if (event.key === "Escape" && closeMenus()) return;
     const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
-    if (!isOurs || !pane.painter || element.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isCovered = element.querySelector("dialog[open], .vx-menu-of[open]");
+    if (!isOurs || !pane.painter || isCovered || event.ctrlKey || event.metaKey || event.altKey) return;
     const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const isForControls = name === " " || (name.length > 1 && name !== "Escape");
     if (event.target.closest(FIELDS) || (isForControls && event.target.closest(CONTROLS))) return;

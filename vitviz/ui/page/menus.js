@@ -13,5 +13,13 @@ export function closeMenus(except = null) {
 }
 
 export function listenToMenus() {
-  document.addEventListener("pointerdown", (event) => closeMenus(event.target));
+  document.addEventListener("pointerdown", (event) => {
+    const { target } = /** @type {{ target: any }} */ (event);
+    if (!closeMenus(target) || !target.closest?.(".vx-canvas")) return;
+    // The picture gets neither this press nor its click.
+    event.stopPropagation();
+    const swallow = (/** @type {Event} */ click) => click.stopPropagation();
+    document.addEventListener("click", swallow, { capture: true, once: true });
+    document.addEventListener("pointerdown", () => document.removeEventListener("click", swallow, true), { capture: true, once: true });
+  }, true);
 }

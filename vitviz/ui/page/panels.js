@@ -9,7 +9,7 @@ import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
 import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
-import { activePane, activeView, page, requests, store } from "./page.js";
+import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
@@ -47,6 +47,9 @@ function shares(values) {
 /** @param {string} text */
 const sayOfSwitches = (text) => { find("switch-said").textContent = text; };
 
+// The panel that is open again once the one over it is closed.
+let panelBeneath = "";
+
 export class Panels {
   constructor() {
     /** @type {any} */
@@ -59,13 +62,18 @@ export class Panels {
     for (const panel of findAll("details.vx-panel")) {
       panel.querySelector("summary").onclick = (/** @type {Event} */ event) => {
         event.preventDefault();
-        store.patch({ panel: panel.open ? "" : panel.dataset.panel });
+        // What is hidden can be saved and shared, and goes on after that.
+        const wasHiding = isHiding();
+        store.patch({ panel: panel.open ? panelBeneath : panel.dataset.panel });
+        panelBeneath = wasHiding ? "switches" : "";
       };
     }
     find("compare-start").onclick = () => this.compare();
     find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
     find("rank").onclick = () => this.rank();
-    find("all-on").onclick = () => store.patchView(page.active, { heads_off: [], patches_off: [] });
+    find("all-on").onclick = () => store.patch({
+      views: store.state.views.map((view) => ({ ...view, heads_off: [], patches_off: [] })),
+    });
   }
 
   /**

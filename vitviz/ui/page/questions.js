@@ -1,7 +1,7 @@
 // The four questions: tabs over the methods, and hiding.
 
 import { showLead } from "./answer.js";
-import { chooseMethod, methodOf } from "./choices.js";
+import { chooseMethod, methodOf, nextTarget } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
@@ -15,7 +15,10 @@ export const QUESTIONS = {
     title: "Where it looks",
     lead: "The square you point at asks; bright squares are where it looks for information.",
   },
-  target: { title: "Why", lead: "Bright squares speak for what the map is about. Choose a class to see why." },
+  target: {
+    title: "Why",
+    lead: "Bright squares speak for what the map is about. Click a prediction to ask about another class.",
+  },
   layers: {
     title: "All layers together",
     lead: "Squares that could have influenced the result over all layers, whatever the class.",
@@ -57,7 +60,7 @@ export class Questions {
   show(view, facts, model) {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
     root.dataset.question = chosen;
-    const { target } = view.parameters, about = typeof target === "number" ? target : best;
+    const target = nextTarget(view), about = typeof target === "number" ? target : best;
     const why = about === undefined || (target !== undefined && typeof target !== "number" && target !== null)
       ? "Why" : `Why “${labelOf(model, about).split(",")[0]}”`;
     for (const tab of find("tabs").children) {

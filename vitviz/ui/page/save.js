@@ -32,9 +32,10 @@ const ACTIONS = {
     // Whoever opens it need not see this menu open.
     const view = link.replace(/[?&]panel=save$|panel=save&/, "");
     const address = new URL(addressOf(view), location.href).href;
-    if (LOOPBACK.test(location.hostname)) notes.push(" Only this machine can open it.");
+    const isHere = LOOPBACK.test(location.hostname);
+    if (isHere) notes.push(" Only this machine can open it.");
     await copyText(address, notes.join(""));
-    drawCode(address);
+    if (!isHere) drawCode(address);
   },
   python: async () => copyText((await describe()).python),
   figure: () => openFigure(fileName("").slice(0, -1)),

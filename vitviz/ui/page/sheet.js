@@ -12,6 +12,8 @@ const SHEET_GAP = 3;
 export const SHEET_RATIOS = [0.25, 2];
 // A cell with a side below this, in pixels of the page, is magnified under the pointer.
 const MIN_CELL = 20, CELL_TIMES = 4;
+// In pixels of the page: with many layers and few heads, it stays in sight together with the picture.
+const MAX_HEIGHT = 640;
 // How much the prediction falls or rises without a head.
 const FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
 // Visible on every colour map, in both themes.
@@ -131,7 +133,7 @@ export class Sheet {
     contextOf(this.raster).putImageData(this.image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), cssWidth = this.canvas.clientWidth;
     if (cssWidth < 1) return;
-    Object.assign(this, this.cells(cssWidth, ratio));
+    Object.assign(this, this.cells(Math.min(cssWidth, this.widthOf(MAX_HEIGHT, ratio)), ratio));
     const width = Math.round(cssWidth * scale), height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
     if (this.cellWidth < 1) return;
     Object.assign(this.canvas, { width, height });
@@ -148,6 +150,16 @@ export class Sheet {
   cells(width, ratio) {
     const cellWidth = (width - SHEET_MARGIN.left) / this.columnsOfCells;
     return { cellWidth, cellHeight: Math.max(4, (cellWidth - SHEET_GAP) * ratio) + SHEET_GAP };
+  }
+
+  /**
+   * The width of a sheet of this height.
+   * @param {number} height
+   * @param {number} ratio
+   */
+  widthOf(height, ratio) {
+    const cellHeight = (height - SHEET_MARGIN.top) / this.attention.facts.layers;
+    return SHEET_MARGIN.left + this.columnsOfCells * ((cellHeight - SHEET_GAP) / ratio + SHEET_GAP);
   }
 
   /**
