@@ -9,10 +9,10 @@ from pathlib import Path
 
 def resident_bytes(process: int) -> int:
     """Memory in bytes of a process and its descendants; pages that they share count once. Linux only."""
-    return sum(_proportional_bytes(each) for each in _tree(process))
+    return sum(_proportional_bytes(each) for each in tree(process))
 
 
-def _tree(process: int) -> list[int]:
+def tree(process: int) -> list[int]:
     """A process and its descendants, the process first."""
     children = defaultdict(list)
     for folder in Path("/proc").iterdir():
