@@ -33,13 +33,20 @@ const facts = JSON.parse(readFileSync(0, "utf8"));
 ENCODE = """
 const { openKernels } = await import(FOLDER + "kernels.js");
 const { openNetwork, readDeviceFile } = await import(FOLDER + "network.js");
+const { Gradients } = await import(FOLDER + "gradients.js");
 const { kind, wasm, passes } = facts, answers = [];
+let gradients;
 const kernels = openKernels(wasm ? { [kind]: readFileSync(new URL(wasm, FOLDER)) } : {});
 if (kernels.kind !== kind) throw Error(`${kernels.kind}: expected ${kind}`);
 const network = openNetwork(readDeviceFile(bytes("network").buffer), kernels);
 for (const [index, { headFactors, ...options }] of passes.entries()) {
   const pixels = new Float32Array(bytes(index).buffer), factors = headFactors && Float32Array.from(headFactors);
-  const encoding = await network.encode(pixels, { ...options, headFactors: factors });
+  const { target, wants } = options;
+  if (target) gradients ??= new Gradients(network);
+  const scored = target && { ...target, ...(target.features && { features: Float32Array.from(target.features) }) };
+  const encoding = target
+    ? await gradients.differentiate(pixels, scored, wants)
+    : await network.encode(pixels, { ...options, headFactors: factors });
   answers.push(Object.fromEntries(Object.entries(encoding).map(([name, value]) => {
     if (value instanceof Float32Array) writeFileSync(`${folder}/${index}.${name}`, value);
     return [name, typeof value === "number" ? value : null];
@@ -63,7 +70,7 @@ class Pass:
 
     Args:
         pixels: ``"1 channel height width"``.
-        options: of ``encode`` in ``network.js``.
+        options: of ``encode`` in ``encoder.js``; or ``target`` and ``wants`` of ``differentiate`` in ``gradients.js``.
     """
 
     pixels: torch.Tensor

@@ -16,22 +16,18 @@ from torch import nn
 
 import vitviz
 from tests.support.device import KINDS, Kind, Pass, on_device, prepared_on_device
+from tests.support.device_models import random_model
 from tests.support.example import EXAMPLE
 from tests.support.long_runs import SEED, share_of
 from tests.support.modules import OwnViT, load_own
-from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import Model, Preprocessing
 from vitviz.errors.kinds import ConfigError
 from vitviz.images.preprocessing import FITS, ROUNDINGS, Fit
 from vitviz.images.resizing import BACKENDS
 from vitviz.metrics.ablation import switched_off
-from vitviz.models.activations import ACTIVATIONS
-from vitviz.models.config import FINAL_NORMS
 from vitviz.models.layers import AttentionOutput
-from vitviz.models.pooling import POOLINGS
-from vitviz.models.positions import POSITION_RULES
 from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_file import device_file, device_refusal
-from vitviz.weights.detector import OODDetector
 
 TOLERANCE = 1e-4
 
@@ -116,62 +112,6 @@ def test_what_is_switched_off_is_off_as_in_the_library(kind: Kind) -> None:
     logits = switched_off(model.network, pixels, heads, patches)
     assert_same(whole, {"logits": logits})
     assert_same(only, {"logits": logits, "queries": torch.empty(0), "oodScore": None})
-
-
-def random_model(seed: int) -> Model:
-    """A small model with random weights, of any kind that vitviz's own network can be."""
-    draw, torch_draw = random.Random(seed), torch.Generator().manual_seed(seed)
-    is_rotary, pooling, heads = draw.random() < 0.3, draw.choice(list(POOLINGS)), draw.randint(1, 4)
-    patch_height, patch_width = draw.choice([(4, 4), (3, 5), (8, 4), (7, 7)])
-    trained, used = [(draw.randint(1, 5) * patch_height, draw.randint(1, 5) * patch_width) for _ in range(2)]
-    rule = draw.choice(list(POSITION_RULES))
-    if rule == "fixed":
-        used = trained
-    elif rule == "reading order":
-        used = (min(used[0], trained[0]), min(used[1], trained[1]))
-    config = ViTConfig(
-        *trained,
-        patch_height,
-        patch_width,
-        width=heads * draw.randint(2, 11),
-        depth=draw.randint(1, 3),
-        heads=heads,
-        head_width=draw.choice([4, 8, 20]) if is_rotary else draw.choice([3, 8, 10, 16]),
-        mlp_width=draw.randint(5, 70),
-        classes=draw.choice([0, 1, 5, 17]),
-        channels=draw.choice([3, 3, 1]),
-        cls_token="cls" in pooling or draw.random() < 0.5,
-        distillation_token="distillation" in pooling or draw.random() < 0.2,
-        register_tokens=draw.choice([0, 0, 1, 4]),
-        pooling=pooling,
-        qkv_bias=draw.random() < 0.7,
-        norm_epsilon=draw.choice([1e-6, 1e-5]),
-        final_norm=draw.choice(FINAL_NORMS),
-        activation=draw.choice(list(ACTIVATIONS)),
-        gated_mlp=draw.random() < 0.3,
-        attention_scale=draw.choice([None, 0.2]),
-        query_key_norm=draw.random() < 0.3,
-        patch_norms=draw.random() < 0.2,
-        pre_norm=draw.random() < 0.3,
-        position_rule=rule,
-        rotary=is_rotary,
-        representation_width=draw.choice([0, 0, 9]),
-        projection_width=draw.choice([0, 0, 12]),
-    )
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    is_narrow = draw.random() < 0.5
-    for name, parameter in network.named_parameters():
-        if name != "periods":
-            parameter.normal_(0, 0.3, generator=torch_draw)
-            if is_narrow:
-                parameter.copy_(parameter.bfloat16())
-    detector, features = None, config.heads * config.head_width
-    if config.classes and draw.random() < 0.3:
-        whitening = torch.randn(features, features, generator=torch_draw)
-        detector = OODDetector(torch.randn(features, generator=torch_draw), whitening, 2.5, 40.0, -1.0)
-    statistics = ((0.5,) * config.channels, (0.2,) * config.channels)
-    labels = tuple(map(str, range(config.classes)))
-    return Model("drawn", network, Preprocessing(*used, *statistics, "squash"), labels, ood_detector=detector)
 
 
 def assert_drawn_is_same(seed: int) -> None:

@@ -1,6 +1,7 @@
 // One worker of a team, as a script of its own: loads the network, and computes passes, one at a time.
 
 import { Cancelled, Exchange } from "./exchange.js";
+import { Gradients } from "./gradients.js";
 import { openKernels } from "./kernels.js";
 import { openNetwork, readDeviceFile } from "./network.js";
 
@@ -8,6 +9,8 @@ import { openNetwork, readDeviceFile } from "./network.js";
 let network;
 /** @type {Exchange} */
 let exchange;
+/** Its memory is taken when a gradient is first asked for. @type {Gradients} */
+let gradients;
 
 /** @param {ToWorker} message */
 async function answerTeam(message) {
@@ -18,19 +21,20 @@ async function answerTeam(message) {
       return { kind: "loaded", kernels: network.kernels.kind };
     case "cancel":
       return exchange.cancel(message.pass);
-    case "encode": {
-      const { pass, pixels, options, isAlone } = message;
-      const rank = exchange.begin(pass, isAlone, (layer) => self.postMessage({ kind: "layer", pass, layer }));
-      return { kind: "answer", pass, encoding: await network.encode(pixels, options, rank) };
+    default: {
+      const { pass, pixels, isAlone } = message, rank = exchange.begin(pass, isAlone, () => self.postMessage({ kind: "layer", pass }));
+      if (message.kind === "encode") return { kind: "answer", pass, answer: await network.encode(pixels, message.options, rank) };
+      gradients ??= new Gradients(network);
+      return { kind: "answer", pass, answer: await gradients.differentiate(pixels, message.target, message.wants, rank.onLayer) };
     }
   }
 }
 
 self.onmessage = async ({ data }) => {
   try {
-    const answer = await answerTeam(data), encoding = answer && "encoding" in answer ? answer.encoding : null;
-    const buffers = Object.values(encoding ?? {}).flatMap((value) => (value instanceof Float32Array ? [value.buffer] : []));
-    if (answer) self.postMessage(answer, { transfer: [...new Set(buffers)] });
+    const reply = await answerTeam(data), values = Object.values((reply && "answer" in reply && reply.answer) || {});
+    const buffers = values.flatMap((value) => (value instanceof Float32Array ? [value.buffer] : []));
+    if (reply) self.postMessage(reply, { transfer: [...new Set(buffers)] });
   } catch (error) {
     const isCancelled = error instanceof Cancelled;
     self.postMessage({ kind: "failed", pass: data.pass, isCancelled, message: error instanceof Error ? error.message : String(error) });

@@ -4,11 +4,11 @@
 import { readEncoding, tokensRead } from "./reading.js";
 
 /** The activations by their numbers in kernels.c. */
-const ACTIVATIONS = ["gelu", "gelu tanh", "quick gelu", "silu", "relu"];
+export const ACTIVATIONS = ["gelu", "gelu tanh", "quick gelu", "silu", "relu"];
 /** Queries whose scores `attend` has in memory at a time, as in kernels.c. */
-const QUERIES_AT_A_TIME = 256;
+export const QUERIES_AT_A_TIME = 256;
 /** Values that a kernel may read or write behind those it was asked for. */
-const MARGIN = 8;
+export const MARGIN = 8;
 
 /**
  * A network that runs without others.
@@ -16,22 +16,28 @@ const MARGIN = 8;
  */
 const ALONE = { rank: 0, ranks: 1, share: async () => {}, gather: async () => {}, onLayer: async () => {} };
 
-/** @param {number} count */
-const padded = (count) => (count + 7) & ~7;
+/**
+ * The next multiple of eight.
+ * @param {number} count
+ */
+export const padded = (count) => (count + 7) & ~7;
 
 /**
- * The pixels of a patch, "channel row column".
+ * Copies the pixels of a patch, "channel row column", out of a picture, or into it.
  * @param {Float32Array} pixels "channel height width"
  * @param {NetworkConfig} config
  * @param {NetworkInput} input
  * @param {number} patch
- * @param {Float32Array} out
+ * @param {Float32Array} values of the patch, and of others behind it
+ * @param {boolean} isInto
  */
-function copyPatch(pixels, { channels, patch_height: height, patch_width: width }, { rows, columns }, patch, out) {
+export function copyPatch(pixels, config, input, patch, values, isInto = false) {
+  const { channels, patch_height: height, patch_width: width } = config, { rows, columns } = input;
   const top = Math.floor(patch / columns) * height, left = (patch % columns) * width;
   for (let line = 0; line < channels * height; line++) {
     const from = ((Math.floor(line / height) * rows * height) + top + (line % height)) * columns * width + left;
-    out.set(pixels.subarray(from, from + width), line * width);
+    if (isInto) pixels.set(values.subarray(line * width, (line + 1) * width), from);
+    else values.set(pixels.subarray(from, from + width), line * width);
   }
 }
 
@@ -61,8 +67,8 @@ export class Network {
       values: headed, context: Math.max(headed, width), scores: Math.min(tokens, QUERIES_AT_A_TIME) * padded(tokens),
       queries: depth * headed, keys: depth * headed, sums: depth * heads * tokens * 2, norms: (depth + 1) * tokens,
       cosines: this.patches * dim / 2, sines: this.patches * dim / 2,
-      poolerKeys: byAttention ? this.patches * width : 0, poolerValues: byAttention ? this.patches * width : 0, pooled: features,
-      features, logits: config.classes,
+      poolerKeys: byAttention ? this.patches * width : 0, poolerValues: byAttention ? this.patches * width : 0, attended: width,
+      pooled: features, pooledNormed: features, represented: features, projected: features, logits: config.classes,
     };
     const bytes = (/** @type {number} */ count) => (count + MARGIN) * 4 + 16;
     kernels.reserve(file.data.length + 16 + Object.values(counts).reduce((total, count) => total + bytes(count), 0));
@@ -122,7 +128,7 @@ export class Network {
     const isGated = Boolean(this.pointer(`${name}.gate.weight`)), activated = isGated ? this.at.gate : this.at.hidden;
     this.linear(`${name}.hidden`, x, this.at.hidden, rows, width, hidden);
     if (isGated) this.linear(`${name}.gate`, x, activated, rows, width, hidden);
-    run.activate(activated, rows * hidden, kind);
+    run.activate(activated, 0, rows * hidden, kind);
     if (isGated) run.multiply(this.at.hidden, activated, rows * hidden);
     this.linear(`${name}.output`, this.at.hidden, stream, rows, hidden, width, { accumulate: true });
   }
@@ -140,7 +146,7 @@ export class Network {
   }
 
   /**
-   * The tokens [first, last) of those that remain, before the first layer.
+   * The tokens [first, last) of those that remain, before their norm.
    * @param {Float32Array} pixels
    * @param {number[]} remaining
    * @param {number} first
@@ -162,7 +168,15 @@ export class Network {
     if (positions)
       for (let row = from; row < last; row++)
         for (let i = 0, p = (remaining[row] - prefix) * width, o = row * width; i < width; i++) stream[o + i] += positions[p + i];
-    const start = at.stream + first * width * 4;
+  }
+
+  /**
+   * The norm before the first layer, of networks that have one.
+   * @param {number} first
+   * @param {number} last
+   */
+  normTokens(first, last) {
+    const { width } = this.config, start = this.at.stream + first * width * 4;
     if (this.pointer("pre_norm.weight")) this.norm("pre_norm", start, start, last - first, width);
   }
 
@@ -234,6 +248,37 @@ export class Network {
   }
 
   /**
+   * A layer's output for the tokens [first, last) of the stream, of which those from `end` on stay as they were.
+   * @param {number} layer
+   * @param {number} tokens
+   * @param {[number, number]} range
+   * @param {number} end
+   * @param {object} options
+   * @param {Float32Array | null=} options.headFactors
+   * @param {((keys: number, values: number) => Promise<void>)=} options.share makes keys and values those of all tokens
+   * @param {number=} options.values where they are to be
+   * @param {number=} options.middle where the stream between attention and MLP is to be
+   */
+  async layer(layer, tokens, [first, last], end, { headFactors = null, share, values = this.at.values, middle = 0 } = {}) {
+    const { kernels, at, inner, config: { width, heads, head_width: dim }, file: { input } } = this, name = `layers.${layer}`;
+    const bytes = tokens * inner * 4, queries = at.queries + layer * bytes, keys = at.keys + layer * bytes;
+    const stream = at.stream + first * width * 4, normed = at.normed + first * width * 4, context = at.context + first * inner * 4;
+    this.norm(`${name}.attention_norm`, stream, normed, last - first, width);
+    this.project(layer, tokens, first, last, [queries, keys, values]);
+    await share?.(keys, values);
+    const count = Math.max(0, Math.min(last, end) - first);
+    for (let head = 0; head < heads; head++) {
+      const row = (head * tokens + first) * dim * 4, all = head * tokens * dim * 4, sums = (layer * heads + head) * tokens + first;
+      kernels.run.attend(queries + row, keys + all, values + all, context + head * dim * 4, inner, at.sums + sums * 8, at.scores, count,
+        tokens, dim, input.scale, headFactors ? headFactors[layer * heads + head] : 1);
+    }
+    this.linear(`${name}.attention.projection`, context, stream, count, inner, width, { accumulate: true });
+    if (middle) kernels.floats(middle, count * width).set(kernels.floats(stream, count * width));
+    this.norm(`${name}.mlp_norm`, stream, normed, count, width);
+    this.mlp(`${name}.mlp`, normed, stream, count);
+  }
+
+  /**
    * One pass of the network.
    *
    * @param {Float32Array} pixels "channel height width", prepared
@@ -247,7 +292,7 @@ export class Network {
    *   the classifier reads, and the logits of a model without one; pooled is "head token", the attention of an attention pooling.
    */
   async encode(pixels, options = {}, team = ALONE) {
-    const { kernels, at, config, file: { input } } = this, { width, depth, heads, head_width: dim } = config;
+    const { at, config, file: { input } } = this, { width, depth, heads, head_width: dim } = config;
     const { headFactors = null, hiddenPatches = [], logitsOnly = false } = options;
     const expected = this.patches * this.patchPixels;
     if (pixels.length !== expected) throw Error(`${pixels.length} pixels: expected ${expected}`);
@@ -256,30 +301,18 @@ export class Network {
     /** @returns {[number, number]} */
     const range = (/** @type {number} */ rank) =>
       [Math.floor((rank * tokens) / team.ranks), Math.floor(((rank + 1) * tokens) / team.ranks)];
-    const [first, last] = range(team.rank), rows = last - first;
+    const own = range(team.rank), [first, last] = own;
     const read = logitsOnly ? tokensRead(config.pooling, input.prefix, tokens) : tokens;
-    const layerBytes = heads * tokens * dim * 4;
     this.embed(pixels, remaining, first, last);
+    this.normTokens(first, last);
     if (this.pointer("rotary.sines")) this.layRotations(remaining);
     for (let layer = 0; layer < depth; layer++) {
       await team.onLayer(layer);
       if (!logitsOnly) this.measure(layer, tokens, first, last);
-      const name = `layers.${layer}`, queries = at.queries + layer * layerBytes, keys = at.keys + layer * layerBytes;
-      this.norm(`${name}.attention_norm`, at.stream + first * width * 4, at.normed + first * width * 4, rows, width);
-      this.project(layer, tokens, first, last, [queries, keys, at.values]);
-      await team.share(layer, (rank) => [keys, at.values].flatMap((part) => this.parts(part, heads, dim, tokens, range(rank))));
+      const share = (/** @type {number[]} */ ...parts) => team.share(layer, (rank) =>
+        parts.flatMap((part) => this.parts(part, heads, dim, tokens, range(rank))));
       // The last layer need not compute tokens that nobody reads.
-      const count = Math.max(0, Math.min(last, layer === depth - 1 ? read : last) - first);
-      for (let head = 0; head < heads; head++) {
-        const row = (head * tokens + first) * dim * 4, all = head * tokens * dim * 4, sums = (layer * heads + head) * tokens + first;
-        kernels.run.attend(queries + row, keys + all, at.values + all, at.context + (first * this.inner + head * dim) * 4, this.inner,
-          at.sums + sums * 8, at.scores, count, tokens, dim, input.scale, headFactors ? headFactors[layer * heads + head] : 1);
-      }
-      const stream = at.stream + first * width * 4, normed = at.normed + first * width * 4;
-      const context = at.context + first * this.inner * 4;
-      this.linear(`${name}.attention.projection`, context, stream, count, this.inner, width, { accumulate: true });
-      this.norm(`${name}.mlp_norm`, stream, normed, count, width);
-      this.mlp(`${name}.mlp`, normed, stream, count);
+      await this.layer(layer, tokens, own, layer === depth - 1 ? read : tokens, { headFactors, share });
     }
     if (!logitsOnly) this.measure(depth, tokens, first, last);
     await team.gather((rank) => [

@@ -96,7 +96,7 @@ export class Exchange {
    * This worker's part of a pass.
    * @param {number} pass numbers grow
    * @param {boolean} isAlone whether it computes all tokens
-   * @param {(layer: number) => void} report called before each layer
+   * @param {() => void} report called before each layer
    * @returns {Rank}
    */
   begin(pass, isAlone, report) {
@@ -109,10 +109,10 @@ export class Exchange {
       ranks: everyone.length,
       share: (layer, partsOf) => this.swap(`layer ${layer}`, partsOf, everyone, everyone),
       gather: (partsOf) => this.swap("end", partsOf, everyone, everyone.slice(0, 1)),
-      onLayer: async (layer) => {
+      onLayer: async () => {
         await nextTask();
         if (this.cancelled.has(pass)) throw new Cancelled();
-        report(layer);
+        report();
       },
     };
   }

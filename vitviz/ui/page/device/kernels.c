@@ -1,8 +1,8 @@
 // The operations of a Vision Transformer on rows of 32-bit floats, for WebAssembly with SIMD. plain_kernels.js has the
 // same functions in JavaScript. `python -m tests.kernels` makes kernels.wasm and kernels-relaxed.wasm of this file.
 //
-// Weights lie in panels of eight outputs, "panel input 8", in bfloat16 or float32, the last panel filled up with zeros,
-// and so does their bias. A panel of bfloat16 is widened once and then used for all rows, so that weights stay in memory
+// Weights lie in panels of eight outputs, "panel input 8", in bfloat16 or float32, the last panel filled up with
+// zeros, and so does their bias. A panel of bfloat16 is widened once and then used for all rows, so that weights stay in memory
 // as they are in the file.
 
 typedef float f4 __attribute__((vector_size(16), aligned(4)));
@@ -95,23 +95,27 @@ EXPORT(linear) void linear(const float *x, const void *weights, int is_bfloat16,
     }
 }
 
+// The mean of a row, and one over its deviation.
+static void statistics(const float *x, int width, float epsilon, float *mean, float *scale) {
+  int even = width & ~3;
+  f4 sums = ALL(0), squares = ALL(0);
+  float rest = 0;
+  for (int i = 0; i < even; i += 4) sums += load(x + i);
+  for (int i = even; i < width; i++) rest += x[i];
+  float middle = (sum_of(sums) + rest) / width;
+  rest = 0;
+  for (int i = 0; i < even; i += 4) squares += (load(x + i) - ALL(middle)) * (load(x + i) - ALL(middle));
+  for (int i = even; i < width; i++) rest += (x[i] - middle) * (x[i] - middle);
+  *mean = middle, *scale = 1 / __builtin_sqrtf((sum_of(squares) + rest) / width + epsilon);
+}
+
 // The layer norm of x "row width" into out, which may be x.
 EXPORT(layer_norm) void layer_norm(const float *x, const float *weight, const float *bias, float *out, int rows,
                                    int width, float epsilon) {
-  int even = width & ~3;
   for (int row = 0; row < rows; row++, x += width, out += width) {
-    f4 sums = ALL(0), squares = ALL(0);
-    float rest = 0;
-    for (int i = 0; i < even; i += 4) sums += load(x + i);
-    for (int i = even; i < width; i++) rest += x[i];
-    float mean = (sum_of(sums) + rest) / width;
-    rest = 0;
-    for (int i = 0; i < even; i += 4) squares += (load(x + i) - ALL(mean)) * (load(x + i) - ALL(mean));
-    for (int i = even; i < width; i++) rest += (x[i] - mean) * (x[i] - mean);
-    float scale = 1 / __builtin_sqrtf((sum_of(squares) + rest) / width + epsilon);
-    for (int i = 0; i < even; i += 4)
-      store(out + i, (load(x + i) - ALL(mean)) * ALL(scale) * load(weight + i) + load(bias + i));
-    for (int i = even; i < width; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+    float mean, scale;
+    statistics(x, width, epsilon, &mean, &scale);
+    for (int i = 0; i < width; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
   }
 }
 
@@ -135,35 +139,47 @@ static inline f4 sigmoid(f4 x) {
   return choose(x < ALL(0), e, ALL(1.f)) / (ALL(1.f) + e);
 }
 
-// x · Φ(x), the error function by Abramowitz & Stegun, 7.1.26 (error below 1.5e-7).
-static inline f4 gelu(f4 x) {
-  f4 z = magnitude(x) * ALL(0.70710678f), t = ALL(1.f) / (ALL(1.f) + z * ALL(.3275911f));
+// The normal distribution up to x, and its density. The error function is Abramowitz & Stegun's, 7.1.26 (error below
+// 1.5e-7).
+static inline f4 normal(f4 x, f4 *density) {
+  f4 z = magnitude(x) * ALL(0.70710678f), t = ALL(1.f) / (ALL(1.f) + z * ALL(.3275911f)), e = exponential(-z * z);
   f4 p = t * ALL(1.061405429f) + ALL(-1.453152027f);
   p = p * t + ALL(1.421413741f), p = p * t + ALL(-.284496736f), p = p * t + ALL(.254829592f);
-  f4 tail = ALL(.5f) * p * t * exponential(-z * z);
-  return x * choose(x < ALL(0), tail, ALL(1.f) - tail);
+  f4 tail = ALL(.5f) * p * t * e;
+  *density = ALL(.39894228f) * e;
+  return choose(x < ALL(0), tail, ALL(1.f) - tail);
 }
 
-// The activation of each of `count` values, in place, by its place in ACTIVATIONS of encoder.js. `kind` is known where
-// this is inlined, so that no loop asks for it.
-static inline void activate_all(float *x, int count, int kind) {
+// An activation, by its place in ACTIVATIONS of encoder.js, and its slope. `kind` is known where this is inlined.
+static inline f4 activation(f4 x, int kind, f4 *slope) {
+  if (kind == 4) return *slope = choose(x > ALL(0), ALL(1.f), ALL(0)), choose(x > ALL(0), x, ALL(0));
+  f4 share, change;
+  if (kind == 0) share = normal(x, &change);
+  else {
+    f4 cubic = ALL(.044715f) * x * x, factor = ALL(kind == 1 ? 1.5957691216f : kind == 2 ? 1.702f : 1.f);
+    share = sigmoid(factor * (kind == 1 ? x + cubic * x : x));
+    change = share * (ALL(1.f) - share) * factor * (kind == 1 ? ALL(1.f) + ALL(3.f) * cubic : ALL(1.f));
+  }
+  *slope = share + x * change;
+  return x * share;
+}
+
+// The activations of `count` values in place, or the gradient in place times their slopes.
+static inline void activate_all(float *x, float *gradient, int count, int kind) {
   for (int i = 0; i < count; i += 4) {
-    f4 v = load(x + i), result = v;
-    if (kind == 0) result = gelu(v);
-    if (kind == 1) result = v * sigmoid(ALL(1.5957691216f) * (v + ALL(.044715f) * v * v * v));
-    if (kind == 2) result = v * sigmoid(ALL(1.702f) * v);
-    if (kind == 3) result = v * sigmoid(v);
-    if (kind == 4) result = choose(v > ALL(0), v, ALL(0));
-    store(x + i, result);
+    f4 slope, value = activation(load(x + i), kind, &slope);
+    if (gradient) store(gradient + i, load(gradient + i) * slope);
+    else store(x + i, value);
   }
 }
 
-EXPORT(activate) void activate(float *x, int count, int kind) {
-  if (kind == 0) activate_all(x, count, 0);
-  if (kind == 1) activate_all(x, count, 1);
-  if (kind == 2) activate_all(x, count, 2);
-  if (kind == 3) activate_all(x, count, 3);
-  if (kind == 4) activate_all(x, count, 4);
+// With a pointer of 0 for the gradient, the activations of x; otherwise the gradient of x from that of its activations.
+EXPORT(activate) void activate(float *x, float *gradient, int count, int kind) {
+  if (kind == 0) activate_all(x, gradient, count, 0);
+  if (kind == 1) activate_all(x, gradient, count, 1);
+  if (kind == 2) activate_all(x, gradient, count, 2);
+  if (kind == 3) activate_all(x, gradient, count, 3);
+  if (kind == 4) activate_all(x, gradient, count, 4);
 }
 
 EXPORT(multiply) void multiply(float *x, const float *factors, int count) {
@@ -197,6 +213,31 @@ static void softmax(float *scores, int count, float factor, float *maximum, floa
   *maximum = most, *total = sum;
 }
 
+// out "row key" = x "row dim" · y "key dim" · scale; out has stride values in a row, those after the last key are 0.
+static void key_products(const float *x, int x_stride, int rows, const float *y, int keys, int dim, float scale,
+                         float *out, int stride) {
+  for (int n = 0; n < keys; n += 8)
+    for (int start = 0; start < dim; start += PANEL_DEPTH) {
+      int depth = least(dim - start, PANEL_DEPTH);
+      for (int i = 0; i < 8; i++)
+        for (int d = 0; d < depth; d++)
+          panel[d * 8 + i] = n + i < keys ? y[(n + i) * dim + start + d] * scale : 0;
+      panel_product(x + start, x_stride, rows, depth, panel, 0, out + n, stride, 8, start);
+    }
+}
+
+// out "row dim" = x "row key" · y "key dim", or more of it; the rows of each are as far apart as its stride.
+static void value_products(const float *x, int x_stride, int rows, const float *y, int y_stride, int keys, int dim,
+                           float *out, int out_stride, int accumulate) {
+  for (int d = 0; d < dim; d += 8)
+    for (int start = 0; start < keys; start += PANEL_DEPTH) {
+      int depth = least(keys - start, PANEL_DEPTH), columns = least(dim - d, 8);
+      for (int t = 0; t < depth; t++)
+        for (int i = 0; i < 8; i++) panel[t * 8 + i] = i < columns ? y[(start + t) * y_stride + d + i] : 0;
+      panel_product(x + start, x_stride, rows, depth, panel, 0, out + d, out_stride, columns, accumulate || start);
+    }
+}
+
 // Attention of one head: out "query dim", rows out_stride apart, from q "query dim" and k, v "key dim". The weights of
 // each query sum to `factor`. sums "query 2" gets the maximum of the scores and the sum of exponentials of their
 // distances from it. scores is memory for the scores of QUERIES queries, their keys filled up to a multiple of eight.
@@ -205,25 +246,87 @@ EXPORT(attend) void attend(const float *q, const float *k, const float *v, float
   int stride = (keys + 7) & ~7;
   for (int first = 0; first < queries; first += QUERIES) {
     int rows = least(queries - first, QUERIES);
-    for (int n = 0; n < keys; n += 8)
-      for (int start = 0; start < dim; start += PANEL_DEPTH) {
-        int depth = least(dim - start, PANEL_DEPTH);
-        for (int i = 0; i < 8; i++)
-          for (int d = 0; d < depth; d++)
-            panel[d * 8 + i] = n + i < keys ? k[(n + i) * dim + start + d] * scale : 0;
-        panel_product(q + first * dim + start, dim, rows, depth, panel, 0, scores + n, stride, 8, start);
-      }
-    for (int row = 0; row < rows; row++) {
-      float *sum = sums + (first + row) * 2;
-      softmax(scores + row * stride, keys, factor, sum, sum + 1);
+    key_products(q + first * dim, dim, rows, k, keys, dim, scale, scores, stride);
+    for (int row = 0; row < rows; row++)
+      softmax(scores + row * stride, keys, factor, sums + (first + row) * 2, sums + (first + row) * 2 + 1);
+    value_products(scores, stride, rows, v, dim, keys, dim, out + first * out_stride, out_stride, 0);
+  }
+}
+
+// Backwards. The gradient of a linear map's input, out "row depth", from that of its output, g "row width" with rows
+// g_stride apart; accumulate adds.
+EXPORT(linear_backward) void linear_backward(const float *g, int g_stride, const void *weights, int is_bfloat16,
+                                             float *out, int rows, int depth, int width, int accumulate) {
+  for (int k = 0; k < depth; k += 8)
+    for (int start = 0; start < width; start += PANEL_DEPTH) {
+      int count = least(width - start, PANEL_DEPTH), columns = least(depth - k, 8);
+      for (int n = 0; n < count; n += 8)
+        for (int i = 0; i < columns; i++)
+          for (int lane = 0; lane < 8; lane++) {
+            int place = ((start + n) * depth) + (k + i) * 8 + lane;
+            u32 bits = is_bfloat16 ? (u32)((const bfloat16 *)weights)[place] << 16 : ((const u32 *)weights)[place];
+            ((u32 *)panel)[(n + lane) * 8 + i] = bits;
+          }
+      panel_product(g + start, g_stride, rows, count, panel, 0, out + k, depth, columns, accumulate || start);
     }
-    for (int d = 0; d < dim; d += 8)
-      for (int start = 0; start < keys; start += PANEL_DEPTH) {
-        int depth = least(keys - start, PANEL_DEPTH), columns = least(dim - d, 8);
-        for (int t = 0; t < depth; t++)
-          for (int i = 0; i < 8; i++) panel[t * 8 + i] = i < columns ? v[(start + t) * dim + d + i] : 0;
-        panel_product(scores + start, stride, rows, depth, panel, 0, out + first * out_stride + d, out_stride, columns,
-                      start);
+}
+
+// The gradient of a layer norm's input x "row width" from that of its output, g, into out, which may be g.
+EXPORT(layer_norm_backward) void layer_norm_backward(const float *x, const float *weight, const float *g, float *out,
+                                                     int rows, int width, float epsilon, int accumulate) {
+  for (int row = 0; row < rows; row++, x += width, g += width, out += width) {
+    float mean, scale, total = 0, along = 0;
+    statistics(x, width, epsilon, &mean, &scale);
+    for (int i = 0; i < width; i++)
+      total += g[i] * weight[i], along += g[i] * weight[i] * (x[i] - mean) * scale;
+    for (int i = 0; i < width; i++) {
+      float slope = scale * (g[i] * weight[i] - (total + (x[i] - mean) * scale * along) / width);
+      out[i] = accumulate ? out[i] + slope : slope;
+    }
+  }
+}
+
+// The gradients gq, gk, gv "token dim" of one head's queries, keys and values from that of its output, g "token dim"
+// with rows g_stride apart. products "query key", unless it is 0, gets `share` times the weights times the gradient of
+// the weights more; with is_positive, only where that is positive. scratch is three times as large as in attend.
+EXPORT(attend_backward) void attend_backward(const float *q, const float *k, const float *v, const float *g,
+                                             int g_stride, float *gq, float *gk, float *gv, float *products,
+                                             float share, int is_positive, float *scratch, int tokens, int dim,
+                                             float scale) {
+  int stride = (tokens + 7) & ~7, block = least(tokens, QUERIES);
+  float *weights = scratch, *slopes = weights + block * stride, *turned = slopes + block * stride, unused[2];
+  for (int first = 0; first < tokens; first += QUERIES) {
+    int rows = least(tokens - first, QUERIES);
+    key_products(q + first * dim, dim, rows, k, tokens, dim, scale, weights, stride);
+    for (int row = 0; row < rows; row++) softmax(weights + row * stride, tokens, 1, unused, unused + 1);
+    key_products(g + first * g_stride, g_stride, rows, v, tokens, dim, 1, slopes, stride);
+    for (int row = 0; row < rows; row++)
+      for (int t = 0; t < tokens; t++) turned[t * block + row] = weights[row * stride + t];
+    value_products(turned, block, tokens, g + first * g_stride, g_stride, rows, dim, gv, dim, first);
+    for (int row = 0; row < rows; row++) {
+      float *weight = weights + row * stride, *slope = slopes + row * stride, total = 0;
+      for (int t = 0; t < tokens; t++) {
+        float product = weight[t] * slope[t];
+        total += product;
+        if (products && (product > 0 || !is_positive)) products[(first + row) * tokens + t] += share * product;
       }
+      for (int t = 0; t < tokens; t++) turned[t * block + row] = slope[t] = weight[t] * (slope[t] - total) * scale;
+    }
+    value_products(slopes, stride, rows, k, dim, tokens, dim, gq + first * dim, dim, 0);
+    value_products(turned, block, tokens, q + first * dim, dim, rows, dim, gk, dim, first);
+  }
+}
+
+// totals "key" gets `share` times the sum over queries of the positive products of g "query dim", rows g_stride apart,
+// and v "key dim" more. scratch is as large as in attend.
+EXPORT(positive_products) void positive_products(const float *g, int g_stride, const float *v, float *totals,
+                                                 float share, float *scratch, int tokens, int dim) {
+  int stride = (tokens + 7) & ~7;
+  for (int first = 0; first < tokens; first += QUERIES) {
+    int rows = least(tokens - first, QUERIES);
+    key_products(g + first * g_stride, g_stride, rows, v, tokens, dim, 1, scratch, stride);
+    for (int row = 0; row < rows; row++)
+      for (int t = 0; t < tokens; t++)
+        if (scratch[row * stride + t] > 0) totals[t] += share * scratch[row * stride + t];
   }
 }

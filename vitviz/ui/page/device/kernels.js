@@ -41,6 +41,25 @@ export class Kernels {
   }
 
   /**
+   * Takes more memory, and keeps what is in it. Views of the memory before are detached.
+   * @param {number} bytes
+   */
+  extend(bytes) {
+    const lacking = this.top + bytes + ALIGNMENT_BYTES - this.buffer.byteLength;
+    if (lacking <= 0) return;
+    if (this.instance) {
+      const { memory } = /** @type {any} */ (this.instance.exports);
+      memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES));
+      this.buffer = memory.buffer;
+    } else {
+      const old = new Uint8Array(this.buffer);
+      this.buffer = new ArrayBuffer(Math.ceil((old.length + lacking) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
+      new Uint8Array(this.buffer).set(old);
+      this.run = plainKernels(this.buffer);
+    }
+  }
+
+  /**
    * The pointer of a part of the memory that is not given again.
    * @param {number} bytes
    */

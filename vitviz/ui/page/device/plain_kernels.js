@@ -2,27 +2,36 @@
 // double precision, which is what JavaScript has.
 
 /**
- * The abscissa and the parts of a number's GELU, as in kernels.c.
+ * The normal distribution up to x, and its density, as in kernels.c.
  * @param {number} x
  */
-function geluOf(x) {
-  const z = Math.abs(x) * Math.SQRT1_2, t = 1 / (1 + 0.3275911 * z);
+function normalOf(x) {
+  const z = Math.abs(x) * Math.SQRT1_2, t = 1 / (1 + 0.3275911 * z), e = Math.exp(-z * z);
   const p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
-  const tail = 0.5 * p * Math.exp(-z * z);
-  return x * (x < 0 ? tail : 1 - tail);
+  const tail = 0.5 * p * e;
+  return { share: x < 0 ? tail : 1 - tail, change: 0.3989422804014327 * e };
 }
 
-/** @param {number} x */
-const sigmoidOf = (x) => 1 / (1 + Math.exp(-x));
+/** Queries whose scores are in memory at a time. */
+const QUERIES = 256;
+/** The factors of the sigmoids of "gelu tanh", "quick gelu" and "silu". */
+const SIGMOID_FACTORS = [0, 1.5957691216057308, 1.702, 1];
 
-/** The activations in the order of ACTIVATIONS in encoder.js. */
-const PLAIN_ACTIVATIONS = [
-  geluOf,
-  (/** @type {number} */ x) => x * sigmoidOf(1.5957691216057308 * (x + 0.044715 * x ** 3)),
-  (/** @type {number} */ x) => x * sigmoidOf(1.702 * x),
-  (/** @type {number} */ x) => x * sigmoidOf(x),
-  (/** @type {number} */ x) => Math.max(x, 0),
-];
+/**
+ * An activation, by its place in ACTIVATIONS of encoder.js, and its slope.
+ * @param {number} x
+ * @param {number} kind
+ */
+function activationOf(x, kind) {
+  if (kind === 4) return { value: Math.max(x, 0), slope: x > 0 ? 1 : 0 };
+  if (kind === 0) {
+    const { share, change } = normalOf(x);
+    return { value: x * share, slope: share + x * change };
+  }
+  const factor = SIGMOID_FACTORS[kind], cubic = kind === 1 ? 0.044715 * x * x : 0;
+  const share = 1 / (1 + Math.exp(-factor * (x + cubic * x)));
+  return { value: x * share, slope: share + x * share * (1 - share) * factor * (1 + 3 * cubic) };
+}
 
 /**
  * The kernels on a memory.
@@ -71,6 +80,77 @@ export function plainKernels(buffer) {
     }
   }
 
+  /**
+   * The mean of a row, and one over its deviation.
+   * @param {number} x
+   * @param {number} width
+   * @param {number} epsilon
+   */
+  function statistics(x, width, epsilon) {
+    let total = 0, squares = 0;
+    for (let i = 0; i < width; i++) total += floats[x + i];
+    const mean = total / width;
+    for (let i = 0; i < width; i++) squares += (floats[x + i] - mean) ** 2;
+    return { mean, scale: 1 / Math.sqrt(squares / width + epsilon) };
+  }
+
+  /**
+   * As `softmax` in kernels.c, without filling up.
+   * @param {number} scores
+   * @param {number} count
+   * @param {number} factor
+   */
+  function softmax(scores, count, factor) {
+    let maximum = floats[scores], total = 0;
+    for (let i = 1; i < count; i++) maximum = Math.max(maximum, floats[scores + i]);
+    for (let i = 0; i < count; i++) total += floats[scores + i] = Math.exp(floats[scores + i] - maximum);
+    for (let i = 0; i < count; i++) floats[scores + i] *= factor / total;
+    return { maximum, total };
+  }
+
+  /**
+   * As `key_products` in kernels.c.
+   * @param {number} x
+   * @param {number} xStride
+   * @param {number} rows
+   * @param {number} y
+   * @param {number} keys
+   * @param {number} dim
+   * @param {number} scale
+   * @param {number} out
+   * @param {number} stride
+   */
+  function keyProducts(x, xStride, rows, y, keys, dim, scale, out, stride) {
+    reserve(dim);
+    for (let n = 0; n < keys; n += 8) {
+      for (let i = 0; i < 8; i++)
+        for (let d = 0; d < dim; d++) panel[d * 8 + i] = n + i < keys ? floats[y + (n + i) * dim + d] * scale : 0;
+      panelProduct(x, xStride, rows, dim, -1, out + n, stride, 8, false);
+    }
+  }
+
+  /**
+   * As `value_products` in kernels.c.
+   * @param {number} x
+   * @param {number} xStride
+   * @param {number} rows
+   * @param {number} y
+   * @param {number} yStride
+   * @param {number} keys
+   * @param {number} dim
+   * @param {number} out
+   * @param {number} outStride
+   * @param {boolean} accumulate
+   */
+  function valueProducts(x, xStride, rows, y, yStride, keys, dim, out, outStride, accumulate) {
+    reserve(keys);
+    for (let d = 0; d < dim; d += 8) {
+      for (let t = 0; t < keys; t++)
+        for (let i = 0; i < 8; i++) panel[t * 8 + i] = d + i < dim ? floats[y + t * yStride + d + i] : 0;
+      panelProduct(x, xStride, rows, keys, -1, out + d, outStride, dim - d, accumulate);
+    }
+  }
+
   return {
     linear(x, weights, isBfloat16, bias, out, outStride, rows, depth, width, accumulate) {
       reserve(depth);
@@ -85,18 +165,34 @@ export function plainKernels(buffer) {
     layer_norm(x, weight, bias, out, rows, width, epsilon) {
       x /= 4, weight /= 4, bias /= 4, out /= 4;
       for (let row = 0; row < rows; row++, x += width, out += width) {
-        let total = 0, squares = 0;
-        for (let i = 0; i < width; i++) total += floats[x + i];
-        const mean = total / width;
-        for (let i = 0; i < width; i++) squares += (floats[x + i] - mean) ** 2;
-        const scale = 1 / Math.sqrt(squares / width + epsilon);
+        const { mean, scale } = statistics(x, width, epsilon);
         for (let i = 0; i < width; i++) floats[out + i] = (floats[x + i] - mean) * scale * floats[weight + i] + floats[bias + i];
       }
     },
 
-    activate(x, count, kind) {
-      const activation = PLAIN_ACTIVATIONS[kind];
-      for (let i = x / 4, end = i + count; i < end; i++) floats[i] = activation(floats[i]);
+    layer_norm_backward(x, weight, g, out, rows, width, epsilon, accumulate) {
+      x /= 4, weight /= 4, g /= 4, out /= 4;
+      for (let row = 0; row < rows; row++, x += width, g += width, out += width) {
+        const { mean, scale } = statistics(x, width, epsilon);
+        let total = 0, along = 0;
+        for (let i = 0; i < width; i++) {
+          const weighted = floats[g + i] * floats[weight + i];
+          total += weighted, along += weighted * (floats[x + i] - mean) * scale;
+        }
+        for (let i = 0; i < width; i++) {
+          const slope = scale * (floats[g + i] * floats[weight + i] - (total + (floats[x + i] - mean) * scale * along) / width);
+          floats[out + i] = accumulate ? floats[out + i] + slope : slope;
+        }
+      }
+    },
+
+    activate(x, gradient, count, kind) {
+      x /= 4, gradient /= 4;
+      for (let i = 0; i < count; i++) {
+        const { value, slope } = activationOf(floats[x + i], kind);
+        if (gradient) floats[gradient + i] *= slope;
+        else floats[x + i] = value;
+      }
     },
 
     multiply(x, factors, count) {
@@ -116,27 +212,68 @@ export function plainKernels(buffer) {
 
     attend(q, k, v, out, outStride, sums, scores, queries, keys, dim, scale, factor) {
       q /= 4, k /= 4, v /= 4, out /= 4, sums /= 4, scores /= 4;
-      const stride = (keys + 7) & ~7, block = 256;
-      reserve(Math.max(keys, dim));
-      for (let first = 0; first < queries; first += block) {
-        const rows = Math.min(queries - first, block);
-        for (let n = 0; n < keys; n += 8) {
-          for (let i = 0; i < 8; i++)
-            for (let d = 0; d < dim; d++) panel[d * 8 + i] = n + i < keys ? floats[k + (n + i) * dim + d] * scale : 0;
-          panelProduct(q + first * dim, dim, rows, dim, -1, scores + n, stride, 8, false);
+      const stride = (keys + 7) & ~7;
+      for (let first = 0; first < queries; first += QUERIES) {
+        const rows = Math.min(queries - first, QUERIES);
+        keyProducts(q + first * dim, dim, rows, k, keys, dim, scale, scores, stride);
+        for (let row = 0; row < rows; row++) {
+          const { maximum, total } = softmax(scores + row * stride, keys, factor), place = sums + 2 * (first + row);
+          floats[place] = maximum, floats[place + 1] = total;
         }
-        for (let s = scores, row = 0; row < rows; row++, s += stride) {
-          let most = floats[s], total = 0;
-          for (let i = 1; i < keys; i++) most = Math.max(most, floats[s + i]);
-          for (let i = 0; i < keys; i++) total += floats[s + i] = Math.exp(floats[s + i] - most);
-          for (let i = 0; i < keys; i++) floats[s + i] *= factor / total;
-          floats[sums + 2 * (first + row)] = most, floats[sums + 2 * (first + row) + 1] = total;
+        valueProducts(scores, stride, rows, v, dim, keys, dim, out + first * outStride, outStride, false);
+      }
+    },
+
+    linear_backward(g, gStride, weights, isBfloat16, out, rows, depth, width, accumulate) {
+      g /= 4, weights /= isBfloat16 ? 2 : 4, out /= 4;
+      reserve(width);
+      for (let k = 0; k < depth; k += 8) {
+        for (let n = 0; n < width; n++)
+          for (let i = 0; i < Math.min(depth - k, 8); i++) {
+            const place = weights + (n - (n % 8)) * depth + (k + i) * 8 + (n % 8);
+            if (isBfloat16) bits[0] = halves[place] << 16;
+            panel[n * 8 + i] = isBfloat16 ? number[0] : floats[place];
+          }
+        panelProduct(g, gStride, rows, width, -1, out + k, depth, depth - k, Boolean(accumulate));
+      }
+    },
+
+    attend_backward(q, k, v, g, gStride, gq, gk, gv, products, share, isPositive, scratch, tokens, dim, scale) {
+      q /= 4, k /= 4, v /= 4, g /= 4, gq /= 4, gk /= 4, gv /= 4, products /= 4;
+      const stride = (tokens + 7) & ~7, block = Math.min(tokens, QUERIES);
+      const weights = scratch / 4, slopes = weights + block * stride, turned = slopes + block * stride;
+      for (let first = 0; first < tokens; first += QUERIES) {
+        const rows = Math.min(tokens - first, QUERIES);
+        keyProducts(q + first * dim, dim, rows, k, tokens, dim, scale, weights, stride);
+        for (let row = 0; row < rows; row++) softmax(weights + row * stride, tokens, 1);
+        keyProducts(g + first * gStride, gStride, rows, v, tokens, dim, 1, slopes, stride);
+        for (let row = 0; row < rows; row++)
+          for (let t = 0; t < tokens; t++) floats[turned + t * block + row] = floats[weights + row * stride + t];
+        valueProducts(turned, block, tokens, g + first * gStride, gStride, rows, dim, gv, dim, first > 0);
+        for (let row = 0; row < rows; row++) {
+          let total = 0;
+          const weight = weights + row * stride, slope = slopes + row * stride, place = products + (first + row) * tokens;
+          for (let t = 0; t < tokens; t++) {
+            const product = floats[weight + t] * floats[slope + t];
+            total += product;
+            if (products && (product > 0 || !isPositive)) floats[place + t] += share * product;
+          }
+          for (let t = 0; t < tokens; t++)
+            floats[turned + t * block + row] = floats[slope + t] = floats[weight + t] * (floats[slope + t] - total) * scale;
         }
-        for (let d = 0; d < dim; d += 8) {
-          for (let t = 0; t < keys; t++)
-            for (let i = 0; i < 8; i++) panel[t * 8 + i] = d + i < dim ? floats[v + t * dim + d + i] : 0;
-          panelProduct(scores, stride, rows, keys, -1, out + first * outStride + d, outStride, dim - d, false);
-        }
+        valueProducts(slopes, stride, rows, k, dim, tokens, dim, gq + first * dim, dim, false);
+        valueProducts(turned, block, tokens, q + first * dim, dim, rows, dim, gk, dim, first > 0);
+      }
+    },
+
+    positive_products(g, gStride, v, totals, share, scratch, tokens, dim) {
+      g /= 4, v /= 4, totals /= 4, scratch /= 4;
+      const stride = (tokens + 7) & ~7;
+      for (let first = 0; first < tokens; first += QUERIES) {
+        const rows = Math.min(tokens - first, QUERIES);
+        keyProducts(g + first * gStride, gStride, rows, v, tokens, dim, 1, scratch, stride);
+        for (let row = 0; row < rows; row++)
+          for (let t = 0; t < tokens; t++) floats[totals + t] += share * Math.max(0, floats[scratch + row * stride + t]);
       }
     },
   };

@@ -58,22 +58,24 @@ function poolByAttention(network, source, patches) {
     const offset = head * patches * dim * 4, query = network.pointer("pooler.query") + head * dim * 4;
     network.linear("pooler.keys", source, at.poolerKeys + offset, patches, width, dim, { head });
     network.linear("pooler.values", source, at.poolerValues + offset, patches, width, dim, { head });
-    kernels.run.attend(query, at.poolerKeys + offset, at.poolerValues + offset, at.context + head * dim * 4, width, at.pooled, at.scores,
+    kernels.run.attend(query, at.poolerKeys + offset, at.poolerValues + offset, at.context + head * dim * 4, width, at.attended, at.scores,
       1, patches, dim, dim ** -0.5, 1);
     weights.set(kernels.floats(at.scores, patches), head * (prefix + patches) + prefix);
   }
-  network.linear("pooler.projection", at.context, at.pooled, 1, width, width);
-  network.norm("pooler.mlp_norm", at.pooled, at.features, 1, width);
-  network.mlp("pooler.mlp", at.features, at.pooled, 1);
+  network.linear("pooler.projection", at.context, at.attended, 1, width, width);
+  kernels.floats(at.pooled, width).set(kernels.floats(at.attended, width));
+  network.norm("pooler.mlp_norm", at.attended, at.pooledNormed, 1, width);
+  network.mlp("pooler.mlp", at.pooledNormed, at.pooled, 1);
   return weights;
 }
 
 /**
- * The features that the classifier reads, the logits, and the weights of an attention pooling.
+ * The features that the classifier reads, the logits, and the weights of an attention pooling. What is computed on the way stays
+ * in memory.
  * @param {Network} network
  * @param {number} tokens how many of the stream's first tokens are computed
  */
-function classify(network, tokens) {
+export function classify(network, tokens) {
   const { kernels, at, prefix, config, file } = network, { width, pooling, final_norm: finalNorm } = config;
   if (finalNorm === "before pooling") network.norm("norm", at.stream, at.normed, tokens, width);
   const source = finalNorm === "before pooling" ? at.normed : at.stream;
@@ -84,14 +86,18 @@ function classify(network, tokens) {
     count = pooled.length;
     kernels.floats(at.pooled, count).set(pooled);
   }
-  if (finalNorm === "after pooling") network.norm("norm", at.pooled, at.pooled, 1, count);
-  for (const name of /** @type {const} */ (["representation", "projection"])) {
-    const outputs = config[`${name}_width`];
-    if (!outputs) continue;
-    const out = features === at.pooled ? at.features : at.pooled;
-    network.linear(name, features, out, 1, count, outputs);
-    features = out, count = outputs;
-    if (name === "representation") kernels.floats(features, count).forEach((value, i, all) => { all[i] = Math.tanh(value); });
+  if (finalNorm === "after pooling") {
+    network.norm("norm", at.pooled, at.pooledNormed, 1, count);
+    features = at.pooledNormed;
+  }
+  if (config.representation_width) {
+    network.linear("representation", features, at.represented, 1, count, config.representation_width);
+    features = at.represented, count = config.representation_width;
+    kernels.floats(features, count).forEach((value, i, all) => { all[i] = Math.tanh(value); });
+  }
+  if (config.projection_width) {
+    network.linear("projection", features, at.projected, 1, count, config.projection_width);
+    features = at.projected, count = config.projection_width;
   }
   const read = kernels.floats(features, count).slice();
   if (config.classes) network.linear("classifier", features, at.logits, 1, count, config.classes);

@@ -5,27 +5,27 @@ import { readDeviceFile } from "./network.js";
 /** A pass that waits for its workers, or that they compute. */
 class TeamJob {
   /**
-   * @param {Float32Array} pixels
-   * @param {TeamOptions} options
+   * @param {TeamRequest} request
+   * @param {boolean} apart whether one worker computes all of it
+   * @param {number} total number of its steps
    * @param {((done: number, total: number) => void) | undefined} onProgress
    */
-  constructor(pixels, { signal, apart = false, ...options }, onProgress) {
-    this.pixels = pixels;
-    this.options = options;
-    this.signal = signal;
+  constructor(request, apart, total, onProgress) {
+    this.request = request;
     this.apart = apart;
+    this.total = total;
     this.onProgress = onProgress;
     /** Workers that have not answered. @type {Set<Worker>} */
     this.busy = new Set();
-    /** @type {Encoding | null} */
-    this.encoding = null;
-    /** @type {Error | null} */
-    this.error = null;
-    /** @type {(encoding: Encoding) => void} */
+    /** @type {Encoding | Gradient | null} */
+    this.answer = null;
+    this.isCancelled = false;
+    this.steps = 0;
+    /** @type {(answer: any) => void} */
     this.resolve = () => {};
     /** @type {(reason: Error) => void} */
     this.reject = () => {};
-    /** @type {Promise<Encoding>} */
+    /** @type {Promise<any>} */
     this.promise = new Promise((resolve, reject) => { this.resolve = resolve, this.reject = reject; });
   }
 }
@@ -87,8 +87,31 @@ export class Team {
    * @param {((done: number, total: number) => void)=} onProgress called with the number of finished layers
    * @returns {Promise<Encoding>}
    */
-  encode(pixels, options = {}, onProgress) {
-    const job = new TeamJob(pixels, options, onProgress), { signal } = job;
+  encode(pixels, { signal, apart = false, ...options } = {}, onProgress) {
+    return this.ask(new TeamJob({ kind: "encode", pixels, options }, apart, this.facts.config.depth, onProgress), signal);
+  }
+
+  /**
+   * A score and its gradients, by one worker; as `differentiate` of gradients.js.
+   *
+   * @param {Float32Array} pixels "channel height width", prepared
+   * @param {ScoreTarget} target
+   * @param {GradientWants} wants
+   * @param {{ signal?: AbortSignal }} options
+   * @param {((done: number, total: number) => void)=} onProgress called with the number of finished steps
+   * @returns {Promise<Gradient>}
+   */
+  differentiate(pixels, target, wants, { signal } = {}, onProgress) {
+    const { products, gradCam, pixels: ofPixels, legrad } = wants, sweeps = 1 + Number(Boolean(products || gradCam || ofPixels));
+    const total = this.facts.config.depth * (sweeps + Number(Boolean(legrad)));
+    return this.ask(new TeamJob({ kind: "differentiate", pixels, target, wants }, true, total, onProgress), signal);
+  }
+
+  /**
+   * @param {TeamJob} job
+   * @param {AbortSignal | undefined} signal
+   */
+  ask(job, signal) {
     if (this.closed) return Promise.reject(this.closed);
     if (signal?.aborted) return Promise.reject(signal.reason);
     signal?.addEventListener("abort", () => this.cancel(job, signal.reason), { once: true });
@@ -107,7 +130,7 @@ export class Team {
       const pass = ++this.passes, isAlone = wanted === 1;
       job.busy = new Set(idle.slice(0, wanted));
       this.running.set(pass, job);
-      for (const worker of job.busy) worker.postMessage({ kind: "encode", pass, pixels: job.pixels, options: job.options, isAlone });
+      for (const worker of job.busy) worker.postMessage({ ...job.request, pass, isAlone });
     }
   }
 
@@ -116,7 +139,7 @@ export class Team {
    * @param {Error} reason
    */
   cancel(job, reason) {
-    job.error ??= reason;
+    job.isCancelled = true;
     job.reject(reason);
     this.queue = this.queue.filter((each) => each !== job);
     for (const [pass, each] of this.running)
@@ -131,16 +154,16 @@ export class Team {
     const job = this.running.get(message.pass);
     if (!job) return;
     if (message.kind === "layer") {
-      if (worker === job.busy.values().next().value && !job.error) job.onProgress?.(message.layer, this.facts.config.depth);
+      if (worker === job.busy.values().next().value && !job.isCancelled) job.onProgress?.(job.steps++, job.total);
       return;
     }
     job.busy.delete(worker);
-    if (message.kind === "answer") job.encoding ??= message.encoding;
+    if (message.kind === "answer") job.answer ??= message.answer;
     // The others would wait for this worker's tokens.
     else if (!message.isCancelled) this.cancel(job, Error(message.message));
     if (!job.busy.size) {
       this.running.delete(message.pass);
-      if (job.encoding) job.resolve(job.encoding);
+      if (job.answer) job.resolve(job.answer);
     }
     this.start();
   }

@@ -5,16 +5,26 @@ interface KernelFunctions {
   linear(x: number, weights: number, isBfloat16: number, bias: number, out: number, outStride: number, rows: number, depth: number,
     width: number, accumulate: number): void;
   layer_norm(x: number, weight: number, bias: number, out: number, rows: number, width: number, epsilon: number): void;
-  activate(x: number, count: number, kind: number): void;
+  activate(x: number, gradient: number, count: number, kind: number): void;
   multiply(x: number, factors: number, count: number): void;
   rotate(x: number, cosines: number, sines: number, rows: number, dim: number): void;
   attend(q: number, k: number, v: number, out: number, outStride: number, sums: number, scores: number, queries: number, keys: number,
     dim: number, scale: number, factor: number): void;
+  linear_backward(g: number, gStride: number, weights: number, isBfloat16: number, out: number, rows: number, depth: number,
+    width: number, accumulate: number): void;
+  layer_norm_backward(x: number, weight: number, g: number, out: number, rows: number, width: number, epsilon: number,
+    accumulate: number): void;
+  attend_backward(q: number, k: number, v: number, g: number, gStride: number, gq: number, gk: number, gv: number, products: number,
+    share: number, isPositive: number, scratch: number, tokens: number, dim: number, scale: number): void;
+  positive_products(g: number, gStride: number, v: number, totals: number, share: number, scratch: number, tokens: number,
+    dim: number): void;
 }
 /** Where the kernels run: WebAssembly with relaxed SIMD or with SIMD, or plain JavaScript. */
 type KernelKind = "relaxed" | "simd" | "plain";
 type Kernels = import("./kernels.js").Kernels;
 type Network = import("./encoder.js").Network;
+
+type Gradients = import("./gradients.js").Gradients;
 
 /** Where a tensor of a device file begins in its data, in bytes. */
 interface FileTensor {
@@ -120,15 +130,19 @@ interface KernelBinaries {
   simd?: ArrayBuffer | null;
 }
 type TeamOptions = EncodeOptions & { signal?: AbortSignal; apart?: boolean };
+/** A pass of the network, forwards or backwards. */
+type TeamRequest =
+  | { kind: "encode"; pixels: Float32Array; options: EncodeOptions }
+  | { kind: "differentiate"; pixels: Float32Array; target: ScoreTarget; wants: GradientWants };
 /** What a team asks of its workers. */
 type ToWorker =
   | { kind: "load"; file: ArrayBuffer; wasm: KernelBinaries; rank: number; ports: (MessagePort | null)[] }
-  | { kind: "encode"; pass: number; pixels: Float32Array; options: EncodeOptions; isAlone: boolean }
+  | (TeamRequest & { pass: number; isAlone: boolean })
   | { kind: "cancel"; pass: number };
 /** What its workers answer about a pass. */
 type FromWorker = { pass: number } & (
-  | { kind: "layer"; layer: number }
-  | { kind: "answer"; encoding: Encoding | null }
+  | { kind: "layer" }
+  | { kind: "answer"; answer: Encoding | Gradient | null }
   | { kind: "failed"; isCancelled: boolean; message: string });
 
 /** Where the network's input lies on a picture, as Geometry in vitviz/images/geometry.py: left, top, right and lower edge in pixels. */
@@ -138,4 +152,28 @@ interface PreparedPicture {
   box: number[];
   inputHeight: number;
   inputWidth: number;
+}
+
+/** A score: the logit of a class, minus that of another or the highest of the others; or the cosine with features of length 1. */
+interface ScoreTarget {
+  index?: number;
+  against?: number;
+  margin?: boolean;
+  features?: Float32Array;
+}
+/** What a backward pass is to compute; see `differentiate` of gradients.js. */
+interface GradientWants {
+  products?: "positive" | "signed";
+  gradCam?: boolean;
+  pixels?: boolean;
+  legrad?: boolean;
+}
+interface Gradient {
+  score: number;
+  logits: Float32Array;
+  products: Float32Array | null;
+  pooledProducts: Float32Array | null;
+  gradCam: Float32Array | null;
+  pixels: Float32Array | null;
+  legrad: Float32Array | null;
 }

@@ -1,0 +1,123 @@
+"""The backward pass in the page: the library's gradients and the maps made of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import vitviz
+from tests.support.device import KINDS, Kind, Pass, on_device
+from tests.support.device_models import random_model
+from tests.support.example import EXAMPLE
+from tests.support.long_runs import SEED, share_of
+from vitviz import Model
+from vitviz.attribution.grad_cam import grad_cam
+from vitviz.attribution.inputs import AttributionInput
+from vitviz.attribution.legrad import legrad
+from vitviz.models.gradients import trace_gradients
+from vitviz.models.require import require_vit
+from vitviz.models.targets import ClassScore, ContrastScore, LikenessScore, MarginScore, Target
+
+TOLERANCE = 1e-4
+ALL = {"products": "positive", "gradCam": True, "pixels": True, "legrad": True}
+
+
+def expected(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, torch.Tensor | None]:
+    network = require_vit(model.network, "")
+    trace = trace_gradients(network, pixels, target)
+    products: dict[str, list[torch.Tensor]] = {"positive": [], "signed": []}
+    for layer in range(network.config.depth):
+        whole = torch.cat([weights * gradient for _, weights, gradient in trace.in_chunks(layer)], 1)
+        products["positive"].append(whole.relu().mean(0))
+        products["signed"].append(whole.mean(0))
+    inputs = AttributionInput(network, pixels, target)
+    cams, legrads = [], []
+    for layer in range(network.config.depth):
+        cams.append(grad_cam(inputs, layer).values.flatten())
+        each = legrad(inputs, layer, layer)
+        legrads.append(torch.cat([torch.tensor(list(each.prefix.values())), each.values.flatten()]))
+    with torch.inference_mode(False), torch.enable_grad():
+        image = pixels.clone().requires_grad_()
+        gradient = torch.autograd.grad(target.score(network.output(image, target.reads)[0]), image)[0]
+    return {
+        "score": torch.tensor(trace.score),
+        "positive": torch.stack(products["positive"]),
+        "signed": torch.stack(products["signed"]),
+        "pooledProducts": trace.pooled,
+        "gradCam": torch.stack(cams),
+        "legrad": torch.stack(legrads),
+        "pixels": gradient[0],
+    }
+
+
+def assert_same(model: Model, found: dict[str, Any], values: dict[str, torch.Tensor | None], products: str) -> None:
+    """The gradients are the library's, within 1e-4 of the largest of a kind."""
+    prefix, depth = model.layout.prefix_count, model.network.config.depth
+    found = {**found, "gradCam": found["gradCam"].view(depth, -1)[:, prefix:], products: found["products"]}
+    for name, value in values.items():
+        if name in {"positive", "signed"} - {products}:
+            continue
+        if value is None:
+            assert found[name] is None, name
+            continue
+        error = (torch.as_tensor(found[name]).reshape(value.shape) - value).abs().max()
+        assert error <= TOLERANCE * float(value.abs().max()) + 1e-9, f"{name}: {error} of {value.abs().max()}"
+
+
+def targets(model: Model, draw: random.Random) -> list[tuple[dict[str, Any], Target]]:
+    """Scores as the page states them, each with that of the library."""
+    config = model.network.config
+    outputs = config.classes or require_vit(model.network, "").config.features
+    first, second = draw.randrange(outputs), draw.randrange(outputs)
+    features = torch.nn.functional.normalize(torch.randn(require_vit(model.network, "").config.features), dim=0)
+    likeness = Target("likeness", LikenessScore(features, "likeness"), "features", 1.0)
+    listed: list[tuple[dict[str, Any], Target]] = [
+        ({"index": first}, Target("class", ClassScore(first))),
+        ({"features": features.tolist()}, likeness),
+    ]
+    if outputs > 1:
+        listed.append(({"index": first, "margin": True}, Target("margin", MarginScore(first))))
+    if first != second:
+        listed.append(({"index": first, "against": second}, Target("contrast", ContrastScore(first, second))))
+    return listed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bundled_network_has_the_librarys_gradients(kind: Kind) -> None:
+    model = vitviz.load()
+    pixels, target = vitviz.analyze(EXAMPLE, model).prepared.pixels, Target("margin", MarginScore(17))
+    asked = {"target": {"index": 17, "margin": True}, "wants": ALL}
+    first, second = on_device(model, [Pass(pixels, asked), Pass(pixels, asked)], kind)
+    assert_same(model, first, expected(model, pixels, target), "positive")
+    assert torch.equal(first["legrad"], second["legrad"])
+
+
+def assert_drawn_is_same(seed: int) -> None:
+    model, draw = random_model(seed), random.Random(seed)
+    torch.manual_seed(seed)
+    preprocessing, channels = model.preprocessing, require_vit(model.network, "").config.channels
+    pixels = torch.randn(1, channels, preprocessing.height, preprocessing.width)
+    cases, products = targets(model, draw), draw.choice(["positive", "signed"])
+    passes = [Pass(pixels, {"target": asked, "wants": ALL | {"products": products}}) for asked, _ in cases]
+    plain, *found = on_device(model, [Pass(pixels), *passes], draw.choice(KINDS))
+    for (_, target), each in zip(cases, found, strict=True):
+        assert_same(model, each, expected(model, pixels, target), products)
+        assert torch.equal(each["logits"], plain["logits"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_network_has_the_librarys_gradients(seed: int) -> None:
+    assert_drawn_is_same(seed)
+
+
+@pytest.mark.long
+def test_many_networks_have_the_librarys_gradients() -> None:
+    for number in range(share_of(200)):
+        seed = 1000 * (SEED + 1) + number
+        try:
+            assert_drawn_is_same(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
