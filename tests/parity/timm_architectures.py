@@ -1,8 +1,9 @@
 """Write down what timm's names of Vision Transformers mean: ``python -m tests.parity.timm_architectures``.
 
 The table (``vitviz/weights/data/timm_architectures.json``) has for every architecture whose weights have the keys of
-vitviz's timm families the class, the arguments with which timm makes it, a digest of its tensors' shapes, and the
-numbers of classes of its published weights. A test compares it with the timm that is installed.
+vitviz's timm families the class, the arguments with which timm makes it, a digest of its tensors' shapes, the numbers
+of classes of its published weights, and how their pictures are prepared. A test compares it with the timm that is
+installed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from timm.data import resolve_data_config
 from timm.models import (
     beit,
     cait,
@@ -26,11 +28,11 @@ from timm.models import (
     vision_transformer_relpos,
     vision_transformer_sam,
 )
-from timm.models._registry import _model_entrypoints
+from timm.models._registry import _model_default_cfgs, _model_entrypoints
 
 from tests.reference_packages import timm
 from vitviz.weights.families.timm import SIGNATURES
-from vitviz.weights.families.timm_architectures import DATA, digest
+from vitviz.weights.families.timm_architectures import DATA, USUAL_CFG, digest
 
 MODULES = (
     *(vision_transformer, deit, eva, vision_transformer_hybrid, vision_transformer_relpos, vision_transformer_sam),
@@ -109,11 +111,21 @@ def describe(name: str) -> dict[str, Any] | None:
         for key, value in recorded["keywords"].items()
         if key not in (*LOADING, *TRAINING) and value is not None
     }
-    classes = {
-        cfg.num_classes for tag, cfg in timm.models._registry._model_default_cfgs[name].cfgs.items() if cfg.has_weights
-    }
+    classes = {cfg.num_classes for cfg in _model_default_cfgs[name].cfgs.values() if cfg.has_weights}
     row = {"class": recorded["cls"].__name__, "arguments": arguments, "shapes": digest(shapes)}
-    return {**row, "classes": sorted(classes)} if classes else row
+    return {**row, **({"classes": sorted(classes)} if classes else {}), **describe_pictures(name)}
+
+
+def describe_pictures(name: str) -> dict[str, Any]:
+    """How timm prepares pictures, where that differs from its usual way: of the default weights, and of other tags."""
+    own = {
+        tag: {entry: plain(config[entry]) for entry in USUAL_CFG if config[entry] != USUAL_CFG[entry]}
+        for tag, cfg in _model_default_cfgs[name].cfgs.items()
+        for config in [resolve_data_config(pretrained_cfg=cfg.to_dict())]
+    }
+    usual = own[_model_default_cfgs[name].tags[0]]
+    tags = {tag: cfg for tag, cfg in own.items() if cfg != usual}
+    return {key: value for key, value in {"pretrained_cfg": usual, "tags": tags}.items() if value}
 
 
 def names() -> Iterator[str]:

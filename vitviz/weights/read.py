@@ -204,19 +204,22 @@ def _preprocessing(
     """The preprocessing that a file states, or the convention of the family; recorded with its source."""
     if reason := why_not_channels(config.channels):
         raise CheckpointError(f"{checkpoint.name}: {reason}")
-    transform, patch = checkpoint.family.default_transform, (config.patch_height, config.patch_width)
-    moments = (transform.mean, transform.std)
-    mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in moments)
-    size = _input_size(facts.get("image_size"), config)
-    default = Preprocessing(*size, mean, std, transform.fit, transform.crop_fraction, transform.interpolation)
-    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, bool(facts.get("any_size")))
-    is_default, normalisation = source == NOT_STATED, facts.get("normalisation")
-    if is_default:
-        source, addition = transform.source, "; no file beside the checkpoint says it"
-    if normalisation is not None and (is_default or "normalisation" in checkpoint.overrides):
+    rule, patch = facts.get("transform", checkpoint.family.default_transform), (config.patch_height, config.patch_width)
+    if len(rule.arguments["mean"]) != config.channels:
+        halves = (0.5,) * config.channels
+        rule = replace(rule, arguments={**rule.arguments, "mean": halves, "std": halves})
+    if "image_size" in checkpoint.overrides:
+        rule = replace(rule, size=None)
+    size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
+    default, convention = rule.fit_network(*size, patch, any_size)
+    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, any_size)
+    if source == NOT_STATED:
+        source, addition = convention, "; no file beside the checkpoint says it"
+    normalisation = checkpoint.overrides.get("normalisation")
+    if normalisation is not None:
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
-    is_assumed = bool(addition) and "normalisation" not in checkpoint.overrides
+    is_assumed = bool(addition) and normalisation is None
     source += f"{addition}; pass normalisation=… where yours differs" * is_assumed
     checkpoint.record("preprocessing", summarise(preprocessing), source, is_assumed)
     return preprocessing

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from tests.parity.timm_architectures import describe, names
+from tests.reference_packages import timm
+from tests.support.reading import read_checkpoint
 from vitviz.weights.families.timm import SIGNATURES
 from vitviz.weights.families.timm_architectures import architectures, digest, matching_architectures
 from vitviz.weights.families.timm_arguments import CLASSES, Arguments, facts_of
+from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 
 pytestmark = pytest.mark.parity
@@ -26,11 +32,13 @@ def test_a_row_is_what_timm_makes(name: str) -> None:
     described = describe(name)
     assert described is not None
     row = architectures()[name]
-    assert (row.cls, dict(row.arguments), row.shapes, list(row.classes)) == (
+    assert (row.cls, dict(row.arguments), row.shapes, list(row.classes), row.cfg, row.tags) == (
         described["class"],
         described["arguments"],
         described["shapes"],
         described.get("classes", []),
+        described.get("pretrained_cfg", {}),
+        described.get("tags", {}),
     )
 
 
@@ -38,6 +46,46 @@ def test_a_row_is_what_timm_makes(name: str) -> None:
 def test_every_row_is_what_timm_makes() -> None:
     for name in set(names()) & architectures().keys():
         test_a_row_is_what_timm_makes(name)
+
+
+def prepared_by_timm(cfg: Any) -> tuple[Any, ...]:
+    config = timm.data.resolve_data_config(pretrained_cfg=cfg.to_dict())
+    fit = {"center": "crop", "squash": "squash"}[config["crop_mode"]]
+    sizes = config["mean"], config["std"], config["input_size"][1:]
+    return (*sizes, fit, config["crop_pct"], config["interpolation"])
+
+
+def prepared_by(rule: PreprocessingRule) -> tuple[Any, ...]:
+    stated = rule.arguments
+    sizes = stated["mean"], stated["std"], rule.size
+    return (*sizes, stated["fit"], stated[f"{stated['fit']}_fraction"], stated["interpolation"])
+
+
+def test_pictures_are_prepared_as_timm_does_by_default_and_for_every_tag() -> None:
+    count = 0
+    for name in timm.list_models():
+        row = architectures().get(name)
+        if row is not None:
+            default = timm.get_pretrained_cfg(name)
+            assert prepared_by(row.transform()) == prepared_by_timm(default), name
+            assert row.transform().source == f"timm's default for {name}"
+            for tag, cfg in timm.models._registry._model_default_cfgs[name].cfgs.items():
+                assert prepared_by(row.transform(tag)) == prepared_by_timm(cfg), f"{name}.{tag}"
+                count += 1
+    assert count > 400
+
+
+def test_a_stated_name_prepares_pictures_as_timm_does_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "leaves.pth"
+    torch.save({"epoch": 12, "model": timm.create_model("test_vit", num_classes=5).state_dict()}, path)
+    reading = read_checkpoint(path, architecture="test_vit")
+    preprocessing = reading.model.preprocessing
+    assert (preprocessing.mean, preprocessing.crop_fraction, preprocessing.height) == ((0.5,) * 3, 0.95, 160)
+    (check,) = (check for check in reading.checks if check.fact == "preprocessing")
+    assert check.assumed and check.source.startswith(
+        "timm's default for test_vit; no file beside the checkpoint says it"
+    )
+    assert [text.partition(" ")[0] for text in reading.model.assumptions] == ["preprocessing"], "the grid is no guess"
 
 
 @pytest.mark.parametrize("name", architectures())

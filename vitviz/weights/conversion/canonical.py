@@ -33,8 +33,8 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote, several
-from vitviz.images.preprocessing import Fit
 from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 
 # Canonical keys of a single tensor; all others have a weight and usually a bias.
@@ -57,24 +57,6 @@ Key = tuple[int | None, str]
 def identity(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """The tensor itself, for families that store tensors as torch does."""
     return tensor
-
-
-@dataclass(frozen=True)
-class DefaultTransform:
-    """The preprocessing of a family, used if no file of the checkpoint states one.
-
-    Args:
-        mean, std: of red, green and blue, for values in [0, 1].
-        fit, crop_fraction, interpolation: as in :class:`vitviz.Preprocessing`.
-        source: where this convention comes from.
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    source: str
-    fit: Fit = "crop"
-    crop_fraction: float = 0.875
-    interpolation: str = "bicubic"
 
 
 @dataclass(frozen=True)
@@ -149,7 +131,8 @@ class Family:
         other_signatures: of other versions of the layout; any one of them identifies the family, too.
         facts: returns what the weights alone do not determine: fields of :class:`vitviz.ViTConfig`, and what
             :func:`vitviz.weights.conversion.assemble.assemble` needs besides.
-        default_transform: preprocessing of a checkpoint that states none.
+        default_transform: preprocessing of a checkpoint that states none, for pictures of three channels; the fact
+            ``transform`` replaces it where keys or shapes tell more.
         excluded_keys: keys that must all be absent.
         accepts: a further check of a state dict that has the signature.
         model_types: each ``model_type`` in the ``config.json`` of transformers that means this family.
@@ -166,7 +149,7 @@ class Family:
     names: Mapping[str, str]
     signature: tuple[str, ...]
     facts: Callable[[MatchedCheckpoint], dict[str, Any]]
-    default_transform: DefaultTransform
+    default_transform: PreprocessingRule
     other_signatures: tuple[tuple[str, ...], ...] = ()
     excluded_keys: tuple[str, ...] = ()
     accepts: Callable[[Candidate], bool] = accept_all

@@ -6,8 +6,10 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote
-from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
-from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
+from vitviz.images.preprocessing import Fit
+from vitviz.weights.conversion.canonical import MatchedCheckpoint
+from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
+from vitviz.weights.metadata.rules import PreprocessingRule
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -24,12 +26,28 @@ ACTIVATIONS = {
 """Our names of activations, by the names of other packages."""
 
 
-def imagenet(source: str, **options: Any) -> DefaultTransform:
-    return DefaultTransform(*IMAGENET, source, **options)
+def imagenet(source: str, **options: Any) -> PreprocessingRule:
+    return _convention(IMAGENET, source, **options)
 
 
-def half(source: str, **options: Any) -> DefaultTransform:
-    return DefaultTransform(*HALVES, source, **options)
+def half(source: str, **options: Any) -> PreprocessingRule:
+    return _convention(HALVES, source, **options)
+
+
+def clip(source: str, **options: Any) -> PreprocessingRule:
+    return _convention(CLIP, source, **options)
+
+
+def _convention(
+    moments: tuple[tuple[float, ...], tuple[float, ...]],
+    source: str,
+    fit: Fit = "crop",
+    crop_fraction: float = 0.875,
+    interpolation: str = "bicubic",
+) -> PreprocessingRule:
+    """The preprocessing of a family; arguments as of :class:`vitviz.Preprocessing`, for values in [0, 1]."""
+    arguments = {"mean": moments[0], "std": moments[1], "fit": fit, "interpolation": interpolation}
+    return PreprocessingRule(source, {**arguments, "crop_fraction": crop_fraction}, None)
 
 
 def activation(checkpoint: MatchedCheckpoint, name: object) -> str:

@@ -149,7 +149,7 @@ DINOV3 = Family(
     signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
     facts=dinov3_facts,
     published=published.by_shape(published.DINOV3),
-    default_transform=imagenet("DINOv3's model card", crop_fraction=1.0),
+    default_transform=imagenet("DINOv3's README", fit="squash", interpolation="bilinear"),
     ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
 )

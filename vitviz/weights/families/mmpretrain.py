@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
-from vitviz.weights.families.conventions import half
+from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.published import MMPRETRAIN as PUBLISHED
 from vitviz.weights.families.published import by_shape
 
@@ -32,6 +33,9 @@ NAMES = {
     "head.fc": "classifier",
 }
 
+# Google's weights, which MMPretrain publishes at more than 224 pixels.
+FINE_TUNED = half("MMPretrain's configurations of ViT at 384 pixels", crop_fraction=1.0, interpolation="bilinear")
+
 
 def mmpretrain_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     norm, classifier = (checkpoint.keys.get((None, f"{name}.weight"), "") for name in ("norm", "classifier"))
@@ -39,7 +43,8 @@ def mmpretrain_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     pooling: Any = "mean" if is_mean else "cls" if classifier.endswith("layers.head.weight") else OpenFact(usual="cls")
     if checkpoint.has("distillation_classifier.weight"):
         pooling = "cls and distillation"
-    is_imagenet = is_mean or checkpoint.has("distillation") or checkpoint.has("attention_scale")
+    is_deit = is_mean or checkpoint.has("distillation") or checkpoint.has("attention_scale")
+    pixels = math.isqrt((checkpoint.shape("positions") or (0, 0))[-2]) * (checkpoint.shape("patch.weight") or (0,))[-1]
     return {
         "heads": OpenFact(),
         "norm_epsilon": OpenFact(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
@@ -47,7 +52,7 @@ def mmpretrain_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "position_rule": "bicubic",
         "final_norm": "after pooling" if is_mean else "before pooling" if norm else "none",
         "pooling": pooling,
-        "normalisation": "imagenet" if is_imagenet else "half",
+        **({"transform": FINE_TUNED} if pixels > 224 and not is_deit else {}),
     }
 
 
@@ -58,7 +63,7 @@ MMPRETRAIN = Family(
     signature=("patch_embed.projection.weight", "pos_embed", "layers.0.ln1.weight", "layers.0.attn.qkv.weight"),
     facts=mmpretrain_facts,
     published=by_shape(PUBLISHED),
-    default_transform=half("MMPretrain's configurations of ViT, or of DeiT and MAE by the keys"),
+    default_transform=imagenet("MMPretrain's configurations of ViT, DeiT and MAE"),
     outside={"neck.*": "used in pretraining only"},
 )
 

@@ -11,10 +11,11 @@ from vitviz.errors.messages import choices, plain, quote
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
-from vitviz.weights.families.conventions import half, imagenet
+from vitviz.weights.families.conventions import clip, half, imagenet
 from vitviz.weights.families.timm_architectures import TimmArchitecture, architectures, matching_architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
 from vitviz.weights.families.transformers.classes import COMMON
+from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings, is_side
 
 NAMES = {
@@ -87,14 +88,14 @@ HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_
 def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     arguments = _arguments(checkpoint)
     if arguments is not None:
-        return {**_check_config(checkpoint, facts_of(arguments)), "normalisation": _normalisation(checkpoint)}
+        return {**_check_config(checkpoint, facts_of(arguments)), "transform": arguments.transform}
     return {
         "heads": OpenFact(),
         "norm_epsilon": OpenFact(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
         "activation": OpenFact(usual="silu" if _is_gated(checkpoint) else "gelu"),
         "final_norm": _final_norm(checkpoint),
         "pooling": _pooling(checkpoint),
-        "normalisation": _normalisation(checkpoint),
+        "transform": _transform(checkpoint),
     }
 
 
@@ -103,7 +104,11 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     arguments = _arguments(checkpoint)
     if arguments is not None:
         facts = _check_config(checkpoint, facts_of(arguments))
-        return {**facts, "image_size": _input_size(checkpoint) or facts["image_size"]}
+        return {
+            **facts,
+            "image_size": _input_size(checkpoint) or facts["image_size"],
+            "transform": arguments.transform,
+        }
     return {
         "heads": OpenFact(),
         "norm_epsilon": OpenFact(usual=1e-5),
@@ -153,7 +158,8 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
         _refuse_unreadable(checkpoint)
         return None
     # The part after a dot names published weights.
-    row = architectures().get(name.partition(".")[0]) if isinstance(name, str) else None
+    base, _, tag = name.partition(".") if isinstance(name, str) else ("", "", "")
+    row = architectures().get(base)
     if row is None:
         close = get_close_matches(str(name), architectures(), 3)
         matches = [row.name for row in _matching_architectures(checkpoint)]
@@ -163,11 +169,11 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
         raise UnknownFamilyError(f"{checkpoint.name}: {place} = {quote(name)}: expected {expected}")
     if "architecture" not in checkpoint.overrides:
         checkpoint.record("architecture", name, place)
-    if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
-        size = _input_size(checkpoint)
-        if size:
-            saved = saved.with_defaults({"img_size": list(size)})
-    return Arguments(row, saved, checkpoint.name)
+    stated_size = _input_size(checkpoint)
+    size = stated_size if cfg.flag("fixed_input_size", False) else None if stated_size else row.input_size
+    if size and "img_size" not in saved:
+        saved = saved.with_defaults({"img_size": list(size)})
+    return Arguments(row, saved, checkpoint.name, tag)
 
 
 def _check_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
@@ -299,11 +305,26 @@ def _final_norm(checkpoint: MatchedCheckpoint) -> str:
     return "after pooling" if fc_norm else "before pooling" if checkpoint.has("norm.weight") else "none"
 
 
-def _normalisation(checkpoint: MatchedCheckpoint) -> str:
-    """The most likely normalisation of a file without a configuration, by keys that only some models have."""
-    if checkpoint.has("distillation") or checkpoint.group == "model" or checkpoint.has("attention_scale"):
-        return "imagenet"  # DeiT, DeiT-III, MAE and DINOv2
-    return "clip" if checkpoint.has("pre_norm.weight") else "half"
+def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
+    """The likeliest preprocessing of a file without a configuration: by its keys, and timm's models of its shapes."""
+    scale = checkpoint.keys.get((0, "attention_scale"), "")
+    if checkpoint.group == "model" or scale.endswith("gamma_1"):
+        return imagenet("DeiT's and MAE's evaluation")
+    if checkpoint.has("distillation") or scale:
+        usual = imagenet("timm's convention for DeiT and DeiT-III", crop_fraction=0.9)
+    elif checkpoint.has("pre_norm.weight"):
+        usual = clip("CLIP's preprocessing", crop_fraction=1.0)
+    else:
+        usual = TIMM.default_transform
+    rows = _matching_architectures(checkpoint)
+    if len({_pixels_of(row.transform()) for row in rows}) > 1:
+        rows = [row for row in rows if row.transform().arguments["mean"] == usual.arguments["mean"]]
+    rules = [row.transform() for row in rows]
+    return rules[0] if len(set(map(_pixels_of, rules))) == 1 else usual
+
+
+def _pixels_of(rule: PreprocessingRule) -> str:
+    return f"{sorted(rule.arguments.items())} {rule.size}"
 
 
 def _input_size(checkpoint: MatchedCheckpoint) -> tuple[int, int] | None:
@@ -321,7 +342,7 @@ TIMM = Family(
     facts=timm_facts,
     published=published,
     architectures=fitting_architectures,
-    default_transform=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
+    default_transform=half("timm's convention for AugReg", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
         "mask_token": MAE_DECODER,

@@ -11,8 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vitviz.weights.metadata.normalisations import HALVES
+from vitviz.weights.metadata.rules import PreprocessingRule
+from vitviz.weights.metadata.settings import Settings
+from vitviz.weights.metadata.timm_transform import rule_of_cfg
+
 DATA = Path(__file__).parents[1] / "data" / "timm_architectures.json"
 CLASSIFIERS = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias")
+
+# How timm prepares pictures for a Vision Transformer, by entries of its pretrained_cfg; a row states what differs.
+USUAL_CFG: Mapping[str, Any] = {
+    **{"mean": HALVES[0], "std": HALVES[1], "interpolation": "bicubic", "crop_pct": 0.9, "crop_mode": "center"},
+    "input_size": (3, 224, 224),
+}
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,8 @@ class TimmArchitecture:
         arguments: of the class, as JSON.
         shapes: the :func:`digest` of its tensors.
         classes: numbers of classes of its published weights.
+        cfg: how timm prepares pictures for its default weights, where that differs from :data:`USUAL_CFG`.
+        tags: the same for other published weights by their tag, where it differs from the default ones.
     """
 
     name: str
@@ -32,6 +45,24 @@ class TimmArchitecture:
     arguments: Mapping[str, Any]
     shapes: str
     classes: tuple[int, ...]
+    cfg: Mapping[str, Any]
+    tags: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of the input in pixels."""
+        height, width = {**USUAL_CFG, **self.cfg}["input_size"][1:]
+        return height, width
+
+    def transform(self, tag: str = "") -> PreprocessingRule:
+        """How timm prepares pictures of three channels for this model.
+
+        Args:
+            tag: of published weights, which timm writes behind a dot; the default ones for one that prepares alike.
+        """
+        cfg = {**USUAL_CFG, **self.tags.get(tag, self.cfg)}
+        source = f"timm's default for {self.name}" + f".{tag}" * (tag in self.tags)
+        return rule_of_cfg(Settings(cfg, source), source, 3)
 
 
 def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -51,7 +82,10 @@ def architectures() -> Mapping[str, TimmArchitecture]:
     """The rows of the table by name."""
     rows = json.loads(DATA.read_text())
     return {
-        name: TimmArchitecture(name, row["class"], row["arguments"], row["shapes"], tuple(row.get("classes", ())))
+        name: TimmArchitecture(
+            *(name, row["class"], row["arguments"], row["shapes"], tuple(row.get("classes", ()))),
+            *(row.get("pretrained_cfg", {}), row.get("tags", {})),
+        )
         for name, row in rows.items()
     }
 

@@ -37,13 +37,14 @@ class Arguments(Settings):
         architecture: its row of the table.
         saved: ``model_args`` of its ``config.json``; every entry must be used or skipped.
         name: of the checkpoint, for messages.
+        tag: of timm's published weights, if it is named.
     """
 
-    def __init__(self, architecture: TimmArchitecture, saved: Settings, name: str) -> None:
+    def __init__(self, architecture: TimmArchitecture, saved: Settings, name: str, tag: str = "") -> None:
         place = f"{name}: timm's {architecture.name}" + f" with {saved.place}" * bool(saved)
         super().__init__({}, place)
         self.share(saved, architecture.arguments)
-        self.architecture, self.name = architecture, name
+        self.architecture, self.name, self.transform = architecture, name, architecture.transform(tag)
         self.skip(HARMLESS)
 
     def refuse(self, name: str, expected: str) -> CheckpointError:

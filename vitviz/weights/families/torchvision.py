@@ -8,6 +8,7 @@ from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenF
 from vitviz.weights.families.conventions import imagenet
 from vitviz.weights.families.published import TORCHVISION as PUBLISHED
 from vitviz.weights.families.published import by_shape
+from vitviz.weights.metadata.rules import fraction_of
 
 LAYER = "encoder.layers.encoder_layer_*"
 NAMES = {
@@ -28,10 +29,21 @@ NAMES = {
     "heads.pre_logits": "representation",
     "heads.head": "classifier",
 }
+SWAG = imagenet("torchvision's IMAGENET1K_SWAG weights", crop_fraction=1.0)
+# Of published weights that are prepared otherwise than most, by shapes that no others have.
+TRANSFORMS = {
+    "vit_b_16 (SWAG)": SWAG,
+    "vit_l_16": imagenet(
+        "torchvision's IMAGENET1K_V1 weights of vit_l_16", crop_fraction=fraction_of(224, 242), interpolation="bilinear"
+    ),
+    **dict.fromkeys(("vit_l_16 (SWAG)", "vit_h_14 (SWAG)", "vit_h_14 (SWAG, linear)"), SWAG),
+}
 
 
 def torchvision_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    return {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
+    facts = {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
+    name = next((row.name for row in PUBLISHED if row.match(checkpoint)), "")
+    return {**facts, "transform": TRANSFORMS[name]} if name in TRANSFORMS else facts
 
 
 TORCHVISION = Family(

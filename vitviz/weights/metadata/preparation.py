@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
@@ -31,7 +29,7 @@ def read_preprocessing(
     Args:
         sidecars: the JSON files beside the checkpoint.
         image_height, image_width: of the trained input, in pixels; at most 64 million together.
-        default: the convention of the family, used if no file states one; has as many channels as the network.
+        default: the convention of the family, returned if no file states one; has the channels of the network.
         patch: height and width of the network's patches in pixels.
         any_size: whether its library runs the network at any size, so that the size in a file is used.
 
@@ -43,4 +41,4 @@ def read_preprocessing(
         if rule is not None:
             preprocessing, source = rule.fit_network(image_height, image_width, patch, any_size)
             return preprocessing, source, rule.assumption
-    return replace(default, height=image_height, width=image_width), NOT_STATED, ""
+    return default, NOT_STATED, ""

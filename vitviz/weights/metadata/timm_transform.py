@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitviz.images.resizing import INTERPOLATIONS
 from vitviz.weights.metadata.normalisations import IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, read_moments
-from vitviz.weights.metadata.settings import is_number, is_side
+from vitviz.weights.metadata.settings import Settings, is_number, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 
 # Entries that resolve_data_config does not read by default: the origin, authors and storage of the weights, and the
@@ -29,6 +29,20 @@ def read_timm_transform(sidecars: Sidecars, channels: int) -> PreprocessingRule 
         section, source = sidecars.config, "timm's config.json"
     if section is None:
         return None
+    return rule_of_cfg(section, source, channels)
+
+
+def rule_of_cfg(section: Settings, source: str, channels: int) -> PreprocessingRule:
+    """The preprocessing in the entries of a ``pretrained_cfg``.
+
+    Args:
+        section: the entries.
+        source: where they are stated.
+        channels: of the images.
+
+    Raises:
+        CheckpointError: an entry is illegal.
+    """
     section.skip(UNUSED_ENTRIES)
     # With an offset, timm drops the first classes of the classifier.
     section.only("label_offset", 0)

@@ -10,17 +10,15 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import quote
 from vitviz.weights.conversion.canonical import (
     Candidate,
-    DefaultTransform,
     Family,
     MatchedCheckpoint,
     OpenFact,
     PublishedCheckpoint,
 )
-from vitviz.weights.families.conventions import half
+from vitviz.weights.families.conventions import clip, half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
 from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, trained_size
-from vitviz.weights.metadata.normalisations import CLIP
 
 UNUSED_POOLER = "not used for classification by this model of transformers"
 UNUSED_HEAD = "vision_use_head is false in its configuration"
@@ -171,7 +169,7 @@ CLIP_VISION = Family(
     model_types=model_types(*CLIP_LIKE),
     facts=clip_facts,
     published=published.by_shape(published.CLIP),
-    default_transform=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    default_transform=clip("CLIP's preprocessing", crop_fraction=1.0),
     ignored=POSITION_IDS,
     outside=OUTSIDE,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint
-from vitviz.weights.families.conventions import half, imagenet
+from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint
+from vitviz.weights.families.conventions import clip, half, imagenet
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, DECODER, model_types
 from vitviz.weights.families.transformers.towers import (
@@ -16,7 +16,6 @@ from vitviz.weights.families.transformers.towers import (
     require_biases,
     trained_size,
 )
-from vitviz.weights.metadata.normalisations import CLIP
 
 TRAINING = "used in pretraining only"
 EMBEDDINGS = {
@@ -168,7 +167,7 @@ FLAVA = Family(
     accepts=_has_model_type("flava_image_model"),
     model_types=model_types("flava_image_model"),
     facts=vit_facts,
-    default_transform=DefaultTransform(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
+    default_transform=clip("FlavaImageProcessor's defaults", fit="squash"),
     ignored=IGNORED,
     outside=dict.fromkeys(
         (
