@@ -160,6 +160,20 @@ def test_an_unknown_method_is_refused_with_the_legal_ones(make_model: MakeModel)
     assert all(repr(name) in str(caught.value) for name in METHODS)
 
 
+ASK_A_PATCH = [name for name, method in METHODS.items() if "query" in [each.name for each in method.parameters]]
+
+
+@pytest.mark.parametrize("method", ASK_A_PATCH)
+def test_every_patch_is_the_strongest_of_its_own_map_where_the_record_says_so(
+    make_model: MakeModel, method: str
+) -> None:
+    analysis = analyze(photo(), make_model())
+    grid = [(row, column) for row in range(4) for column in range(6)]
+    maps = {patch: analysis.map(method, query=patch).values for patch in grid}
+    strongest = [bool(values[patch] == values.max()) for patch, values in maps.items()]
+    assert all(strongest) == METHODS[method].begins_with_identity
+
+
 CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_specific]
 every_class_specific = pytest.mark.parametrize("method", CLASS_SPECIFIC)
 

@@ -129,6 +129,13 @@ def test_many_patches_are_pooled_into_cells(most_patches: int, cells: tuple[int,
     assert one_layer.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
 
 
+@pytest.mark.parametrize(("most_patches", "side"), [(16, 3), (25, 5)])
+def test_cells_of_one_size_count_double(most_patches: int, side: int) -> None:
+    """Of 6×6 patches, 3×3 cells of 2×2 are better than 4×4 of uneven sizes, but not than 5×5."""
+    found = attention_flow(random_trace(TokenLayout(("cls",), 6, 6)), most_patches)
+    assert f"patches in {side}×{side} cells" in found.description
+
+
 def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
     layout = TokenLayout(("cls",), 4, 6)
     trace = random_trace(layout, 1)

@@ -397,6 +397,9 @@ def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Pat
         f"{name}{end}" for name in others for end in ("", ".caption", ".inside", ".shape", ".thumbnail")
     } | {name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))}
     assert all(schema.field(name).metadata[b"meaning"] for name in schema.names)
+    # One map of a picture is drawn small, the first that was asked for.
+    small = [name for name in schema.names if name.endswith("thumbnail")]
+    assert len(request.maps) > 1 and small == ["thumbnail", f"{request.maps[0].name}.thumbnail"]
 
 
 def test_pictures_that_cannot_be_computed_together_are_computed_one_by_one(

@@ -166,6 +166,7 @@ def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
         (CHANNELS_FIRST * math.nan, (0, 1), "NaN among its values; expected numbers, as numpy.nan_to_num(array) gives"),
         (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', .permute(2, 0, 1) gives that"),
         (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
+        (np.zeros((4, 6, 5), np.uint8), None, "of 'channel height width', .transpose(1, 2, 0) gives that"),
         (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or value_range"),
         (LEVELS * 1.0, None, "floating point must lie in [0, 1], or in value_range"),
     ],

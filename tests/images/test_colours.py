@@ -215,6 +215,17 @@ def test_code_points_are_shown_as_in_a_browser(format: str, points: tuple[int, i
     assert np.abs(colours_of(stored) - COLOURS).max() <= 2 and stored.info == {}
 
 
+def test_the_primaries_of_the_standard_are_a_triangle_around_their_white() -> None:
+    for _, (x, y, *corners) in code_points.PRIMARIES.values():
+        sides = [(corners[at], corners[at + 1], corners[(at + 2) % 6], corners[(at + 3) % 6]) for at in (0, 2, 4)]
+        assert all((x2 - x1) * (y - y1) > (y2 - y1) * (x - x1) for x1, y1, x2, y2 in sides)
+        # The three shares of a colour have the sum 1.
+        assert all(0 < each < 1 for each in (x, y, *corners))
+        assert all(corners[at] + corners[at + 1] <= 1 for at in (0, 2, 4))
+    # Of the same sources, as H.273 says.
+    assert code_points.PRIMARIES[6][1] == code_points.PRIMARIES[7][1]
+
+
 @pytest.mark.parametrize("points", [(12, 9), (77, 13)])
 def test_code_points_that_are_not_known_are_said(points: tuple[int, int]) -> None:
     opened = open_image(with_code_points("PNG", *points))

@@ -77,6 +77,12 @@ def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path
     assert np.median(np.abs(drawn[0][1][:200] - np.asarray(own, float))) > 3
 
 
+def test_a_clip_of_one_frame_is_a_video_of_one(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mp4", 1)
+    assert render_video(video_request(model), clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz").frames == 1
+    assert len(read_frames(tmp_path / "out.mp4")) == len(read_numbers(tmp_path / "maps.npz")[0]) == 1
+
+
 def test_a_turned_clip_is_drawn_upright(model: Model, tmp_path: Path) -> None:
     clip = rotate_clip(write_clip(tmp_path / "clip.mp4", 3, (400, 300)), 90)
     assert read_frame(clip).size == (300, 400)

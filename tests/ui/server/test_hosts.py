@@ -190,6 +190,7 @@ def test_a_visitor_is_the_last_address_that_is_no_proxys(hops: str, visitor: str
 
 def test_a_network_of_the_new_protocol_is_one_visitor() -> None:
     assert visitor_key("::1") == visitor_key("::2") and visitor_key(ANNA) != visitor_key(BEN)
+    assert visitor_key("2001:db8::1") == visitor_key("2001:db8:0:0:8000::1") != visitor_key("2001:db8:0:1::1")
     assert visitor_key(f"::ffff:{ANNA}") == f"::ffff:{ANNA}" and visitor_key("unix") == "unix"
     assert ANNA in Proxies((LOOPBACK,)) and "::1" in Proxies((PRIVATE,)) and "" not in Proxies((PRIVATE,))
     assert (

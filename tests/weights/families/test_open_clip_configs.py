@@ -143,6 +143,14 @@ def test_what_vitviz_lacks_is_refused_by_name(part: str, value: Any, tmp_path: P
         read_checkpoint(tmp_path)
 
 
+def test_norms_may_be_said_to_be_what_they_are(tmp_path: Path) -> None:
+    torch.save(open_clip.CLIP(**WHOLE, vision_cfg=VISION).state_dict(), tmp_path / "open_clip_pytorch_model.bin")
+    said = {"elementwise_affine": True, "bias": True, "eps": 1e-3}
+    config = {"model_cfg": {**WHOLE, "vision_cfg": {**VISION, "norm_kwargs": said}}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    assert read_checkpoint(tmp_path).model.network.config.norm_epsilon == 1e-3
+
+
 def test_layers_that_vitviz_has_are_read_whatever_their_blocks_are_called(tmp_path: Path) -> None:
     config = {**WHOLE, "vision_cfg": {**VISION, "block_type": "custom", "mlp_ratio": 2.5, "ls_init_value": 0.3}}
     network = randomised(open_clip.CLIP(**config))
