@@ -36,7 +36,10 @@ const KINDS = {
     menu: "pictures",
   },
   model: {
-    offers: () => SETTINGS.models.map(({ id, title }) => ({ title, value: id })),
+    // Several families have networks of one title.
+    offers: () => SETTINGS.models.map(({ id, title, family, megabytes }) => ({
+      title: `${title} · ${family}${megabytes ? ` · ${Math.ceil(megabytes)} MB` : ""}`, value: id,
+    })),
     of: ({ model }) => model,
     nameOf: ({ model }) => model.title,
     choose: chooseModel,
