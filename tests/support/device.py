@@ -54,6 +54,27 @@ for (const [index, { headFactors, ...options }] of passes.entries()) {
 }
 console.log(JSON.stringify(answers));
 """
+CLASS_MAPS = """
+const { openKernels } = await import(FOLDER + "kernels.js");
+const { openNetwork, readDeviceFile } = await import(FOLDER + "network.js");
+const { Gradients } = await import(FOLDER + "gradients.js");
+const { classMapFile } = await import(FOLDER + "class_maps.js");
+const file = readDeviceFile(bytes("network").buffer);
+const network = openNetwork(file, openKernels({ simd: readFileSync(new URL("kernels.wasm", FOLDER)) }));
+const gradients = new Gradients(network), pixels = new Float32Array(bytes("pixels").buffer);
+let last = Promise.resolve();
+const team = { differentiate: (...asked) => last = last.then(() => gradients.differentiate(...asked.slice(0, 3))) };
+const { logits } = await network.encode(pixels), answers = [];
+const studied = { network: { team, file, workers: 2 }, labels: facts.labels, pixels, logits };
+for (const [index, { method, parameters }] of facts.maps.entries())
+  try {
+    writeFileSync(`${folder}/map ${index}`, new Uint8Array(await classMapFile(studied, method, parameters, () => {})));
+    answers.push({ file: readFileSync(`${folder}/map ${index}`).toString("base64") });
+  } catch (error) {
+    answers.push({ failed: error.message });
+  }
+console.log(JSON.stringify(answers));
+"""
 PREPARE = """
 const { preparePicture } = await import(FOLDER + "prepare.js");
 console.log(JSON.stringify(facts.map(({ preprocessing, fit, width, height }, index) => {
@@ -83,6 +104,15 @@ def on_device(model: Model, passes: Iterable[Pass], kind: Kind = "simd") -> list
     files = {str(index): each.pixels.contiguous().float().numpy().tobytes() for index, each in enumerate(listed)}
     facts = {"kind": kind, "wasm": WASM[kind], "passes": [dict(each.options) for each in listed]}
     return _answers(ENCODE, facts, {**files, "network": device_file(model)})
+
+
+def class_maps_on_device(
+    model: Model, pixels: torch.Tensor, maps: Iterable[tuple[str, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The page's maps of methods with all parameters: each a ``file`` in base64, or a sentence why it ``failed``."""
+    listed = [{"method": method, "parameters": parameters} for method, parameters in maps]
+    files = {"network": device_file(model), "pixels": pixels.contiguous().numpy().tobytes()}
+    return _answers(CLASS_MAPS, {"labels": list(model.labels), "maps": listed}, files)
 
 
 def prepared_on_device(

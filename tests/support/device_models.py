@@ -29,7 +29,8 @@ def random_model(seed: int) -> Model:
         *trained,
         patch_height,
         patch_width,
-        width=heads * draw.randint(2, 11),
+        # A norm of very few features has no gradient but rounding.
+        width=heads * draw.randint(max(2, 6 // heads), 11),
         depth=draw.randint(1, 3),
         heads=heads,
         head_width=draw.choice([4, 8, 20]) if is_rotary else draw.choice([3, 8, 10, 16]),

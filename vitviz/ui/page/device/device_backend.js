@@ -1,6 +1,7 @@
 // The third source of the page's answers: the network itself, on the visitor's device. Nothing is sent anywhere.
 
 import { asBase64, fromBase64 } from "../packs.js";
+import { CLASS_MAPS, classMapFile } from "./class_maps.js";
 import { deviceFacts } from "./device_facts.js";
 import { legalView } from "./legal_view.js";
 import { Networks } from "./networks.js";
@@ -177,12 +178,21 @@ export class DeviceBackend {
 
   /** @param {{ uid: string } & MapRequest} request */
   async map({ uid, method, parameters }) {
-    const { facts } = await this.analysis(uid), { parameters: records } = this.method(method);
-    const all = Object.fromEntries(records.map(({ name, kind, default: preset }) => {
+    const { facts } = await this.analysis(uid);
+    return this.ask("map", { uid, method, parameters: this.allParameters(method, parameters, facts) });
+  }
+
+  /**
+   * Every parameter of a method with a value.
+   * @param {string} method
+   * @param {Record<string, any>} parameters
+   * @param {Facts} facts
+   */
+  allParameters(method, parameters, facts) {
+    return Object.fromEntries(this.method(method).parameters.map(({ name, kind, default: preset }) => {
       const value = parameters[name] ?? preset;
       return [name, kind === "layer" && value < 0 ? value + facts.layers : value];
     }));
-    return this.ask("map", { uid, method, parameters: all });
   }
 
   /** @param {string} name */
@@ -248,9 +258,11 @@ export class DeviceBackend {
     rank: async ({ uid, target }, signal, report) => rankedHeads(await this.studied(uid, signal), target, report),
 
     map: async ({ uid, method, parameters }, signal, report) => {
+      if (method !== "occlusion" && !(method in CLASS_MAPS)) return { content: asBase64(await this.map({ uid, method, parameters })) };
+      const studied = await this.studied(uid, signal), { facts } = await this.analysis(uid);
       const content = method === "occlusion"
-        ? await occlusionFile(await this.studied(uid, signal), parameters.target, report)
-        : await this.map({ uid, method, parameters });
+        ? await occlusionFile(studied, parameters.target, report)
+        : await classMapFile(studied, method, this.allParameters(method, parameters, facts), report);
       return { content: asBase64(content) };
     },
 

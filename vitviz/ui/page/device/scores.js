@@ -2,7 +2,10 @@
 
 import { bestOf, probabilitiesOf } from "./device_facts.js";
 
-/** @typedef {{ name: string, index: number | null, score: (logits: Float32Array) => number }} DeviceTarget */
+/**
+ * @typedef {{ name: string, index: number | null, score: (logits: Float32Array) => number, asked: ScoreTarget }} DeviceTarget `asked`
+ *   is the same score for a backward pass
+ */
 
 /**
  * What a map or a measure is about: a class, or a difference of classes.
@@ -15,17 +18,19 @@ export function deviceTarget(target, logits, labels) {
   const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index] ?? index}`;
   if (typeof target !== "object" || target === null) {
     const index = target ?? best;
-    return { name: nameOfIndex(index), index, score: (values) => values[index] };
+    return { name: nameOfIndex(index), index, score: (values) => values[index], asked: { index } };
   }
   const first = target.class ?? best, second = target.against;
   if (second !== undefined) {
     if (first === second) throw Error(`Contrast of ${nameOfIndex(first)} with itself: choose two classes.`);
-    return { name: `${nameOfIndex(first)} against ${nameOfIndex(second)}`, index: null, score: (values) => values[first] - values[second] };
+    const name = `${nameOfIndex(first)} against ${nameOfIndex(second)}`, asked = { index: first, against: second };
+    return { name, index: null, score: (values) => values[first] - values[second], asked };
   }
   return {
     name: `${nameOfIndex(first)} against the best of the others`,
     index: null,
     score: (values) => values[first] - Math.max(...values.filter((_, index) => index !== first)),
+    asked: { index: first, margin: true },
   };
 }
 

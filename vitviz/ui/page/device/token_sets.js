@@ -6,7 +6,7 @@ const OUTLIER_RATIO = 2, OUTLIER_DEVIATIONS = 10, SINK_RATIO = 10;
 
 /**
  * The tokens of a query: one, or all patches; of a model without a CLS token, these are the default.
- * @param {import("./trace.js").TraceShape} shape
+ * @param {Pick<import("./trace.js").TraceShape, "prefix" | "rows" | "columns">} shape
  * @param {Query} query
  */
 export function tokensOfQuery({ prefix, rows, columns }, query) {
