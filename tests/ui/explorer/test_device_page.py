@@ -150,7 +150,7 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         settle(page)
         for part in ("[data-act=link]", "[data-act=python]", "[data-act=page]", "[data-panel=compare]", ".vx-own"):
             assert page.locator(part).evaluate("part => getComputedStyle(part).display") == "none", part
-        assert "Relevance" not in page.locator(".vx-method").inner_html()
+        assert "Attention flow" not in page.locator(".vx-method").inner_html()
         expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
         # Rollout with a parameter.
         page.get_by_role("tab", name="All layers together").click()
@@ -170,13 +170,16 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         row = page.locator(".vx-changes tbody tr").filter(has_text=re.compile(rf"^{small.labels[index]}"))
         expect(row.locator("td").nth(1)).to_have_text(re.compile(rf"{100 * float(after[index]):.1f}%"))
         page.get_by_role("button", name="Show everything").click()
-        # Why, by occlusion, with progress.
+        # Why, by every method, with progress.
         page.get_by_role("tab", name="Why").click()
-        settle(page)
-        occlusion = analysis.occlusion()
-        np.testing.assert_allclose(
-            canvas_values(page)[layout.prefix_count :], occlusion.numpy().ravel(), atol=TOLERANCE
-        )
+        for method in ("relevance", "occlusion", "legrad", "grad_cam", "integrated_gradients", "gradient_rollout"):
+            page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: '{method}', parameters: {{}} }})")
+            settle(page)
+            values = analysis.map(method).numpy().ravel()
+            tolerance = TOLERANCE * max(1, float(np.abs(values).max()))
+            np.testing.assert_allclose(
+                canvas_values(page)[layout.prefix_count :], values, atol=tolerance, err_msg=method
+            )
         # A probe, and two maps with their difference.
         page.locator("[data-panel=probes] > summary").click()
         page.select_option(".vx-probe", "attention_entropy")

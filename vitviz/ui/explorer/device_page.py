@@ -36,7 +36,10 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import PageState
 from vitviz.weights import Model, resources
 
-DEVICE_METHODS = ("attention", "pooling_attention", "attention_mass", "rollout", "occlusion")
+DEVICE_METHODS = (
+    *("attention", "pooling_attention", "attention_mass", "rollout", "occlusion"),
+    *("relevance", "gradient_rollout", "legrad", "grad_cam", "integrated_gradients"),
+)
 DEVICE_PROBES = (
     *("token_norms", "outlier_patches", "sink_tokens", "sink_mass", "prefix_mass"),
     *("attention_distance", "attention_entropy", "head_similarity"),
@@ -255,7 +258,7 @@ def _settings(models: Sequence[Model], ids: Sequence[str], megabytes: dict[str, 
 
 def _model_facts(model_id: str, model: Model) -> dict[str, Any]:
     facts, config = model_facts(model_id, title_of(model), model), model.network.config
-    # The page computes occlusion by itself.
+    # The page needs no package for what it computes by itself.
     methods = [replace(METHODS[name], package=None) for name in DEVICE_METHODS]
     refusals = {each.name: f"{reason}." for each in methods if (reason := each.refusal(config)) is not None}
     probes = {name: reason for name, reason in facts["probe_refusals"].items() if name in DEVICE_PROBES}
