@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,6 +149,21 @@ def test_many_networks_have_the_librarys_numbers() -> None:
             assert_drawn_is_same(seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", ["queries", "values", "mlp"])
+def test_numbers_that_overflow_are_refused(kind: Kind, part: str, make_model: Callable[..., Model]) -> None:
+    model = make_model(activation="relu")
+    layer = require_vit(model.network, "").encoder[1]
+    if part == "mlp":
+        layer.mlp[0].weight[:] = 1e38
+    else:
+        layer.attention.qkv.weight.view(3, 32, 32)[0 if part == "queries" else 2] = 1e38
+    pixels = torch.randn(1, 3, 16, 24)
+    assert not model.network(pixels)[0].isfinite().any()
+    with pytest.raises(AssertionError, match="numbers leave the range of 32 bits for this picture"):
+        on_device(model, [Pass(pixels)], kind)
 
 
 def test_what_the_page_cannot_run_is_refused_by_name() -> None:

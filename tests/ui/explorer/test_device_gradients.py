@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,3 +122,12 @@ def test_many_networks_have_the_librarys_gradients() -> None:
             assert_drawn_is_same(seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+
+
+def test_memory_has_a_limit(make_model: Callable[..., Model]) -> None:
+    model = make_model(image_height=80, image_width=80, patch_height=1, patch_width=1, width=8, heads=1)
+    asked = {"target": {"index": 0}, "wants": {"products": "signed"}}
+    with pytest.raises(
+        AssertionError, match="6401 tokens: this map takes 492 MB of memory, and may take 256 MB in the page"
+    ):
+        on_device(model, [Pass(torch.zeros(1, 3, 80, 80), asked)])

@@ -5,6 +5,9 @@
 import { ACTIVATIONS, MARGIN, QUERIES_AT_A_TIME, copyPatch, padded } from "./encoder.js";
 import { poolBackward, scoreGradient } from "./reading_backward.js";
 
+/** The most memory that the matrices of all layers may take. */
+const MAX_PRODUCT_BYTES = 256e6;
+
 /** The memory of a backward pass, and its steps. */
 export class Gradients {
   /** @param {Network} network which needs more memory from now on */
@@ -14,6 +17,7 @@ export class Gradients {
     const tokens = prefix + patches, headed = tokens * inner, block = Math.min(tokens, QUERIES_AT_A_TIME) * padded(tokens);
     this.network = network;
     this.tokens = tokens;
+    this.productBytes = 4 * depth * tokens ** 2;
     const features = Math.max(2 * width, representation_width, projection_width, classes);
     const pooledHeads = config.pooling === "attention" ? patches * width : 0;
     /** The number of values of each buffer. @type {Record<string, number>} */
@@ -21,7 +25,8 @@ export class Gradients {
       streams: (depth + 1) * tokens * width, middles: depth * tokens * width, values: depth * headed,
       stream: tokens * width, normed: tokens * Math.max(width, patchPixels), hidden: tokens * hidden, gate: tokens * hidden,
       context: Math.max(headed, width), queries: headed, keys: headed, headValues: headed, before: headed, scratch: 3 * block,
-      products: tokens ** 2, totals: tokens, sines: patches * dim / 2, features, otherFeatures: features, attended: width,
+      products: this.productBytes > MAX_PRODUCT_BYTES ? 0 : tokens ** 2,
+      totals: tokens, sines: patches * dim / 2, features, otherFeatures: features, attended: width,
       poolerKeys: pooledHeads, poolerValues: pooledHeads,
     };
     kernels.extend(Object.values(counts).reduce((total, count) => total + (count + MARGIN) * 4 + 16, 0));
@@ -227,6 +232,10 @@ export class Gradients {
     const { network, tokens, at } = this, { kernels, config: { width, depth, heads, head_width: dim }, inner } = network;
     const expected = network.patches * network.patchPixels, count = tokens * width;
     if (pixels.length !== expected) throw Error(`${pixels.length} pixels: expected ${expected}`);
+    if (wants.products && this.productBytes > MAX_PRODUCT_BYTES) {
+      const [needed, most] = [this.productBytes, MAX_PRODUCT_BYTES].map((bytes) => `${Math.round(bytes / 1e6)} MB`);
+      throw Error(`${tokens} tokens: this map takes ${needed} of memory, and may take ${most} in the page`);
+    }
     await this.run(pixels, onLayer);
     const { score, logits, gradient, isOfLogits } = scoreGradient(network, tokens, target);
     const pooledProducts = poolBackward(this, gradient, isOfLogits);

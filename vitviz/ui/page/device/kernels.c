@@ -152,7 +152,7 @@ static inline f4 normal(f4 x, f4 *density) {
 
 // An activation, by its place in ACTIVATIONS of encoder.js, and its slope. `kind` is known where this is inlined.
 static inline f4 activation(f4 x, int kind, f4 *slope) {
-  if (kind == 4) return *slope = choose(x > ALL(0), ALL(1.f), ALL(0)), choose(x > ALL(0), x, ALL(0));
+  if (kind == 4) return *slope = choose(x > ALL(0), ALL(1.f), ALL(0)), choose(x < ALL(0), ALL(0), x);
   f4 share, change;
   if (kind == 0) share = normal(x, &change);
   else {
@@ -208,7 +208,8 @@ static void softmax(float *scores, int count, float factor, float *maximum, floa
     sums += e;
     store(scores + i, e);
   }
-  float sum = sum_of(sums);
+  // The largest one is 1; without it, a score was no number, and then no weight is one.
+  float sum = sum_of(sums) > .5f ? sum_of(sums) : 0.f / 0.f;
   for (int i = 0; i < padded; i += 4) store(scores + i, load(scores + i) * ALL(factor / sum));
   *maximum = most, *total = sum;
 }

@@ -135,6 +135,7 @@ function detectorScore(network, logits, keys, tokens) {
  */
 export function readEncoding(network, tokens, read, logitsOnly) {
   const { kernels, at, config: { depth, heads, head_width: dim, width } } = network, result = classify(network, read);
+  if (!result.logits.every(Number.isFinite)) throw Error("The network's numbers leave the range of 32 bits for this picture");
   const copy = (/** @type {string} */ name, /** @type {number} */ count) => kernels.floats(at[name], logitsOnly ? 0 : count).slice();
   const sums = copy("sums", depth * heads * tokens * 2), logSums = new Float32Array(sums.length / 2);
   for (let i = 0; i < logSums.length; i++) logSums[i] = sums[2 * i] + Math.log(sums[2 * i + 1]);
