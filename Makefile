@@ -17,14 +17,14 @@ INSTALLS := pyproject.toml constraints.txt
 
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
-	@echo 'make test     lint, format check, type check and all tests, in 7 minutes; installs a browser where there is none'
-	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 50 seconds'
+	@echo 'make test     lint, format check, type check and all tests, in 4 minutes on two fast cores; installs a browser where there is none'
+	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 30 seconds'
 	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make oldest   the tests of the library, without the app, with the lowest version of every package that pyproject.toml names'
 	@echo 'make newest   make test with the newest version of every package'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
-	@echo 'make release  compile the page's kernels anew and compare them; build wheel and sdist into dist, and check what is in them'
+	@echo 'make release  compile the kernels of the page anew and compare them; build wheel and sdist into dist, and check what is in them'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
 	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'
@@ -36,32 +36,28 @@ app: $(VENV)/.app
 # Two workers compute while two wait for browsers and processes.
 WORKERS := --workers 4
 
+# One process each, beside the tests, whose collection is one as well; what fails is shown below them.
+CHECKS := $(BIN)/lint-imports --no-logo && $(BIN)/node node_modules/.bin/tsc && $(BIN)/mypy \
+  && $(BIN)/node --test tests/page/*.test.js
+BESIDE_CHECKS = mkdir -p build; ($(CHECKS)) >build/checks.txt 2>&1 & checks=$$!; $(1); tests=$$?; \
+  wait $$checks; checked=$$?; test $$checked = 0 || cat build/checks.txt; exit $$((tests | checked))
+
 test: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/python -m tests.browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/node node_modules/.bin/tsc
-	$(BIN)/node --test tests/page/*.test.js
-	@mkdir -p build
-	@# The first check of the types takes a minute, which the tests need not wait for.
-	@$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest $(WORKERS) $(ARGS); tests=$$?; \
-	wait $$types; checked=$$?; cat build/types.txt; exit $$((tests | checked))
+	@$(call BESIDE_CHECKS,$(BIN)/python -m pytest $(WORKERS) $(ARGS))
 
 # Modules that are left out whole are not even imported: Gradio and the packages of the parity tests take seconds.
 # Nothing here waits, so that a third worker would be of no use.
 SLOW := browser|process|parity|hostile|slow
+QUICK = $(BIN)/python -m pytest --workers 2 \
+  -m 'not long and not browser and not process and not parity and not hostile and not slow' \
+  --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 quick: $(VENV)/.test node_modules/.package-lock.json
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/node node_modules/.bin/tsc
-	$(BIN)/node --test tests/page/*.test.js
-	$(BIN)/python -m pytest --workers 2 \
-	  -m 'not long and not browser and not process and not parity and not hostile and not slow' \
-	  --ignore=tests/ui $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
+	@$(call BESIDE_CHECKS,$(QUICK))
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test

@@ -119,5 +119,9 @@ def test_every_target_of_a_workflow_is_in_the_makefile(workflow: str) -> None:
 def test_the_hooks_are_the_linters_of_make_test() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     recipe = MAKEFILE.partition("\ntest: ")[2].partition("\n\n")[0]
-    linters = re.findall(r"^\t@?\$\(BIN\)/((?:ruff|mypy|lint-imports).*?)(?: >.*)?$", recipe, re.MULTILINE)
+    beside = MAKEFILE.partition("\nCHECKS := ")[2].partition("\nBESIDE_CHECKS = ")[0]
+    linters = [
+        words.strip() for words in re.findall(r"\$\(BIN\)/((?:ruff|mypy|lint-imports)[a-z -]*)", recipe + beside)
+    ]
+    assert "$(call BESIDE_CHECKS," in recipe
     assert sorted(hook["entry"].removeprefix(".venv/bin/") for hook in hooks) == sorted(linters)
