@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,10 @@ import torch
 from tests.parity import CASES
 from tests.parity.case import Case, Difference, compare
 from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package
+from tests.support.device import Pass, on_device
+from vitviz import Model
+from vitviz.models.require import require_vit
+from vitviz.ui.explorer.device_file import device_refusal
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import Reading
 
@@ -56,6 +61,29 @@ def test_asking_for_the_weights_changes_no_bit_and_traces_give_the_same_ones(cas
         for image, trace in enumerate(encoding.traces):
             for layer, found in enumerate(weights):
                 torch.testing.assert_close(trace.weights(layer), found[image], rtol=0, atol=1e-6)
+
+
+@every_family
+def test_the_page_has_the_same_numbers(case: Case) -> None:
+    model = compared(case)[0].model
+    pixels = torch.randn(1, case.channels, *model.preprocessing.whole_patches(*patch_of(model)))
+    encoding = model.network.encode(pixels)
+    reason = device_refusal(model)
+    assert reason is None or reason.startswith("takes pictures of any shape")
+    # The fit is not that of the network.
+    squashed = replace(model, preprocessing=replace(model.preprocessing, fit="squash"))
+    found = on_device(squashed, [Pass(pixels)])[0]
+    for name, value in (
+        ("logits", encoding.logits),
+        ("queries", encoding.traces[0].queries),
+        ("keys", encoding.traces[0].keys),
+    ):
+        assert (found[name] - value.flatten()).abs().max() < 10 * TOLERANCE, name
+
+
+def patch_of(model: Model) -> tuple[int, int]:
+    config = require_vit(model.network, "").config
+    return config.patch_height, config.patch_width
 
 
 def test_every_family_has_a_case() -> None:
