@@ -302,6 +302,8 @@ def test_a_classifier_of_transformers_is_vitvizs_own_after_its_attentions_were_a
     config = transformers.ViTConfig(image_size=48, patch_size=16, num_labels=5, attn_implementation="eager", **sizes)
     with silent():
         module = randomised(transformers.ViTForImageClassification(config))
+        before, pixels = load(module, normalisation="half"), torch.randn(1, 3, 48, 48)
         # Leaves hooks of transformers' own in it.
-        module(torch.randn(1, 3, 48, 48), output_attentions=True)
-        assert load(module, normalisation="half").engine == "own"
+        weights = module(pixels, output_attentions=True).attentions[0][0]
+        assert load(module, normalisation="half").engine == before.engine == "own"
+        assert torch.allclose(before.network.encode(pixels).traces[0].weights(0), weights, atol=1e-5)

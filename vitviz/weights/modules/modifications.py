@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from vitviz.weights.modules.unwrap import package_of
 PACKAGES = ("timm", "transformers", "open_clip", "torchvision")
 # Package of torch's plain layers. Others, such as parametrizations and quantisation, change weights or outputs.
 LAYERS = "torch.nn.modules."
+# Attributes that transformers adds where attentions or hidden states are asked for.
+OWN_NOTES = {"_output_capturing_hooks_installed"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -43,7 +45,7 @@ def find_modification(module: nn.Module) -> str | None:
                 return f"{method} of {cls.__name__} was replaced"
         if any(inspect.isroutine(getattr(cls, attribute, None)) for attribute in vars(submodule)):
             return f"{place} has a method of its own"
-        if any(_root(hook.__module__) not in PACKAGES for hook in _hooks(submodule)):
+        if _foreign_hooks(submodule):
             return f"{place} has a hook"
     for name, tensor in _tensors(module):
         if type(tensor) not in (nn.Parameter, torch.Tensor) or tensor.layout != torch.strided:
@@ -91,7 +93,8 @@ def _snapshot(module: nn.Module) -> tuple[Any, ...]:
     """Counts and types that change with a module: its submodules, attributes, hooks and tensors, with torch's count of
     in-place changes and samples of the values."""
     submodules = (
-        (type(submodule), len(vars(submodule)), sum(1 for _ in _hooks(submodule))) for submodule in module.modules()
+        (type(submodule), len(vars(submodule).keys() - OWN_NOTES), _foreign_hooks(submodule))
+        for submodule in module.modules()
     )
     tensors = [tensor for _, tensor in _tensors(module)]
     return (*submodules, *((tensor.data_ptr(), _version(tensor)) for tensor in tensors), weight_samples(tensors))
@@ -107,8 +110,10 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_buffers()
 
 
-def _hooks(module: nn.Module) -> Iterable[Any]:
-    return (hook for attribute in HOOKS for hook in getattr(module, attribute, {}).values())
+def _foreign_hooks(module: nn.Module) -> int:
+    """The number of hooks that the module's own package did not put there."""
+    hooks = (hook for attribute in HOOKS for hook in getattr(module, attribute, {}).values())
+    return sum(_root(hook.__module__) not in PACKAGES for hook in hooks)
 
 
 def _replaced_method(cls: type) -> str | None:
