@@ -14,7 +14,8 @@ from tests.support.image_files import chunk, encoded, png, row_image
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
 from vitviz.images import code_points, colours
-from vitviz.images.opening import ImageFacts, open_image
+from vitviz.images.image_facts import ImageFacts
+from vitviz.images.opening import open_image
 
 pytestmark = pytest.mark.slow
 

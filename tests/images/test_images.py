@@ -32,7 +32,8 @@ from tests.support.image_files import (
     tiff,
     transparent,
 )
-from vitviz.images.opening import ImageFacts, open_image
+from vitviz.images.image_facts import ImageFacts
+from vitviz.images.opening import open_image
 
 # Files.
 

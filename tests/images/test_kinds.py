@@ -16,8 +16,9 @@ from tests.support.image_files import encoded, oriented_file, quadrants, tiff
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
 from vitviz.images import decoding, kinds, opening
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import picture_files
-from vitviz.images.opening import ImageFacts, open_image
+from vitviz.images.opening import open_image
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from PIL import Image
 
 from tests.support.image_files import encoded, png, row_image, tiff
 from vitviz.errors.kinds import ImageError
-from vitviz.images.opening import ImageFacts, open_image
+from vitviz.images.image_facts import ImageFacts
+from vitviz.images.opening import open_image
 
 RAMP = np.tile(np.linspace(0, 4095, 64).astype(np.uint16), (4, 1))
 

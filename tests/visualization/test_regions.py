@@ -12,9 +12,10 @@ import torch
 from PIL import Image, ImageDraw
 
 import vitviz
-from vitviz import Heatmap, ImageError, MethodError, Model
+from vitviz import Heatmap, ImageError, MethodError, Model, TokenMap
 from vitviz.images import decoding, kinds
 from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.visualization.regions import patch_shares
 
 WIDTH, HEIGHT = 96, 64
@@ -49,12 +50,12 @@ def box_mask(box: tuple[int, int, int, int]) -> np.ndarray:
 
 def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
     mask = MASK
-    shares = patch_shares(mask, Geometry(96, 64, (0, 0, 96, 64), 32, 48), 4, 6)
+    shares = patch_shares(mask, (0, 0, 96, 64), 4, 6)
     assert np.allclose(shares, mask.reshape(4, 16, 6, 16).mean((1, 3)))
-    cropped = patch_shares(mask, Geometry(96, 64, (16, 0, 80, 64), 32, 32), 4, 4)
+    cropped = patch_shares(mask, (16, 0, 80, 64), 4, 4)
     assert np.allclose(cropped, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
     # Half of a pixel counts half.
-    halves = patch_shares(mask, Geometry(96, 64, (0.5, 0, 64.5, 64), 32, 32), 1, 1)
+    halves = patch_shares(mask, (0.5, 0, 64.5, 64), 1, 1)
     weights = np.r_[0.5, np.ones(63), 0.5]
     assert float(halves) == pytest.approx((mask[:, :65].mean(0) * weights).sum() / 64)
 
@@ -146,3 +147,22 @@ CLEAR = Image.new("RGBA", (WIDTH, HEIGHT), (255, 0, 0, 9))
 def test_what_is_no_region_of_the_picture_is_refused(heatmap: Heatmap, region: Any, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         heatmap.share_inside(region)
+
+
+def test_a_region_is_of_the_picture_and_not_of_the_border_that_a_function_adds() -> None:
+    picture, rng = Image.new("RGB", (60, 40), "red"), np.random.default_rng(0)
+    bordered = Image.new("RGB", (60, 60))
+    bordered.paste(picture, (0, 10))
+    ImageFacts((), (60, 60), (60, 60), (0, 10, 0, 10)).keep(bordered)
+    values = torch.from_numpy(rng.random((6, 6)))
+    heatmap = Heatmap(TokenMap(values, {}, "share", ""), bordered, Geometry(60, 60, (0, 0, 60, 60), 48, 48))
+    # The first row of patches shows the border, the second and the third one the upper half of the picture.
+    expected = pytest.approx(float(values[1:3].sum() / values.sum()))
+    mask = np.zeros((40, 60))
+    mask[:20] = 1
+    small = heatmap.resized(30)
+    assert heatmap.share_inside((0, 0, 60, 20)) == heatmap.share_inside(mask) == expected
+    assert heatmap.share_inside(mask[::2, ::2]) == small.share_inside((0, 0, 30, 10)) == expected
+    for region in ((0, 0, 60, 50), np.ones((60, 60))):
+        with pytest.raises(ImageError, match=r"picture.* 60×40"):
+            heatmap.share_inside(region)

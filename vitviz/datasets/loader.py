@@ -23,6 +23,7 @@ from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import ColorProfile
 from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.images.sources import COLUMN, ValueRange
 from vitviz.weights import Model
@@ -103,7 +104,7 @@ def rows_of(
         raise ConfigError(f"analyses: by {stray!r}; expected those by the model of the request, {request.model!r}")
     rows = []
     for key, analysis, result in zip(keys, analyses, compute_results(analyses, request), strict=True):
-        info = FileInfo(None, *analysis.prepared.image.size)
+        info = FileInfo(None, *map(round, ImageFacts.of(analysis.prepared.image).picture_size))
         try:
             if isinstance(result, VitvizError):
                 raise result

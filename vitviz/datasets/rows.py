@@ -28,7 +28,7 @@ from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.datasets.true_classes import true_class
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
-from vitviz.images.opening import ImageFacts
+from vitviz.images.image_facts import ImageFacts
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.regions import Region, region_shares
 from vitviz.weights import Model
@@ -55,10 +55,12 @@ class PictureResult:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """The model's input on the picture: left, top, right and bottom edge in pixels, upright."""
+        """The model's input on the picture, beyond it where it is padded: left, top, right and bottom edge in pixels,
+        upright."""
         prepared = self.analysis.prepared
         # A picture that waited in a queue may be smaller than its file.
-        return prepared.geometry.resized(*ImageFacts.of(prepared.image).size).box
+        facts = ImageFacts.of(prepared.image)
+        return facts.on_picture(prepared.geometry.resized(*facts.size).box)
 
 
 def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list[PictureResult | VitvizError]:

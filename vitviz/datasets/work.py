@@ -21,7 +21,7 @@ from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, faile
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, VitvizError
-from vitviz.images.opening import ImageFacts
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.system.machine import free_memory
 
@@ -166,7 +166,7 @@ class RowComputer:
         def prepare(item: Item, position: int) -> PreparedImage:
             info = file_infos[item.key] = FileInfo(file_digest(item))
             prepared = self.encoder.prepare(item.source, position)
-            width, height = prepared.geometry.image_width, prepared.geometry.image_height
+            width, height = map(round, ImageFacts.of(prepared.image).picture_size)
             file_infos[item.key] = replace(info, width=width, height=height)
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 

@@ -126,7 +126,7 @@ def attention_on_objects(
             analysis = analyze(path, model, resolution=resolution)
             layout = analysis.trace.layout
             geometry = analysis.prepared.geometry.resized(mask.shape[1], mask.shape[0])
-            shares = patch_shares(mask, geometry, layout.grid_height, layout.grid_width)
+            shares = patch_shares(mask, geometry.box, layout.grid_height, layout.grid_width)
             # The object may lie outside the crop.
             if shares.any():
                 areas.append(shares.mean())

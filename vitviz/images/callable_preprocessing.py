@@ -14,6 +14,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import MAX_PIXELS
 from vitviz.images.measuring import (
     Placement,
@@ -23,7 +24,6 @@ from vitviz.images.measuring import (
     measure_values,
     noise,
 )
-from vitviz.images.opening import ImageFacts
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing, Sized
 from vitviz.images.resizing import to_image
 from vitviz.images.transforms import Transform, as_transform
@@ -196,7 +196,8 @@ def pad_image(image: Image.Image, placement: Placement) -> tuple[Image.Image, tu
             raise ImageError(f"{size}: padded to {width}×{height}; expected at most {MAX_PIXELS:,} pixels")
         padded = Image.new("RGB", (width, height), placement.padding)
         padded.paste(image, (before[0], before[1]))
-        ImageFacts(ImageFacts.of(image).assumptions, padded.size, padded.size).keep(padded)
+        border = (float(before[0]), float(before[1]), float(after[0]), float(after[1]))
+        ImageFacts(ImageFacts.of(image).assumptions, padded.size, padded.size, border).keep(padded)
     box = (left + before[0], top + before[1], right + before[0], bottom + before[1])
     return padded, (max(0.0, box[0]), max(0.0, box[1]), min(box[2], padded.width), min(box[3], padded.height))
 

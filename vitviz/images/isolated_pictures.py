@@ -20,8 +20,9 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.colours import ColorProfile
 from vitviz.images.decoding import heif_formats
 from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, START_BYTES, kind_of
-from vitviz.images.opening import ImageFacts, UnopenedImage, open_image
+from vitviz.images.opening import UnopenedImage, open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
 from vitviz.worker import Child, Limits, Worker

@@ -8,7 +8,6 @@ import re
 import stat
 import threading
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
 from vitviz.images.colours import COLOR_PROFILES, MAX_PROFILE_BYTES, ColorProfile
 from vitviz.images.decoding import PictureFile, allow_reduction, decode, heif_formats, open_undecoded
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import EXPECTED, HEIC, MAX_PIXELS, START_BYTES, TIFF, kind_of, rare_tiff, tiff_problem
 from vitviz.images.levels import ARRAY_INSTEAD, Encoding, to_rgb
 from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
@@ -30,39 +30,9 @@ from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, 
 MIN_SIDE, MAX_SIDE = 2, 100_000
 # A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
-FACTS_KEY = "vitviz"
 # The bits a colour in the header of a JPEG file, if they are more than 8.
 JPEG_FRAME, JPEG_HEADER_BYTES = re.compile(rb"(?s)\xff[\xc0-\xc3]\x00.([\x0a\x0c\x10])"), 2**20
 NO_MEMORY = "opening it takes more memory than there is; expected a picture that takes less"
-
-
-@dataclass(frozen=True)
-class ImageFacts:
-    """What opening an image assumed and changed, kept in the image's ``info``.
-
-    Args:
-        assumptions: a sentence each.
-        size: width and height of its file, upright.
-        reduced: width and height of the image, smaller if it was reduced while it was decoded.
-    """
-
-    assumptions: tuple[str, ...] = ()
-    size: tuple[int, int] = (0, 0)
-    reduced: tuple[int, int] = (0, 0)
-
-    def keep(self, image: Image.Image) -> None:
-        """Keep the facts in an image, if there are any."""
-        if self.assumptions or self.size != self.reduced:
-            image.info[FACTS_KEY] = self
-
-    @classmethod
-    def of(cls, image: Image.Image) -> ImageFacts:
-        """The facts of an image that :func:`open_image` opened; of any other image none, and its own size."""
-        facts = image.info.get(FACTS_KEY)
-        assumptions = facts.assumptions if isinstance(facts, ImageFacts) else ()
-        # A copy may have been cropped or resized.
-        size = facts.size if isinstance(facts, ImageFacts) and facts.reduced == image.size else image.size
-        return cls(assumptions, size, image.size)
 
 
 @named_arguments(ConfigError)

@@ -16,8 +16,8 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import MAX_PIXELS
-from vitviz.images.opening import ImageFacts
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
 Fit = Literal["crop", "squash", "native"]
@@ -354,7 +354,9 @@ def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) ->
     """An image resized to this longer side, and its geometry resized with it."""
     scale = longest_side / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
-    return image.resize((width, height), Image.Resampling.LANCZOS), geometry.resized(width, height)
+    small = image.resize((width, height), Image.Resampling.LANCZOS)
+    ImageFacts.of(image).resized(small.size).keep(small)
+    return small, geometry.resized(width, height)
 
 
 def _most_patches(image: Sized, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:

@@ -282,7 +282,8 @@ class Heatmap(Arithmetic, AttributeAdvice):
         Args:
             region: a mask of the picture or of its proportions, nonzero inside: an array or tensor ``"height width"``,
                 a PIL image or the path of one, black outside. If its edges are smoothed, at least half of white is
-                inside. Or a box ``(left, top, right, bottom)`` in pixels of the upright picture.
+                inside. Or a box ``(left, top, right, bottom)`` in pixels of the upright picture. The border that a
+                preprocessing function adds is no part of the picture.
 
         Returns:
             The share, in [0, 1]; None for a map of zeros, such as that of a class that nothing raises.

@@ -13,7 +13,7 @@ from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.geometry import Geometry
-from vitviz.images.opening import ImageFacts
+from vitviz.images.image_facts import ImageFacts
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -56,15 +56,17 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
     Raises:
         ImageError: the region is no mask or box of this picture.
     """
-    # The file's, if the image was reduced while it was decoded.
-    width, height = ImageFacts.of(image).size
+    # Those of the file, if the image was reduced while it was decoded, or padded for the network.
+    facts = ImageFacts.of(image)
+    width, height = facts.picture_size
+    seen = facts.on_picture(geometry.resized(*facts.size).box)
+    rows, columns = grid
     box = _box(region)
     if box is not None:
         left, top, right, bottom = box
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-            raise ImageError(f"box {describe(box)}: expected a rectangle inside the picture of {width}×{height} pixels")
-        seen = geometry.resized(width, height).box
-        rows, columns = grid
+            size = f"{width:g}×{height:g}"
+            raise ImageError(f"box {describe(box)}: expected a rectangle inside the picture of {size} pixels")
         down, across = _overlap(seen[1], seen[3], rows, top, bottom), _overlap(seen[0], seen[2], columns, left, right)
         return torch.from_numpy(np.outer(down, across))
     mask = _mask(region)
@@ -72,24 +74,30 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
     # To a pixel: the sides of a mask of another size are rounded.
     if abs(mask_width * height - mask_height * width) > max(width, height):
         raise ImageError(
-            f"mask of {mask_width}×{mask_height} pixels: expected the proportions of the picture, {width}×{height}"
+            f"mask of {mask_width}×{mask_height} pixels: expected the proportions of the picture, {width:g}×{height:g}"
         )
-    return patch_shares(mask, geometry.resized(mask_width, mask_height), *grid)
+    down_scale, across_scale = mask_height / height, mask_width / width
+    left, top, right, bottom = seen
+    place = (left * across_scale, top * down_scale, right * across_scale, bottom * down_scale)
+    return patch_shares(mask, place, rows, columns)
 
 
-def patch_shares(mask: np.ndarray, geometry: Geometry, grid_height: int, grid_width: int) -> torch.Tensor:
+def patch_shares(
+    mask: np.ndarray, box: tuple[float, float, float, float], grid_height: int, grid_width: int
+) -> torch.Tensor:
     """The share of each patch that a mask covers: ``"row column"``, in [0, 1].
 
     Args:
-        mask: ``"height width"``, True inside, in pixels of the user's image.
-        geometry: position of the model's input on the image.
+        mask: ``"height width"``, True inside.
+        box: what the patches cover: left, top, right and lower edge in pixels of the mask; beyond it, nothing is
+            inside.
         grid_height, grid_width: size of the patch grid.
     """
     from scipy import ndimage
 
     # A summed-area table, interpolated, gives means over rectangles whose edges lie between pixels.
     sums = np.pad(mask.cumsum(0, dtype=float).cumsum(1), ((1, 0), (1, 0)))
-    left, top, right, bottom = geometry.box
+    left, top, right, bottom = box
     rows, columns = np.linspace(top, bottom, grid_height + 1), np.linspace(left, right, grid_width + 1)
     corners = ndimage.map_coordinates(sums, np.meshgrid(rows, columns, indexing="ij"), order=1, mode="nearest")
     inside = np.diff(np.diff(corners, axis=0), axis=1)
