@@ -270,3 +270,17 @@ def test_a_notebook_shows_the_first_map_that_the_model_can_have(
     monkeypatch.setattr(Analysis, "map", refusing("rollout", "attention"))
     page = analysis._repr_html_()
     assert "rollout: not of this model" in page and "<img" not in page
+
+
+def test_maps_to_be_scored_are_those_of_the_picture_and_of_the_input(make_model: MakeModel) -> None:
+    model, picture = make_model(), photo(40, 20)
+    analysis = vitviz.analyze(picture, model, "squash")
+    scored = analysis.faithfulness({"own": vitviz.Heatmap.of(analysis.rollout().values, picture)}, metrics=["deletion"])
+    assert scored["deletion"].keys() == {"own", "random order"}
+    others = {
+        r"on the part .* of the picture; expected it on the model's input": vitviz.analyze(picture, model, "crop"),
+        "on another picture; expected maps of this analysis": vitviz.analyze(picture.rotate(180), model, "squash"),
+    }
+    for message, other in others.items():
+        with pytest.raises(MethodError, match=f"^maps: 'other' is {message}"):
+            analysis.faithfulness({"other": other.rollout()}, metrics=["deletion"])

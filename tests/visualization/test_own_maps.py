@@ -60,6 +60,7 @@ def test_an_array_covers_the_whole_picture(array: Any) -> None:
         ([[1.0], [2.0, 3.0]], "array: .* found; expected finite numbers"),
         ("rollout", "array: 'rollout' found; expected finite numbers"),
         (None, "array: None found; expected finite numbers"),
+        (np.ma.masked_equal([[1.0, 2.0]], 2), "array: some of its values are masked; expected finite numbers"),
         ([[1.0, np.nan]], r"array of shape \(1, 2\): not all values are finite"),
     ],
 )

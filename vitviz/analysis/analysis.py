@@ -294,12 +294,15 @@ class Analysis(MethodMaps, AttributeAdvice):
             The curves by metric and map.
 
         Raises:
-            MethodError: these are no maps by name, the model has no such class, there is no such metric, or the
-                target's score is not higher for the whole image than for one without any patch.
+            MethodError: these are no maps by name, one is of another picture of this size or of another part of it, the
+                model has no such class, there is no such metric, or the target's score is not higher for the whole
+                image than for one without any patch.
         """
         if not isinstance(maps, Mapping) or not all(isinstance(each, Heatmap) for each in maps.values()):
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
+        for name, heatmap in maps.items():
+            self._check_place(name, heatmap)
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
         return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
@@ -351,6 +354,21 @@ class Analysis(MethodMaps, AttributeAdvice):
         class_or_target = resolve_target(target, self.logits, self.model.labels)
         watched = effect_score(class_or_target, config.classes, config.probability)
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
+
+    def _check_place(self, name: str, heatmap: Heatmap) -> None:
+        """Check that a map is of this picture, as far as pictures of one size can be told apart.
+
+        Raises:
+            MethodError: it is of another one, or of another part of it than the model's input.
+        """
+        image, geometry = self.prepared.image, self.prepared.geometry.resized(*self.prepared.image.size)
+        if heatmap.image.size != image.size:
+            return
+        if heatmap.geometry.box != geometry.box:
+            found = f"on the part {heatmap.geometry.box} of the picture"
+            raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {geometry.box}")
+        if heatmap.image is not image and heatmap.image.tobytes() != image.tobytes():
+            raise MethodError(f"maps: {name!r} is on another picture; expected maps of this analysis")
 
     @property
     def _keeps_gradients(self) -> bool:

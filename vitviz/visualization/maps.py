@@ -27,6 +27,8 @@ def map_of(array: Any) -> TokenMap:
         MethodError: the values are no finite numbers in rows and columns.
     """
     expected = "expected finite numbers 'row column'"
+    if np.ma.is_masked(array):
+        raise MethodError(f"array: some of its values are masked; {expected}, as .filled(0) gives")
     try:
         values = array.detach() if isinstance(array, torch.Tensor) else torch.from_numpy(np.array(array))
         if values.is_complex():
