@@ -104,6 +104,26 @@ def test_evaluate_takes_images_of_some_of_the_classes(checkpoint: Path, tmp_path
     assert len(lines) == 3
 
 
+def test_what_has_no_accuracy_of_one_label_is_refused(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = write_images(tmp_path / "images", {"class 1": (9, 9, 9)}, test=1)
+    model = load(checkpoint)
+    twins = replace(model, labels=("class 1", "class 1", *model.labels[2:]))
+    several = load(checkpoint)
+    several.network.config = replace(several.network.config, probability="sigmoid")
+    for other, words in (
+        (twins, "has several classes called class 1; expected one of each"),
+        (several, "probabilities of its outputs are 'sigmoid'; expected 'softmax', one label of several classes"),
+    ):
+        save_checkpoint(tmp_path / "other.safetensors", other)
+        assert main(["evaluate", str(folder), "--checkpoint", str(tmp_path / "other.safetensors")]) == 2
+        assert words in capsys.readouterr().err
+    save_checkpoint(
+        tmp_path / "native.safetensors", replace(model, preprocessing=replace(model.preprocessing, fit="native"))
+    )
+    assert main(["evaluate", str(folder), "--checkpoint", str(tmp_path / "native.safetensors")]) == 0
+    assert capsys.readouterr().out.startswith("pictures are squashed to one shape")
+
+
 TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
 TINY += ["--epochs", "3", "--learning-rate", "0.02", "--no-flip", "--evaluate-every", "1"]
 

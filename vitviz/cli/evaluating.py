@@ -31,8 +31,8 @@ def run(
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
     Raises:
-        ConfigError: the model has no classifier.
-        DataError: there are no images, or the model does not have one of their classes.
+        ConfigError: the model has no classifier, or one whose outputs are not the logits of one label.
+        DataError: there are no images, or the model does not have one of their classes, or has several of its name.
     """
     with extra("train"):
         from vitviz.training.data import image_paths, read_image_folder, read_pictures
@@ -41,6 +41,9 @@ def run(
     model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
+    if (function := model.network.config.probability) != "softmax":
+        found = f"{model.name}: probabilities of its outputs are {function!r}"
+        raise ConfigError(f"{found}; expected 'softmax', one label of several classes, as these measures are of")
     network, preprocessing = require_vit(model.network, model.name), model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
     data = read_image_folder(images, "test", preprocessing, *patch, color_profile)
@@ -48,7 +51,14 @@ def run(
     if unknown:
         known_labels = several(model.labels, 10)
         raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
+    shared = [label for label in data.labels if model.labels.count(label) > 1]
+    if shared:
+        raise DataError(
+            f"{images}: {model.name} has several classes called {several(shared, 10)}; expected one of each"
+        )
     data = data.with_labels(model.labels)
+    if preprocessing.fit == "native":
+        print("pictures are squashed to one shape, where the model's own fit is 'native'")
     labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
     ood_data = None
     if ood is not None:
