@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 # Everything that is imported and collected stays alive, so the garbage collector need not look through it.
 gc.disable()
-# The small networks of the tests are slower on several threads.
+# The small networks of the tests are slower on several threads, whose waiting takes a processor from other tests, too.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names",)
 # What a test logs is not printed: some look at all that is.

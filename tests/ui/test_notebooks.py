@@ -208,7 +208,6 @@ def run_in_kernel(contents: dict[Path, NotebookNode], root: Path) -> dict[Path, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("IPYTHONDIR", str(root / "ipython"))
-        patch.setenv("OMP_NUM_THREADS", "1")
         # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
         patch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
         folder = root / "docs" / "notebooks"
