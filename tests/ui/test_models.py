@@ -14,7 +14,7 @@ import torch
 import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
-from vitviz.ui.facts import model_facts
+from vitviz.ui.facts import assumed_sentence, model_facts
 from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice, require_safetensors
 from vitviz.weights import BUNDLED, ZOO, Model, save_checkpoint
 
@@ -95,8 +95,13 @@ def test_what_is_assumed_is_told(tmp_path: Path) -> None:
     assert len(model.assumptions) == 1 and "preprocessing 32×32, " in model.assumptions[0]
     sentence = f"Assumed, since its file does not say it: {model.assumptions[0]}."
     assert model_facts("", "mine", model)["assumptions"] == sentence
+    place = "details under “About this model” in the menu “Model”."
+    assert assumed_sentence(model) == f"Assumed: preprocessing (timm's convention for AugReg); {place}"
+    torch.save({"state_dict": torch.load(tmp_path / "model.pth"), "classes": ["a", "b"]}, tmp_path / "named.pth")
+    named = vitviz.load(tmp_path / "named.pth", **TOLD, normalisation="half")
+    assert assumed_sentence(named).startswith("Assumed: classes numbered: classes of the file has 2 names, where the")
     known = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
-    assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == ""
+    assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == assumed_sentence(known) == ""
 
 
 def test_weights_are_safetensors_by_their_content(tmp_path: Path, make_model: Callable[..., Model]) -> None:

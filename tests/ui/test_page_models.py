@@ -205,10 +205,10 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     weights.write_bytes((own / "model.safetensors").read_bytes())
     open_own(page, weights)
     expect(notice(page)).to_contain_text("the file leaves facts open")
-    overrides = ", ".join(f"{fact}={value}" for fact, value in {**TOLD, "image_size": 32}.items())
-    open_own(page, weights, overrides=overrides)
-    expect(notice(page)).to_be_hidden()
-    model = vitviz.load(weights, **TOLD, image_size=32)
+    stated = {**TOLD, "image_size": 32, "labels": "a,b,c,d,e"}
+    open_own(page, weights, overrides=", ".join(f"{fact}={value}" for fact, value in stated.items()))
+    expect(notice(page)).to_contain_text("Assumed: preprocessing (ViTImageProcessor's defaults); details under")
+    model = vitviz.load(weights, **TOLD, image_size=32, labels=list("abcde"))
     check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
     assert name_of(page) == "mine.safetensors"
     # A plain file of weights offers the architectures that fit.
@@ -217,7 +217,7 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     open_own(page, weights)
     page.get_by_role("button", name="Open as vit_tiny_patch16_224", exact=True).click()
     settle(page)
-    expect(notice(page)).to_be_hidden()
+    expect(notice(page)).to_contain_text("Assumed: preprocessing (timm's default for vit_tiny_patch16_224); details")
     model = vitviz.load(weights, architecture="vit_tiny_patch16_224")
     check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
 

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.checkpoints import timm_state
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Make, Visit, on_loop
 from vitviz import METHODS, Analysis, likeness
@@ -159,6 +160,22 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     link = visit.ask("describe", state=reply["state"], uids=["", ""])["link"]
     assert link == "?method=attention&second.method=attention&second.own=mine.safetensors&layout=two"
     assert visit.run("analyze", state=reply["state"], index=1)["views"][0]["layers"] == 3
+
+
+def test_names_and_assumptions_of_a_checkpoint_of_ones_own_are_told(visit: Visit, tmp_path: Path) -> None:
+    path, names = tmp_path / "leaves.pth", ["healthy", "rust", "scab", "mildew", "blight"]
+    torch.save({"model": timm_state(classes=5), "class_names": names}, path)
+    files, stated = [{"path": str(path), "orig_name": path.name}], "heads=3, activation=gelu, norm_epsilon=1e-6"
+    own = {"files": files, "overrides": f"{stated}, pooling=cls"}
+    reply = visit.run("analyze", state=STATE, index=0, own=own)
+    (facts,) = reply["models"].values()
+    assert facts["labels"] == names and ["labels", "5 (class_names of the file)"] in facts["card"]
+    (note,) = reply["notes"]
+    assert note.startswith("Assumed: preprocessing (DeiT's and MAE's evaluation); details under “About this model”")
+    own["overrides"] = f"{stated}, labels=a,b, c d,e,f, pooling=cls, normalisation=half"
+    reply = visit.run("analyze", state=STATE, index=0, own=own)
+    (facts,) = reply["models"].values()
+    assert facts["labels"] == ["a", "b", "c d", "e", "f"] and reply["notes"] == []
 
 
 def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -> None:

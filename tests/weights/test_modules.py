@@ -125,9 +125,9 @@ def test_a_class_that_runs_on_no_likely_size_is_asked_for_all_that_it_may_lack()
 
 def test_arguments_of_modules_do_not_fit_checkpoints() -> None:
     with pytest.raises(
-        VitvizError, match=r"^labels, prefix: of a module in memory alone; a checkpoint says it itself$"
+        VitvizError, match=r"^prefix, forward: of a module in memory alone; a checkpoint says it itself$"
     ):
-        vitviz.load(labels=["a"], prefix=["cls"])
+        vitviz.load(prefix=["cls"], forward=lambda module, pixels: module(pixels))
 
 
 def test_a_module_on_another_device_than_asked_stays_there() -> None:

@@ -17,7 +17,7 @@ from tests.parity.states import (
 from tests.support.reading import read_checkpoint
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.overrides import CHOICES, Stated, parse_overrides
+from vitviz.weights.overrides import CHOICES, Stated, parse_overrides, split_overrides
 
 pytestmark = pytest.mark.parity
 
@@ -32,6 +32,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "image_size=224×448": {"image_size": (224, 448)},
     "patch_size=8": {"patch_size": (8, 8)},
     "norm_epsilon=1e-5": {"norm_epsilon": 1e-5},
+    "labels=healthy, powdery mildew,rust": {"labels": ("healthy", "powdery mildew", "rust")},
     **{f"{fact}={value}": {fact: value} for fact, values in CHOICES.items() for value in values},
 }
 BAD = {
@@ -47,6 +48,7 @@ BAD = {
     "image_size=8x": "expected a number",
     "image_size=8x8x8": "expected one or two whole numbers above 0",
     "image_size=8,8": "expected a number",
+    "labels=,": "expected a name for each class",
     "norm_epsilon=0": "expected a finite number above 0",
     "norm_epsilon=nan": "expected a finite number above 0",
     "norm_epsilon=inf": "expected a finite number above 0",
@@ -78,12 +80,26 @@ def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
         *[("heads", value) for value in (True, 6.0, "6", None, 0, math.nan)],
         *[("image_size", value) for value in (True, (8,), (8, 8.0), (8, True), "8", None, {8, 9})],
         *[("norm_epsilon", value) for value in (True, "1e-6", None, -1.0, math.nan)],
+        *[("labels", value) for value in ("ab", ["a", 1], {1: "a"}, (), 3)],
         *[("pooling", value) for value in (None, ["cls"], {"a": 1}, 3)],
     ],
 )
 def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
         Stated.of(**{fact: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("heads=6, pooling=mean", ["heads=6", " pooling=mean"]),
+        ("labels=healthy,rust, powdery mildew, heads=6,", ["labels=healthy,rust, powdery mildew", " heads=6"]),
+        ("rust, heads=6", ["rust", " heads=6"]),
+        (" , ", []),
+    ],
+)
+def test_names_separated_by_commas_belong_together(text: str, texts: list[str]) -> None:
+    assert split_overrides(text) == texts
 
 
 # vitviz's own files say everything themselves.

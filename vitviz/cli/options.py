@@ -37,6 +37,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "probability": {"help": "what the classifier's outputs are"},
     "norm_epsilon": {"type": float, "metavar": "NUMBER", "help": "epsilon of the LayerNorms"},
     "architecture": {"metavar": "NAME", "help": "timm's name of the architecture"},
+    "labels": {"metavar": "NAMES", "help": "names of the classes from 0 on, separated by commas"},
 }
 
 

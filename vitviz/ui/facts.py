@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from vitviz.ui.state import NATIVE, View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import Model, resources
+from vitviz.weights.metadata.classes import NUMBERED
 from vitviz.weights.overrides import OVERRIDES
 from vitviz.weights.read import describe
 from vitviz.weights.text_tower import reads_text
@@ -152,6 +154,23 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "default_query": None if pools_by_attention(model) else layout.default_query,
         "pools_by_attention": pools_by_attention(model),
     }
+
+
+def assumed_sentence(model: Model) -> str:
+    """What opening a checkpoint assumed, in one short sentence; empty for nothing."""
+    parts = []
+    for fact, text in model.card.items():
+        value, is_assumed, source = text.removesuffix(")").partition(" (assumed: ")
+        if not is_assumed:
+            continue
+        if fact == "preprocessing":
+            parts.append(f"preprocessing ({source.partition(';')[0]})")
+        elif fact == "labels":
+            parts.append(f"classes {source}" if source.startswith(NUMBERED) else "the names of its classes")
+        else:
+            parts.append(shorten(f"{fact} {value}", 40, placeholder="…"))
+    place = "details under “About this model” in the menu “Model”"
+    return f"Assumed: {visible(', '.join(parts))}; {place}." if parts else ""
 
 
 def _resolutions(model: Model) -> list[dict[str, Any]]:

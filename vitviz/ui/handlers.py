@@ -15,7 +15,7 @@ from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, Vitviz
 from vitviz.errors.messages import legible, quote
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
-from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
+from vitviz.ui.facts import analysis_facts, assumed_sentence, examples, model_facts, settings, visible
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64
@@ -32,9 +32,9 @@ from vitviz.ui.state import PageState, View
 from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
-from vitviz.weights.overrides import parse_overrides
+from vitviz.weights.overrides import parse_overrides, split_overrides
 
-MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
+MAX_FILES, MAX_OVERRIDE_CHARS = 64, 20_000
 OPENING = ProgressReport("Opening the model")
 HIDDEN = (
     "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
@@ -96,14 +96,16 @@ class Handlers:
         """A state whose view of an index has another model, picture or input, and the analysis of this view."""
         state, index = PageState.of_request(request)
         upload = None if request.get("upload") is None else upload_of(request["upload"], "upload")
+        notes: list[str] = []
         if request.get("own") is not None:
             own = _own_model(request["own"])
             report(OPENING)
-            await self.service.model(own, report)
+            assumed = assumed_sentence(await self.service.model(own, report))
+            notes += [assumed] * bool(assumed)
             # What cannot be opened has no name.
             name = self.service.own_models.id(own, current_visitor())
             state = state.with_view(index, replace(state.views[index], model=name, step=None))
-        return await self._opened(state, [index], [], report, {}, upload)
+        return await self._opened(state, [index], notes, report, {}, upload)
 
     async def _opened(
         self,
@@ -307,7 +309,7 @@ def _own_model(value: object) -> ModelChoice:
             raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
     if not isinstance(files, list | str) or len(files) > MAX_FILES:
         raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
-    overrides = tuple(parse_overrides([text for text in overrides_text.split(",") if text.strip()]).items())
+    overrides = tuple(parse_overrides(split_overrides(overrides_text)).items())
     hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
     if bool(files) == bool(hub):
         raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")

@@ -44,7 +44,7 @@ from vitviz.weights.packages.reference import Package, ReferenceModel, check_cou
 from vitviz.weights.read import Reading, describe
 
 # Overrides for a checkpoint that its package opens.
-ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture", "probability")
+ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture", "probability", "labels")
 SAFE_KINDS = ("safetensors", "sharded safetensors")
 
 

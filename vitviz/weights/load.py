@@ -23,6 +23,9 @@ from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.metadata.normalisations import Normalisation
 from vitviz.weights.model import EngineName, Forward, Labels, Model
 
+# Facts that a user may state of a checkpoint and of a module.
+SHARED = ("normalisation", "image_size", "patch_size", "probability", "labels")
+
 
 @named_arguments(CheckpointError)
 @torch.inference_mode(False)
@@ -103,7 +106,8 @@ def load(
             tensor ``"channel height width"``) to the input ``"channel height width"``; or timm's ``data_config``. A
             function is run on test pictures: if vitviz's own preprocessing gives the same pixels, the model has that;
             otherwise the function itself makes every input, at its own resolution and fit.
-        labels: of a module's classes, from 0 on; ``()`` if its outputs are features.
+        labels: names of the classes, from 0 on, in place of those that the files state; of a module ``()`` if its
+            outputs are features.
         prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``; or their
             number, for the CLS token and then registers.
         forward: calls a module: takes it and pixels ``"batch channel height width"``, and returns logits
@@ -139,15 +143,15 @@ def load(
         "image_size": image_size,
         "patch_size": patch_size,
         "probability": probability,
+        "labels": labels,
     }
     of_modules: dict[str, Any] = {
         "preprocessing": preprocessing,
-        "labels": labels,
         "prefix": prefix,
         "forward": forward,
     }
     if isinstance(source, nn.Module):
-        shared = {name: facts.pop(name) for name in ("normalisation", "image_size", "patch_size", "probability")}
+        shared = {name: facts.pop(name) for name in SHARED}
         of_checkpoints = {**facts, "family": family, "precision": precision, "report": report}
         of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
         names = ", ".join(("device", *shared, *of_modules, "engine"))

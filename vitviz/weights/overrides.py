@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "probability": tuple(PROBABILITIES),
 }
 SIZES = ("image_size", "patch_size")
-OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture")
+OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture", "labels")
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ def _checked(fact: str, value: Any) -> Any:
     elif fact == "architecture":
         is_legal = isinstance(value, str) and value != ""
         expected = "timm's name of one, such as 'vit_base_patch16_224'"
+    elif fact == "labels":
+        names = names_of_labels(value)
+        is_legal, expected = bool(names), "a name for each class from 0 on"
+        value = names or value
     elif fact in SIZES:
         pair = (value, value) if _is_count(value) else value
         is_legal = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_count, pair))
@@ -85,8 +89,27 @@ def _checked(fact: str, value: Any) -> Any:
     return value
 
 
+def names_of_labels(labels: Any) -> tuple[str, ...] | None:
+    """The names of classes in a list, or in a dict from their numbers; None if these are no names from 0 on."""
+    names = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
+        return None
+    return tuple(names)
+
+
+def split_overrides(text: str) -> list[str]:
+    """The facts in a text such as ``"heads=6, labels=healthy, rust"``: what has no ``=`` belongs to the one before."""
+    texts: list[str] = []
+    for part in filter(str.strip, text.split(",")):
+        if "=" in part or not texts:
+            texts.append(part)
+        else:
+            texts[-1] += f",{part}"
+    return texts
+
+
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Facts from texts such as ``"heads=6"``, ``"image_size=224"``, ``"image_size=224x448"``, ``"pooling=mean"``.
+    """Facts from texts such as ``"heads=6"``, ``"image_size=224x448"``, ``"pooling=mean"``, ``"labels=healthy,rust"``.
 
     ``"ignore=head.*"``, which may be repeated, leaves out keys and settings.
 
@@ -113,6 +136,8 @@ def _parse_value(fact: str, value: str) -> Any:
             return int(value)
         if fact == "norm_epsilon":
             return float(value)
+        if fact == "labels":
+            return [name.strip() for name in value.split(",") if name.strip()]
         if fact in SIZES:
             sides = [int(side) for side in value.replace("×", "x").split("x")]
             return sides[0] if len(sides) == 1 else tuple(sides)

@@ -112,11 +112,13 @@ def read_tensors(
     checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
     facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in stated.facts.items():
-        checkpoint.record(fact, value, STATED_BY_USER)
+        if fact != "labels":
+            checkpoint.record(fact, value, STATED_BY_USER)
     config = infer_config(checkpoint, facts)
     position = len(checkpoint.checks)
     preprocessing = _preprocessing(checkpoint, sidecars, config, facts)
-    labels, label_source, is_assumed = read_labels(sidecars, config.classes)
+    names, stated_names = checkpoint.file.class_names, stated.facts.get("labels")
+    labels, label_source, is_assumed = read_labels(sidecars, config.classes, names, stated_names)
     checkpoint.record("labels", f"{len(labels):,}" if labels else "none", label_source, is_assumed)
     if config.classes and "probability" not in stated.facts:
         function, function_source, is_assumed = read_probability(sidecars.config, config.classes)

@@ -34,6 +34,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote, several
 from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.classes import NUMBERED
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 
@@ -216,7 +217,9 @@ class Check:
     @property
     def assumption(self) -> str:
         """The assumption in a few words."""
-        return "the names of its classes" if self.fact == "labels" else f"{self.fact} {self.value}"
+        if self.fact != "labels":
+            return f"{self.fact} {self.value}"
+        return "the names of its classes" if self.source.partition(":")[0] != NUMBERED else f"classes {self.source}"
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from vitviz.errors.messages import listing, plain, quote
 from vitviz.weights.formats.arrays import open_npz
+from vitviz.weights.formats.class_names import names_in_texts
 from vitviz.weights.formats.foreign import START_BYTES, UNPACK, foreign_format
 from vitviz.weights.formats.names import EXPECTED_NAMES, WEIGHT_FILE_NAMES, is_weight_file, weight_files
 from vitviz.weights.formats.paths import existing_path
@@ -142,7 +143,8 @@ def _open_safetensors(file: Path, name: str) -> WeightFile:
         load = partial(tensor_file.get_tensor, key) if dtype in READABLE else None
         tensors[key] = LazyTensor(tuple(part.get_shape()), dtype, load)
     metadata = tensor_file.metadata() or {}
-    return WeightFile(name, "safetensors", {"": tensors}, file, file.stat().st_size, metadata=metadata)
+    names, size = names_in_texts(metadata), file.stat().st_size
+    return WeightFile(name, "safetensors", {"": tensors}, file, size, metadata=metadata, class_names=names)
 
 
 def _open_zip(file: Path, name: str) -> WeightFile:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, plain, quote
+from vitviz.weights.formats.class_names import ClassNames
 
 EXPECTED = "safetensors, a file of torch.save or npz"
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -56,6 +57,7 @@ class WeightFile:
         beside: the paths of all other entries, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
         skipped: names of classes whose objects in the file were skipped.
+        class_names: the names of classes that the file states, by the path of their entry.
     """
 
     name: str
@@ -66,6 +68,7 @@ class WeightFile:
     beside: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    class_names: Mapping[str, ClassNames] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:

@@ -20,6 +20,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from vitviz.errors.messages import plain, quote
+from vitviz.weights.formats.class_names import Namespace, find_class_names
 from vitviz.weights.formats.tensors import EXPECTED, WeightFile, lazy_tensor, refuse
 
 MAX_STAND_INS, MAX_DEPTH = 500, 3
@@ -56,6 +57,13 @@ class Inert:
         pass
 
 
+class InertNamespace(Inert, Namespace):
+    """Stands for the arguments of a program, and keeps them."""
+
+    def __setstate__(self, state: object) -> None:
+        self.entries = state if isinstance(state, dict) else {}
+
+
 def open_torch(file: Path, name: str, is_zip: bool) -> WeightFile:
     """The tensors of a file of ``torch.save``, in its present format, a zip archive, or its legacy one.
 
@@ -69,7 +77,8 @@ def open_torch(file: Path, name: str, is_zip: bool) -> WeightFile:
         refuse(name, kind, "torch.save(model.state_dict(), 'weights.pth')")
     groups, beside = state_dicts(name, value)
     lazy = {group: {key: lazy_tensor(tensor) for key, tensor in tensors.items()} for group, tensors in groups.items()}
-    return WeightFile(name, "torch", lazy, file, file.stat().st_size, beside, skipped=skipped)
+    size, class_names = file.stat().st_size, find_class_names(value)
+    return WeightFile(name, "torch", lazy, file, size, beside, skipped=skipped, class_names=class_names)
 
 
 def _load(file: Path, name: str, is_zip: bool) -> tuple[Any, list[str]]:
@@ -79,7 +88,8 @@ def _load(file: Path, name: str, is_zip: bool) -> tuple[Any, list[str]]:
     problem = ""
     while len(stand_ins) <= MAX_STAND_INS:
         for each in missing:
-            stand_ins[each] = type(f"inert_{len(stand_ins)}", (Inert,), {})
+            base = InertNamespace if each == "argparse.Namespace" else Inert
+            stand_ins[each] = type(f"inert_{len(stand_ins)}", (base,), {})
         try:
             with _LOCK, warnings.catch_warnings(), safe_globals([(found, each) for each, found in stand_ins.items()]):
                 # Of another protocol of pickles, which an error says where it matters.

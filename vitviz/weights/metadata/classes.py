@@ -3,33 +3,68 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 
 from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.labels import dataset_name, label_names, synset_names
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 
+# Entries of a configuration that name classes.
+ENTRIES = ("label_names", "labels", "id2label", "label2id", "label_descriptions")
+NUMBERED = "numbered"
 
-def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str, bool]:
+
+def read_labels(
+    sidecars: Sidecars,
+    classes: int,
+    in_file: Mapping[str, ClassNames] | None = None,
+    stated: Sequence[str] | None = None,
+) -> tuple[tuple[str, ...], str, bool]:
     """The names of the classes, a sentence that says where they come from, and whether they are assumed.
 
     WordNet's numbers of synsets, such as ``n01440764``, become the synsets' lemmas. Without names, the classes are
     assumed to be those of the version of ImageNet with the same number of classes; without such a version, they are
-    numbered.
+    numbered. They are also numbered if the checkpoint's own file has names that do not fit, or that contradict each
+    other.
 
     Args:
         sidecars: the JSON files beside the checkpoint.
         classes: number of classes; 0 for a network without a classifier.
+        in_file: names in the checkpoint's own file, by the path of their entry.
+        stated: by the user; they count alone.
 
     Raises:
-        CheckpointError: ``config.json`` names other classes than 0 to ``classes`` - 1, or a name is no text.
+        CheckpointError: ``config.json`` or the user names other classes than 0 to ``classes`` - 1, or a name is no
+            text.
     """
+    count = "1 class" if classes == 1 else f"{classes:,} classes"
+    if stated is not None:
+        sidecars.config.skip(ENTRIES)
+        sidecars.config.inner_or_empty("pretrained_cfg").skip(ENTRIES)
+        if len(stated) != classes:
+            raise CheckpointError(f"labels: {len(stated):,} names; expected one for each of the model's {count}")
+        return tuple(stated), "stated by the user", False
     if classes == 0:
         return (), "no classifier", False
-    stated = _stated_labels(sidecars.config, classes)
-    if stated is not None:
-        return (*stated, False)
-    count = "1 class" if classes == 1 else f"{classes:,} classes"
+    beside = _stated_labels(sidecars.config, classes)
+    names = {} if beside is None else {beside[1]: beside[0]}
+    problems = []
+    for path, each in (in_file or {}).items():
+        if each.problem or not _are_placeholders(each.names):
+            source = f"{path} of the file"
+            problem = each.problem or f"has {len(each.names):,} names" * (len(each.names) != classes)
+            problems += [f"{source} {problem}"] * bool(problem)
+            names[source] = tuple(_readable(each.names))
+    if not problems and len(set(names.values())) > 1:
+        problems = [f"{' and '.join(names)} differ"]
+    if problems:
+        found = f"{', and '.join(problems)}, where the classifier has {count}"
+        return tuple(f"class {index}" for index in range(classes)), f"{NUMBERED}: {found}", True
+    if names:
+        source, labels = next(iter(names.items()))
+        return labels, source, False
     imagenet_names = label_names(classes)
     if imagenet_names is not None:
         return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
@@ -74,8 +109,7 @@ def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str
     timm = config.inner_or_empty("pretrained_cfg")
     for section, name in ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label")):
         names = section.texts(name)
-        # Names that transformers writes for unnamed classes.
-        if not all(re.fullmatch(r"LABEL_\d+", text) for text in names.values()):
+        if not _are_placeholders(names.values()):
             break
     else:
         return None
@@ -91,6 +125,16 @@ def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str
     if not isinstance(descriptions, dict) or not all(isinstance(text, str) for text in descriptions.values()):
         raise CheckpointError(f"{section.place}: label_descriptions: expected a text for every name")
     texts = [names.get(index, f"class {index}") for index in range(classes)]
-    synsets = synset_names() if all(re.fullmatch(r"n\d{8}", text) for text in texts) else {}
-    readable = tuple(descriptions.get(text, synsets.get(text, text)) for text in texts)
+    readable = tuple(descriptions.get(text, name) for text, name in zip(texts, _readable(texts), strict=True))
     return readable, f"{name} in {section.place}"
+
+
+def _are_placeholders(names: Collection[str]) -> bool:
+    """Whether there is no name but those that transformers writes for unnamed classes."""
+    return all(re.fullmatch(r"LABEL_\d+", name) for name in names)
+
+
+def _readable(names: Sequence[str]) -> list[str]:
+    """The names, with the lemmas of ImageNet's synsets if all are numbers of these."""
+    synsets = synset_names() if all(re.fullmatch(r"n\d{8}", name) for name in names) else {}
+    return [synsets.get(name, name) for name in names]

@@ -48,6 +48,7 @@ from vitviz.weights.modules.sizes import (
 )
 from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
+from vitviz.weights.overrides import names_of_labels
 from vitviz.weights.read import summarise
 
 Error = TypeVar("Error", bound=VitvizError)
@@ -284,8 +285,8 @@ def _find_labels(
 
 
 def _check_labels(labels: Any) -> tuple[str, ...]:
-    names = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(e, str) for e in names):
+    names = names_of_labels(labels)
+    if names is None:
         expected = "expected a name for each class from 0 on, or () where the outputs are no classes"
         raise ConfigError(f"labels = {describe(labels)}: {expected}")
-    return tuple(names)
+    return names

@@ -1,0 +1,133 @@
+"""Names of classes inside a checkpoint's own file: taken where they name exactly the classes, and never guessed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import vitviz
+from tests.support.checkpoints import timm_state
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.formats.class_names import MAX_LABEL_CHARS, ClassNames, find_class_names
+from vitviz.weights.isolated_models import open_checkpoint
+from vitviz.weights.metadata.labels import synset_names
+from vitviz.worker import shared_worker
+
+FACTS: dict[str, Any] = {
+    "heads": 3,
+    "activation": "gelu",
+    "norm_epsilon": 1e-6,
+    "pooling": "cls",
+    "normalisation": "half",
+}
+STATE = timm_state()
+COUNT = len(STATE["head.bias"])
+NAMES = tuple(f"leaf {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"[:COUNT])
+NUMBERED = tuple(f"class {index}" for index in range(COUNT))
+INDICES = {name: index for index, name in enumerate(NAMES)}
+SYNSETS = tuple(synset_names())[:COUNT]
+
+GOOD: dict[str, tuple[str, dict[str, Any]]] = {
+    "a list": ("class_names", {"class_names": list(NAMES)}),
+    "a tuple": ("classes", {"classes": NAMES}),
+    "ImageFolder's dict": ("class_to_idx", {"class_to_idx": dict(reversed(INDICES.items()))}),
+    "numbers to names": ("idx_to_class", {"idx_to_class": dict(enumerate(NAMES))}),
+    "numbers as texts": ("id2label", {"id2label": {str(index): name for name, index in INDICES.items()}}),
+    "names to numbers": ("label2id", {"label2id": INDICES}),
+    "in a program's arguments": ("args.label_names", {"args": argparse.Namespace(lr=0.1, label_names=list(NAMES))}),
+    "in hyper-parameters": ("hyper_parameters.labels", {"hyper_parameters": {"labels": list(NAMES), "classes": COUNT}}),
+    "in a configuration": ("config.classes", {"config": {"classes": list(NAMES)}}),
+    "as OpenMMLab does": ("meta.dataset_meta.classes", {"meta": {"dataset_meta": {"classes": NAMES}}}),
+    "twice alike": ("class_names", {"class_names": list(NAMES), "hparams": {"class_to_idx": INDICES}}),
+    "beside placeholders": ("classes", {"classes": NAMES, "id2label": {i: f"LABEL_{i}" for i in range(COUNT)}}),
+    "beside other things": ("classes", {"classes": NAMES, "labels": [3, 1, 2], "args": {"classes": None}}),
+}
+BAD: dict[str, tuple[str, dict[str, Any]]] = {
+    "too few": (f"class_names of the file has {COUNT - 1} names", {"class_names": NAMES[1:]}),
+    "too many": (f"classes of the file has {COUNT + 1} names", {"classes": [*NAMES, "other"]}),
+    "a gap": ("does not number its", {"class_to_idx": {**INDICES, NAMES[-1]: COUNT}}),
+    "from 1 on": ("does not number its", {"idx_to_class": dict(enumerate(NAMES, 1))}),
+    "one number twice": ("does not number its", {"class_to_idx": {**INDICES, "other": 0}}),
+    "keys that are no numbers": ("does not number its", {"id2label": {name: name for name in NAMES}}),
+    "one name twice": ("has the same name twice", {"class_names": [*NAMES[1:], NAMES[1]]}),
+    "no texts among them": ("has an entry that is no name", {"class_names": [*NAMES[1:], 3]}),
+    "an empty one": ("has an entry that is no name", {"class_names": [*NAMES[1:], " "]}),
+    "a huge one": ("has names that are too long", {"class_names": [*NAMES[1:], "x" * (MAX_LABEL_CHARS + 1)]}),
+    "two that differ": (
+        "class_names of the file and args.classes of the file differ",
+        {"class_names": NAMES, "args": {"classes": NAMES[::-1]}},
+    ),
+    "one that fits and one that does not": (
+        f"labels of the file has {COUNT - 1} names",
+        {"class_names": NAMES, "labels": NAMES[1:]},
+    ),
+}
+
+
+def write(folder: Path, entries: dict[str, Any]) -> Path:
+    torch.save({"epoch": 12, "model": STATE, **entries}, folder / "leaves.pth")
+    return folder / "leaves.pth"
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_names_of_exactly_the_classes_are_taken(tmp_path: Path, case: str) -> None:
+    path, entries = GOOD[case]
+    model = vitviz.load(write(tmp_path, entries), **FACTS)
+    assert model.labels == NAMES
+    assert model.card["labels"] == f"{COUNT} ({path} of the file)"
+    assert not [text for text in model.assumptions if "class" in text]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_other_names_are_not_taken_and_one_line_says_why(tmp_path: Path, case: str) -> None:
+    reason, entries = BAD[case]
+    model = vitviz.load(write(tmp_path, entries), **FACTS)
+    assert model.labels == NUMBERED
+    (said,) = (text for text in model.assumptions if text.startswith("classes numbered: "))
+    assert reason in said and said.endswith(f", where the classifier has {COUNT} classes")
+
+
+def test_synsets_are_named_by_their_lemmas(tmp_path: Path) -> None:
+    labels = vitviz.load(write(tmp_path, {"class_names": SYNSETS}), **FACTS).labels
+    assert labels == tuple(synset_names()[synset] for synset in SYNSETS)
+
+
+def test_names_in_the_header_of_a_safetensors_file_are_taken(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "leaves.safetensors", {"class_names": json.dumps(NAMES), "classes": "[", "labels": "x"})
+    assert vitviz.load(tmp_path / "leaves.safetensors", **FACTS).labels == NAMES
+
+
+def test_the_user_s_names_count_alone(tmp_path: Path) -> None:
+    path, own = write(tmp_path, {"class_names": NAMES}), [f"mine {index}" for index in range(COUNT)]
+    model = vitviz.load(path, labels=own, **FACTS)
+    assert model.labels == tuple(own) and model.card["labels"] == f"{COUNT} (stated by the user)"
+    assert vitviz.load(path, labels=dict(enumerate(own)), **FACTS).labels == tuple(own)
+    with pytest.raises(CheckpointError, match=f"labels: 1 names; expected one for each of the model's {COUNT} classes"):
+        vitviz.load(path, labels=["mine"], **FACTS)
+
+
+def test_names_pass_the_wall(tmp_path: Path) -> None:
+    names = ['<b>&\\"\u202e\n', *NAMES[1:]]
+    path = write(tmp_path, {"args": argparse.Namespace(class_names=names)})
+    assert open_checkpoint(shared_worker(), path, 2**28, **FACTS).labels == tuple(names)
+    assert open_checkpoint(shared_worker(), path, 2**28, labels=NAMES, **FACTS).labels == NAMES
+
+
+def test_names_that_share_one_long_text_cost_no_more_than_the_limit() -> None:
+    text = "x" * MAX_LABEL_CHARS
+    assert find_class_names({"classes": [text] * 10**5})["classes"].problem == "has names that are too long"
+    assert find_class_names({"classes": ["x" * 10**7] * 10})["classes"].problem == "has names that are too long"
+    assert find_class_names({"classes": {True: "a", False: "b"}})["classes"] == ClassNames(
+        (), "does not number its 2 names from 0 on"
+    )
+
+
+@pytest.mark.parametrize("value", [None, 5, "cat", [], {}, [1, 2], {"a": "b", "c": 3}, {"train": ["a"]}, torch.ones(2)])
+def test_entries_without_names_are_none(value: object) -> None:
+    assert find_class_names({"classes": value, "args": value, "meta": value}) == {}
