@@ -15,7 +15,7 @@ from vitviz.cli.batching import _print
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
 from vitviz.datasets.true_classes import class_names, true_class
 
-LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "crane, bird", "ice-cream")
+LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "crane, bird", "ice-cream", "ball", "ball")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "cran
         ("Ice cream/1.jpg", LABELS[4]),
         # One name for two classes, part of a name, a folder further up, and none.
         ("crane/1.jpg", None),
+        ("ball/1.jpg", None),
         ("shark/1.jpg", None),
         ("tench/photos/1.jpg", None),
         ("tench.jpg", None),

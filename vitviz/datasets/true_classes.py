@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 def class_names(labels: Sequence[str]) -> dict[str, str]:
     """The labels by the names that a folder may have: the label, or one of its synonyms, which commas separate.
 
-    Case, hyphens and underscores do not matter. A name of two labels belongs to neither.
+    Case, hyphens and underscores do not matter. A name of two classes belongs to neither.
     """
-    names: dict[str, set[str]] = {}
-    for label in labels:
+    names: dict[str, set[int]] = {}
+    for number, label in enumerate(labels):
         for name in (label, *label.split(",")):
-            names.setdefault(_plain(name), set()).add(label)
-    return {name: found.pop() for name, found in names.items() if len(found) == 1}
+            names.setdefault(_plain(name), set()).add(number)
+    return {name: labels[found.pop()] for name, found in names.items() if len(found) == 1}
 
 
 def folder_of(key: str) -> str:
