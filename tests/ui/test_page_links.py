@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 import vitviz
 from tests.driver import (
@@ -106,6 +106,23 @@ def test_a_link_opens_what_it_says(browser: Browser, cifar: SmallApp) -> None:
             expect(notice(page)).not_to_be_visible()
             assert state(page) == read_link(f"?{link}").state.to_json(), link
             check_page(page, library)
+
+
+def test_a_page_over_plain_http_draws_maps_of_the_server(browser: Browser, cifar: SmallApp) -> None:
+    # Browsers call this machine's own addresses secure, and offer other pages over http less.
+    elsewhere = "http://vit.example.org"
+
+    def answer(route: Route) -> None:
+        address = route.request.url.replace(elsewhere, cifar.address)
+        route.continue_(url=address, headers={**route.request.headers, "origin": cifar.address})
+
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route(f"{elsewhere}/**", answer)
+        page.goto(f"{elsewhere}/?method=relevance")
+        settle(page)
+        assert not page.evaluate("isSecureContext")
+        check_page(page, Library(cifar.model))
 
 
 def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(

@@ -4,6 +4,7 @@ import { rememberAnalysis } from "./analyses.js";
 import { forgetChoices } from "./choices.js";
 import { root } from "./dom.js";
 import { notify, retryOf } from "./messages.js";
+import { randomId } from "./numbers.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
@@ -76,7 +77,7 @@ export function showEntry() {
   if (page.isOpening || !backend.computes) return;
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
-  const id = isNew || !entry ? crypto.randomUUID() : entry.vitviz;
+  const id = isNew || !entry ? randomId() : entry.vitviz;
   visitedStates.set(id, store.state);
   if (entry?.place !== key) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place: key });
 }

@@ -1,5 +1,9 @@
 // Numbers, and how the page writes them.
 
+/** Random letters and digits that nobody can guess. Over plain http, browsers have no `crypto.randomUUID`. */
+export const randomId = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(18)), (byte) => byte.toString(36).padStart(2, "0")).join("");
+
 /**
  * A share in percent, as `percent` of vitviz/errors/number_text.py writes it.
  * @param {number} value

@@ -1,5 +1,7 @@
 // Requests that take long, one at a time.
 
+import { randomId } from "./numbers.js";
+
 // The order of requests, by the first word of their slots.
 const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];
 
@@ -15,10 +17,9 @@ export class RequestQueue {
    * @param {(progress: ShownProgress | null) => void} showProgress receives the progress of the running request, or null
    */
   constructor(backend, showProgress) {
-    const page = Array.from(crypto.getRandomValues(new Uint8Array(18)), (byte) => byte.toString(36).padStart(2, "0")).join("");
     this.backend = backend;
     this.showProgress = showProgress;
-    this.page = page;
+    this.page = randomId();
     this.number = 0;
     /** @type {Map<string, any>} */
     this.queue = new Map();
