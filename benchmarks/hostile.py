@@ -14,7 +14,7 @@ import secrets
 import struct
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cache
 from typing import Any
@@ -33,11 +33,11 @@ MANY, IDLE_SECONDS = 150, 5.0
 HEADER = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
 
 
-async def harm(visitor: Visitor, number: int) -> None:
-    """Run all attacks, each visitor in another order. Any answer of the app is accepted."""
-    for step in range(len(ATTACKS)):
+async def harm(visitor: Visitor, number: int, names: Sequence[str]) -> None:
+    """Run attacks by their names, each visitor in another order. Any answer of the app is accepted."""
+    for step in range(len(names)):
         with suppress(VisitError, httpx.HTTPError, OSError):
-            await ATTACKS[(number + step) % len(ATTACKS)](visitor)
+            await ATTACKS[names[(number + step) % len(names)]](visitor)
 
 
 @cache
@@ -171,34 +171,34 @@ async def _many_sessions(visitor: Visitor) -> None:
         await visitor.send(f"{API}/queue/join", body, "application/json")
 
 
-ATTACKS: tuple[Callable[[Visitor], Awaitable[object]], ...] = (
-    _picture("padded.jpg"),
-    _picture("large.jpg"),
+ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
+    "padded": _picture("padded.jpg"),
+    "large": _picture("large.jpg"),
     # Of the large picture, as lossless files, and the whole explorer.
-    _file("picture", 12),
-    _file("page", 8),
-    _picture("clip.mp4"),
-    _checkpoint("colliding.pth", 24),
-    _checkpoint("expanding.safetensors"),
-    _comparisons,
-    _short_requests,
-    _refused,
-    _full_disk,
-    _idle_connections,
-    _nested_body,
-    _broken_upload,
-    _many_sessions,
-)
+    "lossless": _file("picture", 12),
+    "pages": _file("page", 8),
+    "clip": _picture("clip.mp4"),
+    "colliding": _checkpoint("colliding.pth", 24),
+    "expanding": _checkpoint("expanding.safetensors"),
+    "comparisons": _comparisons,
+    "maps": _short_requests,
+    "refused": _refused,
+    "disk": _full_disk,
+    "idle": _idle_connections,
+    "nested": _nested_body,
+    "broken": _broken_upload,
+    "sessions": _many_sessions,
+}
 
 
-async def attack(traffic: Traffic, count: int) -> None:
-    """Let so many hostile visitors come, until the standard input ends; a line is printed when each is there."""
+async def attack(traffic: Traffic, count: int, names: Sequence[str]) -> None:
+    """Let so many hostile visitors come until the standard input ends; a line is printed when each is there."""
 
     async def come(number: int) -> None:
         with suppress(VisitError, httpx.HTTPError):
             async with Visitor.visiting(traffic) as visitor:
                 print(flush=True)
-                await harm(visitor, number)
+                await harm(visitor, number, names)
 
     visitors = [asyncio.create_task(come(number)) for number in range(count)]
     await asyncio.to_thread(sys.stdin.read)
@@ -207,13 +207,13 @@ async def attack(traffic: Traffic, count: int) -> None:
     await asyncio.gather(*visitors, return_exceptions=True)
 
 
-def main(address: str, count: str, most_requests: str, most_seconds: str) -> None:
-    """Attack the app at an address, and print the number of requests at the end."""
+def main(address: str, count: str, most_requests: str, most_seconds: str, *names: str) -> None:
+    """Attack the app at an address, in all ways or those of these names; print the number of requests at the end."""
     os.nice(19)
     raised_descriptors()
     files()
     traffic = Traffic(address, int(most_requests), float(most_seconds), network="127.2")
-    asyncio.run(attack(traffic, int(count)))
+    asyncio.run(attack(traffic, int(count), names or tuple(ATTACKS)))
     print(traffic.requests)
 
 

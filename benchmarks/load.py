@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import numpy as np
 
+from benchmarks.hostile import ATTACKS
 from benchmarks.load_guests import BUNDLED, Guest, guests, random_picture
 from benchmarks.load_tally import BUDGET_BYTES, Tally, tables
 from benchmarks.resident import resident_bytes
@@ -52,6 +53,7 @@ class Plan:
     Args:
         sessions: how many at once.
         hostile: how many of them are hostile; the others come once beside them, and twice more among themselves.
+        attacks: of the hostile, by name; all if empty.
         arrive: seconds over which the visitors arrive.
         think: mean pause between two actions of a visitor, in seconds.
         most_seconds, most_requests: bounds of the whole measurement.
@@ -60,6 +62,7 @@ class Plan:
 
     sessions: int = 50
     hostile: int = 10
+    attacks: Sequence[str] = ()
     arrive: float = 10.0
     think: float = 1.0
     most_seconds: float = 600.0
@@ -124,6 +127,7 @@ async def _beside_hostile(wave: Callable[[], Awaitable[None]], traffic: Traffic,
     bounds = traffic.most_requests - traffic.requests, traffic.most_seconds - traffic.seconds
     hostile = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.hostile", traffic.address, str(plan.hostile), *map(str, bounds)),
+        *plan.attacks,
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -293,6 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
     parser.add_argument("--sessions", type=int, default=Plan.sessions, help="visitors at once (default: %(default)s)")
     parser.add_argument("--hostile", type=int, default=Plan.hostile, help="of them, who mean harm (%(default)s)")
+    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=(), help="theirs (default: all)")
     parser.add_argument("--arrive", type=float, default=Plan.arrive, help="seconds over which they come (%(default)s)")
     parser.add_argument("--think", type=float, default=Plan.think, help="seconds of rest, on average (%(default)s)")
     parser.add_argument("--most-seconds", type=float, default=Plan.most_seconds, help="of everything (%(default)s)")
