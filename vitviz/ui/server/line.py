@@ -139,8 +139,10 @@ class Line:
         except BaseException:
             self._leave(ticket)
             raise
-        job.add_done_callback(lambda _: _call(loop, self._leave, ticket))
-        return await asyncio.wrap_future(job)
+        # It goes on if nobody waits for it any more, and has its place until it ends.
+        result = asyncio.wrap_future(job)
+        result.add_done_callback(lambda _: self._leave(ticket))
+        return await asyncio.shield(result)
 
     async def _wait(self, ticket: _Ticket, report: Report) -> None:
         while not ticket.turn.done():
@@ -204,12 +206,6 @@ def _with_memory(work: Callable[[], Result]) -> Result:
             if not has_room(RESERVE_BYTES):
                 raise MemoryError
         return work()
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[[_Ticket], None], ticket: _Ticket) -> None:
-    # The loop of a process that ends is closed.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function, ticket)
 
 
 @dataclass(eq=False)
