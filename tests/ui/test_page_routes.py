@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
 from PIL import Image
@@ -17,7 +15,6 @@ from safetensors.torch import load
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from tests.support.loops import run
 from tests.support.visits import PAGE
 from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
@@ -25,7 +22,7 @@ from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import pack
-from vitviz.ui.page_routes import MAX_REQUESTS, PageRoutes
+from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.explanations import HANDLERS
 from vitviz.ui.server.files import MIN_BYTES
@@ -167,30 +164,6 @@ def test_one_range_or_several_of_a_file_are_served(
     for each in (address, f"/gradio_api/file={path}"):
         answer = client.get(each, headers={"range": ranges})
         assert answer.status_code == status and content in (None, answer.content)
-
-
-def test_one_visitor_has_so_many_short_requests(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ask() -> None:
-        begun, release = list[object](), asyncio.Event()
-
-        async def held(request: object) -> bytes:
-            begun.append(request)
-            await release.wait()
-            return b""
-
-        monkeypatch.setattr(handlers, "map", held)
-        app = Starlette(routes=PageRoutes(handlers).routes, exception_handlers=dict(HANDLERS))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            requests = [asyncio.create_task(client.post("/map", json={})) for _ in range(MAX_REQUESTS)]
-            while len(begun) < MAX_REQUESTS:
-                await asyncio.sleep(0.01)
-            refused = await client.post("/map", json={})
-            assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
-            release.set()
-            assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
-            assert (await client.post("/map", json={})).status_code == 200
-
-    run(ask())
 
 
 def test_an_upload_for_which_there_is_no_room_is_refused_and_leaves_nothing(

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,17 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.runs import UNDER_WAY, PageRuns, outcome
-from vitviz.ui.server.line import Line, current_visitor
-from vitviz.ui.server.quota import Quota, RequestError
+from vitviz.ui.progress_reports import Report
+from vitviz.ui.runs import PageRuns, outcome
+from vitviz.ui.server.files import NewFile
+from vitviz.ui.server.line import Line
+from vitviz.ui.server.quota import RequestError
 from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
 
-# Requests that are answered at once: threads, those of one visitor, and all of one visitor with those that wait.
-THREADS, SHARE, MAX_REQUESTS = 16, 8, 300
+# Threads of requests that are answered at once.
+THREADS = 16
+# An upload is written in parts of this size, which is as much of it as uvicorn holds.
+BATCH_BYTES = 2**18
 # All files of a form stay open until it ends.
 MAX_FILES = 100
 NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
@@ -70,8 +75,8 @@ class PageRoutes:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, the id of the analysis with which it opens, and the address that it names.
         self._html: tuple[tuple[str, str], bytes] | None = None
-        self.runs, self._threads = PageRuns(handlers), Line(THREADS, SHARE)
-        self._under_way = Quota(MAX_REQUESTS, UNDER_WAY.format(MAX_REQUESTS))
+        self.runs, self._threads = PageRuns(handlers), Line(THREADS, THREADS)
+        self._writing = Line()
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
@@ -91,14 +96,13 @@ class PageRoutes:
     # ---- the page ----
 
     async def _page(self, request: Request) -> Response:
-        with self._under_way.held(current_visitor()):
-            start = await self._handlers.start()
-            # A proxy that is not trusted has no such header here.
-            host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
-            key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
-            if self._html is None or self._html[0] != key:
-                html = await self._threads.run(lambda _: gzip.compress(app_page(start, key[1]).encode(), PAGE_LEVEL))
-                self._html = key, html
+        start = await self._handlers.start()
+        # A proxy that is not trusted has no such header here.
+        host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
+        key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
+        if self._html is None or self._html[0] != key:
+            html = await self._threads.run(lambda _: gzip.compress(app_page(start, key[1]).encode(), PAGE_LEVEL))
+            self._html = key, html
         return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
 
     async def _health(self, request: Request) -> Response:
@@ -151,8 +155,7 @@ class PageRoutes:
 
     async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
         """A response, or why there is none."""
-        with self._under_way.held(current_visitor()):
-            answer = await outcome("a request of the page", respond())
+        answer = await outcome("a request of the page", respond())
         return answer if isinstance(answer, Response) else JSONResponse(answer, 410 if "expired" in answer else 400)
 
     # ---- what takes long ----
@@ -180,8 +183,8 @@ class PageRoutes:
     async def _upload(self, request: Request) -> Response:
         """Keep the body as a file, whole or not at all; the answer has its path."""
         with self._disk.new(request.query_params.get("name", "")) as file:
-            async for part in request.stream():
-                await asyncio.to_thread(file.write, part)
+            async for content in _batches(request.stream()):
+                await self._writing.run(partial(_write, file, content))
         return JSONResponse({"path": str(file.path)})
 
     async def _upload_form(self, request: Request) -> Response:
@@ -232,6 +235,22 @@ class PageRoutes:
         return FileResponse(
             found, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
         )
+
+
+def _write(file: NewFile, content: bytes, report: Report) -> int:
+    return file.write(content)
+
+
+async def _batches(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """The parts of a body, joined up to a size, since each takes a turn of a thread."""
+    batch = bytearray()
+    async for part in parts:
+        batch += part
+        if len(batch) >= BATCH_BYTES:
+            yield bytes(batch)
+            batch.clear()
+    if batch:
+        yield bytes(batch)
 
 
 def _compressed(request: Request, content: bytes, media_type: str, headers: Mapping[str, str]) -> Response:

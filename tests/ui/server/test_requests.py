@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import json
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -28,9 +30,13 @@ from tests.server_client import (
     running_here,
     wait_until,
 )
+from tests.support.loops import run
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import log
+from vitviz.ui.server.files import Folder
+from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
+from vitviz.ui.server.request_filter import MAX_SHORT, SHORT_AT_ONCE, RequestFilter
 from vitviz.ui.server.routes import JSON_BYTES
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
@@ -298,3 +304,38 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
         answers = list(pool.map(join, range(200)))
     assert all(answer.status == 200 for answer in answers)
     assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)
+
+
+def test_one_visitor_has_so_many_short_requests() -> None:
+    begun, release = list[str](), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope["client"][0])
+        await release.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask() -> None:
+        blocks: Any = SimpleNamespace(mcp_server=None)
+        door: Any = RequestFilter(app, blocks, HostRules.of(), Folder(), 0)
+
+        def visitor(address: str) -> httpx.AsyncClient:
+            return httpx.AsyncClient(transport=httpx.ASGITransport(door, client=(address, 1)), base_url="http://[::1]")
+
+        async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
+            requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(MAX_SHORT)]
+            while door.short.total < MAX_SHORT:
+                await asyncio.sleep(0.01)
+            # Who waits has not reached the app, and delays nobody else.
+            assert begun == ["127.1.0.1"] * SHORT_AT_ONCE
+            refused = await one.post("/map", json={})
+            assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
+            requests.append(asyncio.create_task(other.get("/files/a/b")))
+            while len(begun) == SHORT_AT_ONCE:
+                await asyncio.sleep(0.01)
+            assert begun[SHORT_AT_ONCE:] == ["127.1.0.2"]
+            release.set()
+            assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
+            assert (await one.post("/map", json={})).status_code == 200
+
+    run(ask())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
 
 
 class RequestError(Exception):
@@ -68,3 +70,34 @@ class Quota:
             yield
         finally:
             self.give_back(visitor)
+
+
+class Turns:
+    """Lets a few requests of each visitor be answered at a time; more wait on the event loop. For one event loop.
+
+    Args:
+        at_once: of one visitor.
+        most: of one visitor, with those that wait.
+        reason: what a visitor who has so many is told.
+    """
+
+    def __init__(self, at_once: int, most: int, reason: str) -> None:
+        self._at_once, self._quota = at_once, Quota(most, reason)
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @property
+    def total(self) -> int:
+        """Requests of all visitors that are answered or wait."""
+        return self._quota.total
+
+    @asynccontextmanager
+    async def turn(self, visitor: str) -> AsyncIterator[None]:
+        """The time in which a request is answered.
+
+        Raises:
+            RequestError: the visitor has too many.
+        """
+        with self._quota.held(visitor):
+            places = self._places.setdefault(visitor, asyncio.Semaphore(self._at_once))
+            async with places:
+                yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,7 +32,7 @@ from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
-from vitviz.ui.server.quota import Quota, RequestError
+from vitviz.ui.server.quota import Quota, RequestError, Turns
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, UPLOAD, Body, Route, find_route
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
@@ -44,6 +45,9 @@ MAX_HELD_BYTES_PER_VISITOR, MAX_HELD_BYTES = 2**25, 2**26
 TOO_MANY_BYTES = (
     f"your requests that are answered now have more than {MAX_HELD_BYTES_PER_VISITOR:,} bytes: wait for them"
 )
+# Short requests of one visitor that are answered at once, and all of them with those that wait.
+SHORT_AT_ONCE, MAX_SHORT = 4, 300
+TOO_MANY_SHORT = f"{MAX_SHORT} of your requests are under way: wait for them"
 # Where a program reads the answer to a call by plain HTTP.
 EVENT = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 
@@ -57,6 +61,9 @@ class RequestFilter:
         rules: the hosts and origins that are served.
         folder: of the visitors' files.
         max_upload_bytes: the largest upload.
+
+    Attributes:
+        short: the turns of short requests.
     """
 
     def __init__(self, app: App, blocks: gr.Blocks, rules: HostRules, folder: Folder, max_upload_bytes: int) -> None:
@@ -65,6 +72,7 @@ class RequestFilter:
         self._headers = ResponseHeaders(rules.frames)
         self._unread_replies = UnreadReplies(app)
         self._bodies = Quota(MAX_HELD_BYTES_PER_VISITOR, TOO_MANY_BYTES, MAX_HELD_BYTES)
+        self.short = Turns(SHORT_AT_ONCE, MAX_SHORT, TOO_MANY_SHORT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -119,7 +127,7 @@ class RequestFilter:
                 if key:
                     stack.enter_context(self._unread_replies.reading(key))
                 # A body is dropped with the connection.
-                await self._app(scope, replayed(b"", receive), answer.send)
+                await self._answer(scope, route, replayed(b"", receive), answer)
         elif route.body is Body.UPLOAD:
             answer.body = body
             await self._app(scope, body, answer.send)
@@ -132,7 +140,7 @@ class RequestFilter:
         self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer
     ) -> None:
         """Read JSON, check it, and pass it on."""
-        visitor = visitor_key(scope["client"][0] if scope["client"] else "")
+        visitor = _visitor(scope)
         if route.body is Body.JSON and not _is_json(scope):
             raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
         with ExitStack() as stack:
@@ -153,7 +161,15 @@ class RequestFilter:
                 check_fields(scope["path"], parse_json(content))
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
-            await self._app({**scope, "headers": headers}, replayed(content, receive), answer.send)
+            await self._answer({**scope, "headers": headers}, route, replayed(content, receive), answer)
+
+    async def _answer(self, scope: Scope, route: Route, receive: Receive, answer: _Answer) -> None:
+        """Have the app answer a request whose body has arrived; a short one in its turn, which its response ends."""
+        async with AsyncExitStack() as turn:
+            if route.is_short:
+                await turn.enter_async_context(self.short.turn(_visitor(scope)))
+                answer.when_started = turn.aclose
+            await self._app(scope, receive, answer.send)
 
 
 class _Answer:
@@ -172,12 +188,16 @@ class _Answer:
         self.body: LimitedBody | None = None
         # Called with the event of a call that Gradio has accepted.
         self.when_accepted: Any = None
+        # Called when the response starts.
+        self.when_started: Callable[[], Awaitable[None]] | None = None
 
     async def send(self, message: Message) -> None:
         if self.body is not None and self.body.error is not None and not self.is_started:
             return
         if message["type"] == "http.response.start":
             self.is_started = True
+            if self.when_started is not None:
+                await self.when_started()
             self.has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", []))
             if message["status"] != 200:
                 self.when_accepted = None
@@ -206,6 +226,10 @@ def _path(scope: Scope) -> str:
     root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
+def _visitor(scope: Scope) -> str:
+    return visitor_key(scope["client"][0] if scope["client"] else "")
 
 
 def _is_json(scope: Scope) -> bool:

@@ -40,6 +40,7 @@ class Route:
         reason: who needs the route.
         body: the kind of its body.
         max_bytes: the largest body; None for an upload, which has a setting.
+        is_short: whether it is answered at once, a few of one visitor at a time.
     """
 
     methods: tuple[str, ...]
@@ -47,6 +48,7 @@ class Route:
     reason: str
     body: Body = Body.NONE
     max_bytes: int | None = 0
+    is_short: bool = False
 
     def matches(self, method: str, path: str) -> bool:
         return method in self.methods and re.fullmatch(self.pattern, path) is not None
@@ -57,10 +59,10 @@ READ = ("GET", "HEAD")
 
 ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
-    Route(READ, "/", "the page; Gradio asks for its head once it listens"),
+    Route(READ, "/", "the page; Gradio asks for its head once it listens", is_short=True),
     Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles"),
-    Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures"),
-    Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made"),
+    Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_short=True),
+    Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_short=True),
     Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None),
     Route(
         POST,
@@ -68,6 +70,7 @@ ROUTES: tuple[Route, ...] = (
         "the page asks for maps, links and pictures",
         Body.JSON,
         JSON_BYTES,
+        is_short=True,
     ),
     Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES),
     Route(READ, r"/robots\.txt", "crawlers ask for it"),
@@ -76,12 +79,12 @@ ROUTES: tuple[Route, ...] = (
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
     Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
-    Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
-    Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES),
+    Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made", is_short=True),
+    Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES, is_short=True),
     Route(GET, EVENT_STREAM, "the answers to them"),
     Route(POST, f"{PREFIX}/cancel", "a client stops waiting", Body.JSON, JSON_BYTES),
     Route(POST, f"{PREFIX}/reset/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
-    Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),
+    Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES, is_short=True),
     Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
 )
 # Served if the operator enables MCP.
