@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 
 import vitviz
 from tests.driver import (
+    canvas,
+    choose_layout,
     choose_method,
     choose_model,
     click_patch,
@@ -25,6 +27,7 @@ from tests.driver import (
     opened_page,
     set_slider,
     settle,
+    state,
 )
 from tests.hub_server import HubServer, close_session
 from tests.parity.timm_cases import TOLD
@@ -151,6 +154,13 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     choose_model(page, "")
     check_page(page, library)
     assert "layer" not in first_view(page)["parameters"]
+    # Beside another map, it does.
+    set_slider(page, "layer", 0)
+    choose_layout(page, "two")
+    canvas(page, 1).click()
+    choose_model(page, DINO.name)
+    assert [view["parameters"]["layer"] for view in state(page)["views"]] == [0, 0]
+    choose_layout(page, "one")
     # By its name on the hub.
     open_own(page, hub="nobody/nothing")
     expect(notice(page)).to_contain_text("nobody/nothing")

@@ -120,15 +120,17 @@ export async function likePicture(file) {
 }
 
 /**
- * Choose another model, without the layers, heads and classes of the previous one.
+ * Choose another model, without the classes of the previous one; its layers and heads stay only beside another map.
  * @param {string} model
  */
 export function chooseModel(model) {
   closeMenus();
   const { method, parameters } = activeView();
+  const isBeside = isPaired(store.state.layout);
   const carried = Object.entries(parameters).filter(([name, value]) => {
     const kind = parametersOf(method)[name]?.kind;
-    return kind !== "layer" && kind !== "head" && !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
+    if (kind === "layer" || kind === "head") return isBeside;
+    return !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
   }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
   if (hasClasses(latestShared.target)) delete latestShared.target;
   store.patchView(page.active, {
