@@ -1,8 +1,9 @@
 """The network in the page, in headless Chromium: ``python -m benchmarks.page``.
 
 For the bundled network, and a ViT-S/14 and ViT-B/16 with random weights: milliseconds to load the weights into the
-workers, of the first pass, and of those after it, from prepared pixels to logits, queries, keys and tokens; and the
-peak of the memory of the browser's process that has the page. ``--kinds plain`` measures plain JavaScript.
+workers, of the first pass, and of those after it, from prepared pixels to logits, queries, keys and tokens; of the
+gradients of relevance; seconds of 196 passes, as many as occlusion of the bundled network needs; and the peak of the
+memory of the browser's process that has the page. ``--kinds plain`` measures plain JavaScript.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
 
 WASM = {"relaxed": "kernels-relaxed.wasm", "simd": "kernels.wasm", "plain": None}
-MEASURE = """async ([kind, wasm, workers, values, passes]) => {
+MEASURE = """async ([kind, wasm, workers, values, passes, occludes]) => {
   const file = await (await fetch("network")).arrayBuffer(), script = await (await fetch("worker.js")).text();
   const binaries = wasm ? { [kind]: await (await fetch(wasm)).arrayBuffer() } : {}, times = [];
   const timed = async (compute) => {
@@ -43,6 +44,11 @@ MEASURE = """async ([kind, wasm, workers, values, passes]) => {
   await timed(async () => { device = await openDevice({ file, wasm: binaries, script, workers }); });
   const pixels = Float32Array.from({ length: values }, (_, i) => Math.sin(0.37 * i));
   for (let pass = 0; pass < passes; pass++) await timed(() => device.encode(pixels));
+  const relevance = () => device.differentiate(pixels, { index: 0 }, { products: "positive" });
+  for (let pass = 0; pass < 3; pass++) await timed(relevance);
+  // Occlusion of 196 squares: as many passes at once as there are workers.
+  const occluded = Array(196 * occludes).fill(() => device.encode(pixels, { apart: true, logitsOnly: true }));
+  await timed(() => Promise.all(occluded.map((encode) => encode())));
   if (device.kernels !== kind) throw Error(`${device.kernels}: expected ${kind}`);
   return times;
 }"""
@@ -102,10 +108,12 @@ def measure(model: Model, kind: str, workers: int, passes: int) -> str:
         with served(folder) as address:
             page = browser.new_page()
             page.goto(address)
-            load, first, *warm = page.evaluate(MEASURE, [kind, wasm, workers, values, passes])
+            arguments = [kind, wasm, workers, values, passes, model.name == "vitviz-photos"]
+            load, first, *warm, one, two, three, occlusion = page.evaluate(MEASURE, arguments)
         peak = renderer_peak_bytes()
         browser.close()
-    times = f"{load:.0f} | {first:.0f} | {statistics.median(warm):.0f} | {min(warm):.0f}"
+    times = f"{load:.0f} | {first:.0f} | {statistics.median(warm):.0f} | {min(warm):.0f} | {min(one, two, three):.0f}"
+    times += f" | {occlusion / 1000:.1f}"
     return f"| {model.name} | {kind} | {workers} | {times} | {peak / 1e6:.0f} |"
 
 
@@ -118,9 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.manual_seed(0)
     print(", ".join(f"{name} {value}" for name, value in machine(torch.get_num_threads(), quick=False).items()))
-    print(
-        "| network | kernels | workers | load, ms | first | warm, median | fastest | peak, MB |\n" + "| --- " * 8 + "|"
-    )
+    print("| network | kernels | workers | load, ms | first | warm | fastest | relevance | occlusion, s | peak, MB |")
+    print("| --- " * 10 + "|")
     for name in options.models:
         model = MODELS[name]()
         for kind in options.kinds:
