@@ -58,6 +58,7 @@ def test_missing_and_surplus_files_of_a_wheel_are_found() -> None:
         "vitviz/__init__.py",
         "vitviz/__main__.py",
         "vitviz/ui/page/start.js",
+        "vitviz/ui/page/device/kernels.wasm",
         "vitviz/assets/chelsea.jpg",
     } <= expected
     assert not [name for name in expected if "screenshot" in name or "recipe" in name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from safetensors.torch import load
 import vitviz
 from tests.support.device import class_maps_on_device
 from tests.support.example import EXAMPLE
+from tests.support.networks import NETWORKS
 from tests.support.node import in_node
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device_maps import all_parameters
-from vitviz import METHODS, Analysis, MethodError, contrast, margin
+from vitviz import METHODS, Analysis, MethodError, Model, contrast, margin
 from vitviz.errors.kinds import QueryError
 from vitviz.ui.packs import map_file
 
@@ -54,13 +56,15 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", ["registers", "cifar"])
-def test_maps_are_those_of_the_library_with_all_parameters(shape: str) -> None:
-    analysis = vitviz.analyze(EXAMPLE, made(*SHAPES[shape]))
+@pytest.mark.parametrize("kind", ["registers", "cifar", "attention pooling", "no CLS"])
+def test_maps_are_those_of_the_library_with_all_parameters(kind: str, make_model: Callable[..., Model]) -> None:
+    model = make_model(**NETWORKS[kind]) if kind in NETWORKS else made(*SHAPES[kind])
+    analysis = vitviz.analyze(EXAMPLE, model)
     cases = [
         (method, given, target)
         for method, many in PARAMETERS.items()
         for number, given in enumerate(many)
+        if given.get("query") != "cls" or "cls" in analysis.trace.layout.prefix
         for target in (TARGETS if number == 0 else TARGETS[number % 4 : number % 4 + 1])
     ]
     asked = [
