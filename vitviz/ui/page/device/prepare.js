@@ -34,16 +34,14 @@ function sizeBeforeCrop(imageWidth, imageHeight, preprocessing, fit) {
 }
 
 /**
- * The channels that the network reads, "height width channel".
+ * A picture in grey, as Pillow makes it.
  * @param {ArrayLike<number>} data "height width 4"
- * @param {number} channels 3, or 1 for grey as Pillow makes it
  */
-function channelsOf(data, channels) {
-  const levels = new Uint8Array((data.length / 4) * channels);
-  for (let i = 0, o = 0; i < data.length; i += 4)
-    if (channels === 3) levels[o++] = data[i], levels[o++] = data[i + 1], levels[o++] = data[i + 2];
-    else levels[o++] = (data[i] * 19595 + data[i + 1] * 38470 + data[i + 2] * 7471 + 0x8000) >> 16;
-  return levels;
+function greyOf(data) {
+  const grey = new Uint8Array(data.length / 4);
+  for (let i = 0, o = 0; i < data.length; i += 4, o++)
+    grey[o] = (data[i] * 19595 + data[i + 1] * 38470 + data[i + 2] * 7471 + 0x8000) >> 16;
+  return grey;
 }
 
 /**
@@ -76,12 +74,13 @@ export function preparePicture({ data, width, height }, preprocessing, fit = pre
   const left = toPixel((resized.width - preprocessing.width) / 2), top = toPixel((resized.height - preprocessing.height) / 2);
   /** @type {[number, number, number, number]} */
   const crop = [left, top, left + inputWidth, top + inputHeight];
-  const channels = mean.length, source = { width, height, channels }, size = { width: inputWidth, height: inputHeight, channels };
-  const levels = channelsOf(data, channels), fraction = (/** @type {number} */ level) => level / 255;
+  const channels = mean.length, size = { width: inputWidth, height: inputHeight, channels };
+  const source = channels === 1 ? greyOf(data) : data, from = { width, height, channels, step: channels === 1 ? 1 : 4 };
   const filter = backend !== "pillow" && interpolation === "nearest" ? "nearest-exact" : interpolation;
-  const fitted = backend === "torchvision float"
-    ? resizeNumbers(Float32Array.from(levels, fraction), source, resized, crop, filter)
-    : Float32Array.from(resizeLevels(levels, source, resized, crop, filter, backend !== "pillow"), fraction);
+  const levels = backend === "torchvision float"
+    ? resizeNumbers(source, from, resized, crop, filter)
+    : resizeLevels(source, from, resized, crop, filter, backend !== "pillow");
+  const fitted = Float32Array.from(levels, (level) => level / 255);
   const values = reduceDetail(fitted, size, detail);
   const pixels = new Float32Array(values.length), plane = inputWidth * inputHeight;
   for (let i = 0; i < values.length; i++) {

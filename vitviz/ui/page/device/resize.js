@@ -114,15 +114,16 @@ function wholeWeights(from, to, start, end, filter, isTorch) {
 
 /**
  * A part of a resized picture of 256 levels.
- * @param {ArrayLike<number>} source bytes "height width channel"
- * @param {{ width: number, height: number, channels: number }} size of the source
+ * @param {ArrayLike<number>} source bytes "height width step"
+ * @param {{ width: number, height: number, channels: number, step?: number }} size of the source; a pixel has `step` values, of which the
+ *   first ones are its channels
  * @param {{ width: number, height: number }} to size of the whole resized picture
  * @param {[number, number, number, number]} crop left, top, right and lower edge of the part
  * @param {string} filter of FILTERS, "nearest" as in Pillow, or "nearest-exact" as in torch
  * @param {boolean} isTorch whether torch's weights are rounded, or Pillow's
  * @returns {Uint8Array} "height width channel"
  */
-export function resizeLevels(source, { width, height, channels }, to, [left, top, right, bottom], filter, isTorch) {
+export function resizeLevels(source, { width, height, channels, step = channels }, to, [left, top, right, bottom], filter, isTorch) {
   const across = wholeWeights(width, to.width, left, right, filter, isTorch), line = (right - left) * channels;
   const down = wholeWeights(height, to.height, top, bottom, filter, isTorch);
   const start = down.first[0], end = Math.max(...down.first.map((first, i) => first + down.counts[i]));
@@ -131,8 +132,8 @@ export function resizeLevels(source, { width, height, channels }, to, [left, top
     for (let x = 0; x < right - left; x++)
       for (let c = 0, count = across.counts[x]; c < channels; c++, o++) {
         let total = 2 ** (across.bits - 1);
-        const from = (y * width + across.first[x]) * channels + c, weight = x * across.most;
-        for (let k = 0; k < count; k++) total = (total + source[from + k * channels] * across.weights[weight + k]) | 0;
+        const from = (y * width + across.first[x]) * step + c, weight = x * across.most;
+        for (let k = 0; k < count; k++) total = (total + source[from + k * step] * across.weights[weight + k]) | 0;
         rows[o] = total >> across.bits;
       }
   for (let y = 0, o = 0; y < bottom - top; y++)
@@ -147,14 +148,15 @@ export function resizeLevels(source, { width, height, channels }, to, [left, top
 
 /**
  * A part of a resized picture of real numbers, which are not rounded.
- * @param {ArrayLike<number>} source "height width channel"
- * @param {{ width: number, height: number, channels: number }} size of the source
+ * @param {ArrayLike<number>} source "height width step"
+ * @param {{ width: number, height: number, channels: number, step?: number }} size of the source; a pixel has `step` values, of which the
+ *   first ones are its channels
  * @param {{ width: number, height: number }} to size of the whole resized picture
  * @param {[number, number, number, number]} crop left, top, right and lower edge of the part
  * @param {string} filter of FILTERS, "nearest" as in Pillow, or "nearest-exact" as in torch
  * @returns {Float32Array} "height width channel"
  */
-export function resizeNumbers(source, { width, height, channels }, to, [left, top, right, bottom], filter) {
+export function resizeNumbers(source, { width, height, channels, step = channels }, to, [left, top, right, bottom], filter) {
   const side = sideOf(filter), line = (right - left) * channels;
   const across = side(width, to.width, left, right, filter), down = side(height, to.height, top, bottom, filter);
   const start = down.first[0], end = Math.max(...down.first.map((first, i) => first + down.counts[i]));
@@ -163,8 +165,8 @@ export function resizeNumbers(source, { width, height, channels }, to, [left, to
     for (let x = 0; x < right - left; x++)
       for (let c = 0; c < channels; c++, o++) {
         let total = 0;
-        const from = (y * width + across.first[x]) * channels + c, weight = x * across.most;
-        for (let k = 0; k < across.counts[x]; k++) total += source[from + k * channels] * across.weights[weight + k];
+        const from = (y * width + across.first[x]) * step + c, weight = x * across.most;
+        for (let k = 0; k < across.counts[x]; k++) total += source[from + k * step] * across.weights[weight + k];
         rows[o] = total;
       }
   for (let y = 0, o = 0; y < bottom - top; y++)
