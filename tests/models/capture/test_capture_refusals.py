@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -43,6 +44,13 @@ class DropsPatches(OwnViT):
         return super().tokens(pixels)[:, :20]
 
 
+class RandomFlip(OwnViT):
+    """Two passes agree in half of all cases."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(pixels.flip(-1) if random.random() < 0.5 else pixels)
+
+
 class Random(OwnViT):
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         return super().forward(pixels) * torch.rand(())
@@ -73,6 +81,7 @@ REFUSALS = {
     TalkingHeads: "TalkingHeads: attention of 0 layers was seen, and 1 softmaxes .*; layer 0: getitem of its .*",
     InPlaceKeys: r"InPlaceKeys: attention of layer 0: softmax.* differs from what .* computed by \S+; expected .*",
     DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
+    RandomFlip: r"RandomFlip: two forward passes on one image differ by \S+: expected a module without randomness",
     Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
     Blind: "Blind: no attention was seen: .*",
 }
