@@ -5,6 +5,21 @@ import { plainKernels } from "./plain_kernels.js";
 const WASM_PAGE_BYTES = 65536;
 const ALIGNMENT_BYTES = 16;
 
+/**
+ * Runs what takes memory, and says how much it was if there is too little.
+ * @template T
+ * @param {number} bytes
+ * @param {() => T} take
+ */
+function withMemory(bytes, take) {
+  try {
+    return take();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw Error(`The network takes ${Math.ceil(bytes / 1e6)} MB of memory, more than this browser gives`);
+  }
+}
+
 /** The kernels and their memory, which is taken as a whole once, since growing it detaches all views of it. */
 export class Kernels {
   /**
@@ -30,12 +45,12 @@ export class Kernels {
       const { memory, __heap_base: base } = /** @type {any} */ (this.instance.exports);
       this.top = base.value;
       const lacking = this.top + bytes - memory.buffer.byteLength;
-      if (lacking > 0) memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES));
+      if (lacking > 0) withMemory(bytes, () => memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES)));
       this.buffer = memory.buffer;
     } else {
       // Zero is the pointer of a bias that is none.
       this.top = ALIGNMENT_BYTES;
-      this.buffer = new ArrayBuffer(Math.ceil((this.top + bytes) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
+      this.buffer = withMemory(bytes, () => new ArrayBuffer(Math.ceil((this.top + bytes) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES));
       this.run = plainKernels(this.buffer);
     }
   }
@@ -49,11 +64,11 @@ export class Kernels {
     if (lacking <= 0) return;
     if (this.instance) {
       const { memory } = /** @type {any} */ (this.instance.exports);
-      memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES));
+      withMemory(this.top + bytes, () => memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES)));
       this.buffer = memory.buffer;
     } else {
-      const old = new Uint8Array(this.buffer);
-      this.buffer = new ArrayBuffer(Math.ceil((old.length + lacking) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
+      const old = new Uint8Array(this.buffer), length = Math.ceil((old.length + lacking) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+      this.buffer = withMemory(this.top + bytes, () => new ArrayBuffer(length));
       new Uint8Array(this.buffer).set(old);
       this.run = plainKernels(this.buffer);
     }
