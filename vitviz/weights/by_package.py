@@ -76,6 +76,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     file = open_weights(path)
     sidecars = Sidecars.of_source(file.path, path)[0]
     architecture = facts.pop("architecture", None)
+    states_pictures = bool({"pretrained_cfg", "architecture"} & sidecars.config.keys())
     if architecture is not None:
         config = {**sidecars.config, "architecture": architecture}
         sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
@@ -92,7 +93,8 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     reference = _open_in_folder(package, file, sidecars, ignore, stated.max_bytes)
     module = reference.module.to(usable_device(device))
     try:
-        rule = _find_rule(sidecars, module, facts.get("normalisation"))
+        default = None if states_pictures else architecture
+        rule = _find_rule(sidecars, module, facts.get("normalisation"), default)
         model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
@@ -166,13 +168,16 @@ def _link(file: Path, target: Path) -> None:
         shutil.copyfile(file, target)
 
 
-def _find_rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
-    """The preprocessing in the files beside a checkpoint; None if they do not state it."""
+def _find_rule(
+    sidecars: Sidecars, module: nn.Module, normalisation: str | None, architecture: str | None
+) -> PreprocessingRule | None:
+    """The preprocessing in the files beside a checkpoint, or timm's default for an architecture; None if neither is."""
     channels = find_channels(module) or 3
     if reason := why_not_channels(channels):
         raise CheckpointError(reason)
+    default = timm.default_rule(architecture) if architecture is not None and channels == 3 else None
     for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):
-        rule = read_rule(sidecars, channels)
+        rule = default or read_rule(sidecars, channels)
         if rule is not None and normalisation is not None:
             mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
             return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std}, defaults=())

@@ -111,6 +111,10 @@ def test_a_file_by_timm_s_name_of_its_architecture(tmp_path: Path) -> None:
     pixels = torch.randn(1, 3, 160, 160)
     with torch.no_grad():
         assert model.name == "mine" and torch.equal(model.network(pixels), module(pixels))
+    assumed = vitviz.load(tmp_path / "mine.safetensors", architecture="test_vit_relpos")
+    prepared, cfg = assumed.preprocessing, module.pretrained_cfg
+    assert (prepared.mean, prepared.std, prepared.crop_fraction) == (cfg["mean"], cfg["std"], cfg["crop_pct"])
+    assert any("timm's default for test_vit_relpos" in text for text in assumed.assumptions)
 
 
 def test_sharded_weights(tmp_path: Path) -> None:
@@ -162,7 +166,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[VitvizError], str]] = {
         CheckpointError,
         "family: of vitviz's own network alone; .*",
     ),
-    "labels": ({"engine": "module", "labels": ["a"]}, ConfigError, "labels: of a module in memory alone; .*"),
+    "tokens": ({"engine": "module", "prefix": ["cls"]}, ConfigError, "prefix: of a module in memory alone; .*"),
+    "labels": ({"engine": "module", "labels": ["a"]}, ConfigError, r".* an output of shape \(1, 3\) for 1 labels; .*"),
     "memory": ({"max_bytes": 1000}, LimitError, ".*: its network takes [\\d,]+ bytes of memory; at most 1,000 .*"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
+from vitviz.weights.metadata.rules import PreprocessingRule
+from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, rule_of_cfg
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collect_outputs
 
 
@@ -147,6 +150,15 @@ def _build(folder: Path) -> nn.Module:
 
     model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=False)
     return model
+
+
+def default_rule(architecture: str) -> PreprocessingRule:
+    """How timm prepares pictures of three channels for an architecture by default."""
+    from timm.models import get_pretrained_cfg
+
+    cfg, source = get_pretrained_cfg(architecture), f"timm's default for {architecture}"
+    entries = {} if cfg is None else cfg.to_dict()
+    return replace(rule_of_cfg(Settings(entries, source), source, 3), defaults=STATED_ENTRIES)
 
 
 def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
