@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,18 +56,30 @@ def expected(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, to
     }
 
 
-def assert_same(model: Model, found: dict[str, Any], values: dict[str, torch.Tensor | None], products: str) -> None:
-    """The gradients are the library's, within 1e-4 of the largest of a kind."""
+def errors_of(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, float]:
+    """How far the library's own gradients in single precision are from those in double precision."""
+    double = replace(model, network=deepcopy(require_vit(model.network, "")).double())
+    exact = expected(double, pixels.double(), target)
+    return {
+        name: 0.0 if value is None else float((value - exact[name]).abs().max())
+        for name, value in expected(model, pixels, target).items()
+    }
+
+
+def assert_same(model: Model, pixels: torch.Tensor, target: Target, found: dict[str, Any], products: str) -> None:
+    """The gradients are the library's, within 1e-4 of the largest of a kind, or as exact where terms cancel."""
     prefix, depth = model.layout.prefix_count, model.network.config.depth
     found = {**found, "gradCam": found["gradCam"].view(depth, -1)[:, prefix:], products: found["products"]}
-    for name, value in values.items():
+    for name, value in expected(model, pixels, target).items():
         if name in {"positive", "signed"} - {products}:
             continue
         if value is None:
             assert found[name] is None, name
             continue
-        error = (torch.as_tensor(found[name]).reshape(value.shape) - value).abs().max()
-        assert error <= TOLERANCE * float(value.abs().max()) + 1e-9, f"{name}: {error} of {value.abs().max()}"
+        error, largest = (torch.as_tensor(found[name]).reshape(value.shape) - value).abs().max(), value.abs().max()
+        if error > TOLERANCE * largest:
+            own = errors_of(model, pixels, target)[name]
+            assert error <= 4 * own, f"{name}: {error} of {largest}, where the library's own error is {own}"
 
 
 def targets(model: Model, draw: random.Random) -> list[tuple[dict[str, Any], Target]]:
@@ -92,7 +106,7 @@ def test_the_bundled_network_has_the_librarys_gradients(kind: Kind) -> None:
     pixels, target = vitviz.analyze(EXAMPLE, model).prepared.pixels, Target("margin", MarginScore(17))
     asked = {"target": {"index": 17, "margin": True}, "wants": ALL}
     first, second = on_device(model, [Pass(pixels, asked), Pass(pixels, asked)], kind)
-    assert_same(model, first, expected(model, pixels, target), "positive")
+    assert_same(model, pixels, target, first, "positive")
     assert torch.equal(first["legrad"], second["legrad"])
 
 
@@ -105,7 +119,7 @@ def assert_drawn_is_same(seed: int) -> None:
     passes = [Pass(pixels, {"target": asked, "wants": ALL | {"products": products}}) for asked, _ in cases]
     plain, *found = on_device(model, [Pass(pixels), *passes], draw.choice(KINDS))
     for (_, target), each in zip(cases, found, strict=True):
-        assert_same(model, each, expected(model, pixels, target), products)
+        assert_same(model, pixels, target, each, products)
         assert torch.equal(each["logits"], plain["logits"])
 
 
