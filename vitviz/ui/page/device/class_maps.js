@@ -13,8 +13,8 @@ const NOTHING_RAISES = "By this method, nothing raises this score";
 /** @typedef {import("./studies.js").Studied} StudiedPicture */
 /** @typedef {{ values: Float32Array, description: string, quantity: string, raised: boolean, self?: number }} ClassMap */
 /**
- * @typedef {{ studied: StudiedPicture, name: string, asked: ScoreTarget, parameters: any, report: (done: number, total: number) => void }}
- *   AskedMap
+ * @typedef {{ studied: StudiedPicture, name: string, target: ScoreTarget, parameters: any, report: (done: number, total: number) => void }}
+ *   ClassMapRequest
  */
 
 /** @param {StudiedPicture} studied */
@@ -30,11 +30,11 @@ const layersText = (start, end) => (end > start ? `layers ${start} to ${end}` : 
 
 /**
  * The gradients of a score of the picture.
- * @param {AskedMap} asked
+ * @param {ClassMapRequest} request
  * @param {GradientWants} wants
  */
-const gradientOf = ({ studied: { network, pixels, signal }, asked, report }, wants) =>
-  network.team.differentiate(pixels, asked, wants, { signal }, report);
+const gradientOf = ({ studied: { network, pixels, signal }, target, report }, wants) =>
+  network.team.differentiate(pixels, target, wants, { signal }, report);
 
 /**
  * Whether a row has more than equal values at the tokens with which it began.
@@ -48,7 +48,7 @@ function hasLeft(row, start) {
 
 /**
  * The row with which a propagation begins: of a token, or of the learned query of an attention pooling.
- * @param {AskedMap} asked
+ * @param {ClassMapRequest} request
  * @param {Float32Array | null} pooled "head token"
  * @param {(mean: Float64Array, values: Float32Array) => void} fuse adds the rows of the heads
  */
@@ -68,7 +68,7 @@ function startOf({ studied, parameters: { query, start_layer: start, end_layer: 
 
 /**
  * The patch whose own value has an identity term; undefined for other tokens.
- * @param {AskedMap} asked
+ * @param {ClassMapRequest} request
  */
 const selfOf = ({ studied: { network }, parameters: { query } }) =>
   (Array.isArray(query) ? tokensOfQuery(network.file.input, /** @type {Cell} */ (query))[0] : undefined);
@@ -105,13 +105,13 @@ export function legendreNodes(count) {
 
 /**
  * Maps by the names of their methods; every parameter has a value.
- * @type {Record<string, (asked: AskedMap) => Promise<ClassMap>>}
+ * @type {Record<string, (request: ClassMapRequest) => Promise<ClassMap>>}
  */
 export const CLASS_MAPS = {
-  async relevance(asked) {
-    const { studied, name, parameters: { start_layer: start, end_layer: end } } = asked, { heads } = studied.network.file.config;
-    const { products, pooledProducts } = await gradientOf(asked, { products: "positive" }), tokens = tokensOf(studied);
-    const { row, chosen, name: query } = startOf(asked, pooledProducts, (mean, pooled) =>
+  async relevance(request) {
+    const { studied, name, parameters: { start_layer: start, end_layer: end } } = request, { heads } = studied.network.file.config;
+    const { products, pooledProducts } = await gradientOf(request, { products: "positive" }), tokens = tokensOf(studied);
+    const { row, chosen, name: query } = startOf(request, pooledProducts, (mean, pooled) =>
       pooled.forEach((value, index) => { mean[index % tokens] += Math.max(0, value) / heads; }));
     let values = row;
     for (let layer = end; layer >= start; layer--) {
@@ -121,15 +121,15 @@ export const CLASS_MAPS = {
       values = next;
     }
     const description = `Relevance for ${name} as ${query} sees it: ${layersText(start, end)}`, raised = hasLeft(values, chosen);
-    return { values: Float32Array.from(values), description, quantity: "relevance", raised, self: selfOf(asked) };
+    return { values: Float32Array.from(values), description, quantity: "relevance", raised, self: selfOf(request) };
   },
 
-  async gradient_rollout(asked) {
-    const { studied, name, parameters } = asked, { heads } = studied.network.file.config, tokens = tokensOf(studied);
+  async gradient_rollout(request) {
+    const { studied, name, parameters } = request, { heads } = studied.network.file.config, tokens = tokensOf(studied);
     const { start_layer: start, end_layer: end, reference, discard_ratio: ratio, residual_weight: residual } = parameters;
-    checkReference(asked);
-    const { products, pooledProducts } = await gradientOf(asked, { products: "signed" });
-    const { row, chosen, name: query } = startOf(asked, pooledProducts, (mean, pooled) => {
+    checkReference(request);
+    const { products, pooledProducts } = await gradientOf(request, { products: "signed" });
+    const { row, chosen, name: query } = startOf(request, pooledProducts, (mean, pooled) => {
       pooled.forEach((value, index) => { mean[index % tokens] += value / heads; });
       const positive = mean.map((value) => Math.max(0, value)), total = positive.reduce((sum, value) => sum + value, 0);
       mean.set(positive.map((value) => (total > 0 ? value / total : value)));
@@ -151,14 +151,14 @@ export const CLASS_MAPS = {
     ];
     const description = `${subject}${reference ? `, as ${reference} computes it` : ""}: ${settings.join(", ")}`;
     const quantity = reference ? "share relative to the highest patch" : "share of the rollout";
-    return { values, description, quantity, raised, self: selfOf(asked) };
+    return { values, description, quantity, raised, self: selfOf(request) };
   },
 
-  async legrad(asked) {
-    const { studied, name, parameters: { start_layer: start, end_layer: end } } = asked, tokens = tokensOf(studied);
+  async legrad(request) {
+    const { studied, name, parameters: { start_layer: start, end_layer: end } } = request, tokens = tokensOf(studied);
     const { depth } = studied.network.file.config;
     if (end < start) throw Error(`end_layer ${end}: below the start layer, ${start}; expected a layer from ${start} to ${depth - 1}.`);
-    const { legrad } = await gradientOf(asked, { legrad: true }), values = new Float32Array(tokens);
+    const { legrad } = await gradientOf(request, { legrad: true }), values = new Float32Array(tokens);
     for (let layer = start; layer <= end; layer++)
       for (let token = 0; token < tokens; token++)
         values[token] += /** @type {Float32Array} */ (legrad)[layer * tokens + token] / (end - start + 1);
@@ -166,22 +166,22 @@ export const CLASS_MAPS = {
     return { values, description: `LeGrad for ${name}: ${layersText(start, end)}`, quantity: "mean gradient of attention", raised };
   },
 
-  async grad_cam(asked) {
-    const { studied, name, parameters: { layer } } = asked, { depth } = studied.network.file.config, tokens = tokensOf(studied);
-    const { gradCam } = await gradientOf(asked, { gradCam: true }), first = layer * tokens + prefixOf(studied);
+  async grad_cam(request) {
+    const { studied, name, parameters: { layer } } = request, { depth } = studied.network.file.config, tokens = tokensOf(studied);
+    const { gradCam } = await gradientOf(request, { gradCam: true }), first = layer * tokens + prefixOf(studied);
     const values = ofPatches(studied, (patch) => /** @type {Float32Array} */ (gradCam)[first + patch]);
     const description = `Grad-CAM for ${name}: ${numbered("layer", layer, depth)}`, raised = values.some((value) => value > 0);
     return { values, description, quantity: "activation times gradient", raised };
   },
 
-  async integrated_gradients({ studied, name, asked, parameters: { steps }, report }) {
+  async integrated_gradients({ studied, name, target, parameters: { steps }, report }) {
     const { network: { team, workers, file: { config, input } }, pixels, signal } = studied, nodes = legendreNodes(steps);
     const total = new Float64Array(pixels.length);
     let next = 0, done = 0;
     const lane = async () => {
       while (next < steps) {
         const { node, weight } = nodes[next++], scaled = pixels.map((value) => value * node);
-        const { pixels: gradient } = await team.differentiate(scaled, asked, { pixels: true }, { signal });
+        const { pixels: gradient } = await team.differentiate(scaled, target, { pixels: true }, { signal });
         /** @type {Float32Array} */ (gradient).forEach((slope, index) => { total[index] += weight * slope; });
         report(++done, steps);
       }
@@ -200,7 +200,7 @@ export const CLASS_MAPS = {
 
 /**
  * Refuse what a reference does not know.
- * @param {AskedMap} asked
+ * @param {ClassMapRequest} request
  */
 function checkReference({ studied, parameters }) {
   const { config: { depth }, input: { prefix } } = studied.network.file;
@@ -220,8 +220,8 @@ function checkReference({ studied, parameters }) {
  * @param {(done: number, total: number) => void} report
  */
 export async function classMapFile(studied, method, parameters, report) {
-  const { labels, logits } = studied, { name, asked } = deviceTarget(parameters.target, logits, labels);
-  const { values, description, quantity, raised, self } = await CLASS_MAPS[method]({ studied, name, asked, parameters, report });
+  const { labels, logits } = studied, { name, differentiable: target } = deviceTarget(parameters.target, logits, labels);
+  const { values, description, quantity, raised, self } = await CLASS_MAPS[method]({ studied, name, target, parameters, report });
   const patches = values.subarray(prefixOf(studied)), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
   const nothing = isFlat ? NOTHING_RAISES.replace("By", "by") : NOTHING_RAISES;
   const remarks = [...(isFlat ? [`Every patch is ${digits(patches[0])}`] : []), ...(raised ? [] : [nothing])].join(": ");

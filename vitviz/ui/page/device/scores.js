@@ -3,8 +3,8 @@
 import { bestOf, probabilitiesOf } from "./device_facts.js";
 
 /**
- * @typedef {{ name: string, index: number | null, score: (logits: Float32Array) => number, asked: ScoreTarget }} DeviceTarget `asked`
- *   is the same score for a backward pass
+ * @typedef {{ name: string, index: number | null, score: (logits: Float32Array) => number, differentiable: ScoreTarget }}
+ *   DeviceTarget `differentiable` is the same score for a backward pass
  */
 
 /**
@@ -18,19 +18,19 @@ export function deviceTarget(target, logits, labels) {
   const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index] ?? index}`;
   if (typeof target !== "object" || target === null) {
     const index = target ?? best;
-    return { name: nameOfIndex(index), index, score: (values) => values[index], asked: { index } };
+    return { name: nameOfIndex(index), index, score: (values) => values[index], differentiable: { index } };
   }
   const first = target.class ?? best, second = target.against;
   if (second !== undefined) {
     if (first === second) throw Error(`Contrast of ${nameOfIndex(first)} with itself: choose two classes.`);
-    const name = `${nameOfIndex(first)} against ${nameOfIndex(second)}`, asked = { index: first, against: second };
-    return { name, index: null, score: (values) => values[first] - values[second], asked };
+    const name = `${nameOfIndex(first)} against ${nameOfIndex(second)}`, differentiable = { index: first, against: second };
+    return { name, index: null, score: (values) => values[first] - values[second], differentiable };
   }
   return {
     name: `${nameOfIndex(first)} against the best of the others`,
     index: null,
     score: (values) => values[first] - Math.max(...values.filter((_, index) => index !== first)),
-    asked: { index: first, margin: true },
+    differentiable: { index: first, margin: true },
   };
 }
 
