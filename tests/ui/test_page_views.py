@@ -146,6 +146,12 @@ def test_why_begins_with_the_answer_of_each_picture(page: Page, bundled: Model) 
     expect(why).to_have_text(f"Why “{best}”")
     ask(page, "target")
     expect(caption(page)).to_contain_text(f"for class {best}")
+    # A class that was chosen for one picture is not asked about in another.
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    choose_example(page, "rocket.jpg")
+    best = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled).predictions(1)[0].label
+    expect(caption(page)).to_contain_text(f"for class {best}")
     # There, the square under the pointer says its value, and does not ask.
     said = caption(page).inner_text()
     canvas(page).hover(position={"x": 100, "y": 100})

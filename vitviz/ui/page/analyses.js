@@ -22,6 +22,8 @@ export function requestAnalysis(pane, view) {
   if (otherPane.key === key) return showKnownAnalysis(pane, view, otherPane.facts);
   if (pane.pendingKey === key) return;
   pane.pendingKey = key;
+  // It would wait for what takes long about the previous one.
+  for (const slots of [`map ${pane.index} `, ...(pane === activePane() ? ["rank", "compare"] : [])]) requests.keepOnly(slots, []);
   const sentState = copyOf(store.state), { index } = pane;
   const body = {
     kind: "analyze",
@@ -210,7 +212,9 @@ export function retryFailed() {
  */
 export async function runInPanel(slot, key, body, done, say) {
   try {
-    done(await requests.request(slot, key, body));
+    const reply = await requests.request(slot, key, body);
+    // A reply about a picture that is shown no more would stand beside another one's numbers.
+    if (shownPanes().some(({ facts }) => facts?.uid === body.uid)) done(reply);
   } catch (/** @type {any} */ error) {
     if (error.replaced) return;
     if (error.expired) return renewAnalysis(activePane());

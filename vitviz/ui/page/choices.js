@@ -30,8 +30,9 @@ function onAnotherGrid() {
 /** @param {string} picture */
 export function choosePicture(picture) {
   closeMenus();
-  const { target } = activeView().parameters;
-  // Of another picture, the model says another class.
+  const { target, ...others } = activeView().parameters;
+  // Of another picture, the model says another class, which is asked about; beside another map, both are about one.
+  const isAnew = hasClasses(target) && !isPaired(store.state.layout);
   delete latestShared.target;
   // The target may keep a patch of another picture.
   store.patchView(page.active, {
@@ -42,6 +43,7 @@ export function choosePicture(picture) {
     heads_off: [],
     ...onAnotherGrid(),
     ...(target?.like && { parameters: activeView().parameters }),
+    ...(isAnew && { parameters: others }),
   });
 }
 

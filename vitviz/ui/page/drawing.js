@@ -1,6 +1,7 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
+import { namesOfHidden } from "./answer.js";
 import { showChips } from "./chips.js";
 import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
@@ -137,7 +138,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
   pane.setStatus(
     !values && pane.packs.failure
       ? reasonOf(pane.packs.failure)
-      : [pane.sentence(query, values), scaleCaption, outliers].filter(Boolean).join(" "),
+      : [pane.sentence(query, values), scaleCaption, outliers, namesOfHidden(pane.view) && WHOLE].filter(Boolean).join(" "),
   );
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
 }
@@ -153,6 +154,7 @@ function marksOf(pane) {
 
 // Patches of two maps lie at one place if their edges differ by no more than this share of a patch.
 const PLACE_TOLERANCE = 0.1;
+const WHOLE = "The map is of the whole picture, with nothing hidden.";
 const OTHER_PLACES = "A and B see different parts of their pictures: there is no difference patch by patch.";
 
 /**

@@ -67,6 +67,17 @@ const pinChosen = () => {
   if (!isHiding()) pinToken(pane, token);
   else if (token >= attention.prefix) hidePatch(pane, attention.cell(token), !isHidden(attention.cell(token)));
 };
+const isProjected = () => root.classList.contains("vx-projected");
+
+/**
+ * Show the picture alone in large text, for a projector, or everything again.
+ * @param {boolean} isOn
+ */
+function project(isOn) {
+  root.classList.toggle("vx-projected", isOn);
+  requestDraw();
+}
+
 const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
 /** @type {Record<string, () => any>} */
 const KEYS = {
@@ -76,7 +87,7 @@ const KEYS = {
   ArrowDown: () => moveToken(1, 0),
   Enter: pinChosen,
   " ": pinChosen,
-  Escape: () => store.patchView(page.active, { pins: [] }),
+  Escape: () => (isProjected() ? project(false) : store.patchView(page.active, { pins: [] })),
   "[": () => showLayer(layerNow() - 1),
   "]": () => showLayer(layerNow() + 1),
   c: () => nextPrefix("cls"),
@@ -84,10 +95,7 @@ const KEYS = {
   d: () => nextPrefix("distillation"),
   g: () => setLook("grid", !store.state.grid),
   p: play,
-  f: () => {
-    root.classList.toggle("vx-projected");
-    requestDraw();
-  },
+  f: () => project(!isProjected()),
   m: () => showHead("mean"),
 };
 // A field handles every key itself, and the other controls all but letters, digits and Escape.
@@ -166,6 +174,10 @@ export function listen() {
   find("retry").onclick = retryFailed;
   find("stop").onclick = () => (requests.running ? requests : films).stop();
   find("play").onclick = play;
+  find("project").onclick = () => {
+    closeMenus();
+    project(true);
+  };
   listenToStrip(showLayer, layerNow);
   listenToMenus();
   find("sheet").onkeydown = moveCell;
