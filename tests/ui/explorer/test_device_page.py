@@ -21,7 +21,7 @@ from safetensors.torch import load
 import vitviz
 from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout, choose_other, patch_position, settle
 from tests.support.example import EXAMPLE
-from tests.ui.explorer.page_driver import SHAPES, made
+from tests.ui.explorer.page_driver import SHAPES, made, without_classes
 from vitviz import Analysis, ConfigError, Model
 from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_page import device_page
@@ -195,6 +195,17 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         expect(page.locator(".vx-notice")).to_contain_text("notes.txt: this browser cannot open it as a picture")
         expect(page.locator(".vx-badge").first).to_contain_text(EXAMPLE.name)
         assert visit.requests_but("blob:", "data:") == [small_file.as_uri()] and visit.errors == []
+
+
+@pytest.mark.browser
+def test_a_model_without_classes_has_no_question_about_them(browser: Browser, tmp_path: Path) -> None:
+    file = write_file(without_classes(made(*SHAPES["cifar"])), tmp_path / "features.html")
+    with Visit(browser, file.as_uri(), is_offline=True) as visit:
+        settle(visit.page)
+        tabs = visit.page.get_by_role("tab")
+        assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers together"]
+        expect(visit.page.locator(".vx-headline")).to_have_text("This model names no classes: ask where it looks.")
+        assert visit.errors == []
 
 
 @pytest.fixture

@@ -236,13 +236,13 @@ def _opening(analysis: Analysis, picture: str, name: str) -> dict[str, Any]:
 
 def _settings(models: Sequence[Model], ids: Sequence[str], megabytes: dict[str, float]) -> dict[str, Any]:
     """The settings of a page, without what it cannot compute, which a sentence names."""
-    whole, others = settings(), [each.title.lower() for each in METHODS.values() if each.name not in DEVICE_METHODS]
+    whole, others = settings(), [each.title for each in METHODS.values() if each.name not in DEVICE_METHODS]
     return {
         **whole,
         "methods": [each for each in whole["methods"] if each["name"] in DEVICE_METHODS],
         "probes": [each for each in whole["probes"] if each["name"] in DEVICE_PROBES],
         "fits": [each for each in whole["fits"] if each["name"] in DEVICE_FITS],
-        "absent": ONLY_THE_APP.format(", ".join(others)),
+        "absent": ONLY_THE_APP.format(", ".join(title.lower() if title[1:].islower() else title for title in others)),
         "models": [
             {"id": model_id, "title": title_of(model), "family": family_of(model), "megabytes": megabytes[model_id]}
             for model_id, model in zip(ids, models, strict=True)

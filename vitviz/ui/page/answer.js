@@ -23,7 +23,7 @@ export function showAnswer() {
   const [before, after] = isSure ? [hidden || "The model says ", sureness]
     : [hidden ? `${hidden}perhaps ` : `Not sure. Closest of its ${classes} classes: `, best && ` (${percent(best.probability)}).`];
   const parts = best ? [before, nameOfClass(model, best), after]
-    : [backend.computes ? "This model names no classes: ask where it looks, or what is alike." : ""];
+    : [backend.computes ? `This model names no classes: ask where it looks${backend.has("likeness") ? ", or what is alike" : ""}.` : ""];
   const unlike = facts.is_out_of_distribution ? " Unlike its training pictures: don’t trust the name." : "";
   setHeadline([...parts, unlike]);
 }

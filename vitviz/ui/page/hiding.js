@@ -9,6 +9,12 @@ import { isEqual } from "./store.js";
 export const isHidden = (/** @type {Cell} */ cell) => activeView().patches_off.some((item) => isEqual(item, cell));
 
 /**
+ * Whether there is an answer of a model that could change: its classes, or a likeness.
+ * @param {Model} model
+ */
+export const canHide = (model) => backend.computes && (model.labels.length > 0 || backend.has("likeness"));
+
+/**
  * Hide a patch from the model, or show it again.
  * @param {Pane} pane
  * @param {Cell} cell
@@ -33,5 +39,5 @@ export function switchHead({ layer, head }) {
   /** @type {[number, number][]} */
   const added = areOff ? [] : heads.map((each) => [layer, each]);
   const views = store.state.views.map((view, index) => (index === page.active ? { ...view, heads_off: [...remaining, ...added] } : view));
-  if (backend.computes) store.patch({ views, panel: "switches" });
+  if (canHide(activePane().model)) store.patch({ views, panel: "switches" });
 }

@@ -36,6 +36,8 @@ export function showBusy(lane, its) {
     film: "Rendering the video",
   };
   find("busy-text").textContent = state.text || METHODS[state.method ?? ""]?.title || texts[state.slot.split(" ")[0]];
+  // Weights are loaded once for all that is asked.
+  find("stop").hidden = state.slot === "weights";
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");
 }

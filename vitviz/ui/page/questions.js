@@ -4,9 +4,10 @@ import { showLead } from "./answer.js";
 import { chooseMethod, methodOf, nextTarget } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
+import { canHide } from "./hiding.js";
 import { offeredMethods } from "./map_sources.js";
 import { isHiding, page, store } from "./page.js";
-import { backend, METHODS } from "./settings.js";
+import { METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none.
 /** @type {Record<string, { title: string, lead: string }>} */
@@ -65,7 +66,7 @@ export class Questions {
       ? "Why" : `Why “${labelOf(model, about).split(",")[0]}”`;
     for (const tab of find("tabs").children) {
       const name = tab.dataset.question;
-      tab.hidden = name === "hide" ? !backend.computes : !offered.some((method) => method.group === name);
+      tab.hidden = name === "hide" ? !canHide(model) : !offered.some((method) => method.group === name);
       setText(tab, name === "target" ? why : QUESTIONS[name].title);
       tab.setAttribute("aria-selected", name === chosen);
       tab.tabIndex = name === chosen ? 0 : -1;

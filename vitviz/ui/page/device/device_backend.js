@@ -13,8 +13,8 @@ import { openWorker } from "./worker_client.js";
 const FIRST = "page";
 // The longer side of the picture on the page, in pixels; maps do not depend on it.
 const SHOWN_SIDE = 900;
-// The page itself keeps the facts of eight.
-const MAX_KEPT_ANALYSES = 10;
+// An earlier one is computed again, which takes as long as a picture.
+const MAX_KEPT_ANALYSES = 4;
 
 /** @typedef {{ name: string, content: Blob | null, part?: string }} DevicePicture */
 /** @typedef {{ model: string, picture: string, pixels: Float32Array, logits: Float32Array, facts: Facts }} DeviceAnalysis */
@@ -146,7 +146,8 @@ export class DeviceBackend {
       layers: config.depth, heads: config.heads, dim: config.head_width, scale: input.scale,
       prefix: input.prefix, rows: input.rows, columns: input.columns,
     };
-    const outliers = await this.ask("keep", { uid, shape, encoding });
+    const { queries, keys, logSums, norms, pooled } = encoding, kept = { queries, keys, logSums, norms, pooled };
+    const outliers = await this.ask("keep", { uid, shape, encoding: kept }, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
     const address = URL.createObjectURL(prepared.picture);
     const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, outliers });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };

@@ -16,7 +16,8 @@ export class Trace {
   constructor(shape, { queries, keys, logSums, norms, pooled }) {
     this.shape = shape;
     this.tokens = shape.prefix.length + shape.rows * shape.columns;
-    this.queries = queries.map((value) => value * shape.scale);
+    for (let index = 0; index < queries.length; index++) queries[index] *= shape.scale;
+    this.queries = queries;
     this.keys = keys;
     this.sums = logSums;
     this.norms = norms;
