@@ -21,7 +21,7 @@ export const STEPS = [
     text: (/** @type {any} */ { facts: { rows, columns, fit } }) =>
       `The model does not see pixels but ${rows * columns} patches, ${rows} rows of ${columns}. ` +
       `${fit === "crop" ? "The dimmed edges are cut off." : "The whole picture is resized to its input."} ` +
-      "“Your picture” chooses fit and resolution.",
+      `“Your picture” chooses ${backend.has("resolutions") ? "fit and resolution" : "the fit"}.`,
   },
   {
     title: "Patches become tokens",

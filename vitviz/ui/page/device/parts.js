@@ -1,6 +1,5 @@
 // The parts of the page that it does not begin with, such as the weights: blocks of text after it, or files beside it.
 
-const NO_FETCH = "The weights lie beside this page, from where only a web server can send them: python -m http.server is one";
 const UNREACHABLE = "The weights cannot be fetched: is there a connection?";
 
 export class Parts {
@@ -33,7 +32,7 @@ export class Parts {
    * @param {((done: number, total: number) => void) | undefined} onBytes
    */
   async fetch(name, onBytes) {
-    const response = await fetch(this.folder + name).catch(() => { throw Error(location.protocol === "file:" ? NO_FETCH : UNREACHABLE); });
+    const response = await fetch(this.folder + name).catch(() => { throw Error(UNREACHABLE); });
     if (!response.ok || !response.body) throw Error(`${name}: the server of this page answers ${response.status}`);
     const total = Number(response.headers.get("content-length")), reader = response.body.getReader();
     /** @type {Uint8Array<ArrayBuffer>[]} */
