@@ -13,7 +13,8 @@ const SURE = 0.5;
 export function showAnswer() {
   const { facts, model } = activePane(), classes = model.labels.length.toLocaleString("en");
   if (isDouble() && panes.every((pane) => pane.facts) && panes[0].key !== panes[1].key) return showAnswers();
-  const names = namesOfHidden(activeView()), hidden = names && page.changes?.unit === "probability" ? `Without ${names}: ` : "";
+  const names = namesOfHidden(activeView()), isOfThis = page.changes?.unit === "probability" && page.changes.uid === facts.uid;
+  const hidden = names && isOfThis ? `Without ${names}: ` : "";
   find("all-on").hidden = !store.state.views.some(namesOfHidden);
   const answers = hidden
     ? page.changes.rows.map((/** @type {any} */ { index, after }) => ({ index, probability: after }))

@@ -11,6 +11,7 @@ import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
 import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
+import { showPredictions } from "./predictions.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
@@ -265,15 +266,14 @@ export class Panels {
     if (!pane.facts || pane.key !== analysisKey(view)) return;
     const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
     const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
-    // Another view's bars may have come in the meantime.
-    if (key === this.requested) return this.showGhosts(page.changes);
+    if (key === this.requested) return;
     this.requested = key;
     if (!key) {
       requests.drop("switch");
       return this.showChanges(null);
     }
     const body = { kind: "switch", uid, heads, patches, target };
-    runInPanel("switch", key, body, (/** @type {any} */ reply) => this.showChanges(reply), sayOfSwitches);
+    runInPanel("switch", key, body, (/** @type {any} */ reply) => this.showChanges({ ...reply, uid }), sayOfSwitches);
   }
 
   /**
@@ -282,31 +282,16 @@ export class Panels {
   showChanges(reply) {
     page.changes = reply;
     find("changes").hidden = !reply;
-    this.showGhosts(reply);
-    if (activePane().facts) showAnswer();
+    if (activePane().facts) {
+      showAnswer();
+      showPredictions();
+    }
     if (!reply) return;
     const { level, change } = UNIT_TEXTS[reply.unit];
     find("changes").querySelector("tbody").replaceChildren(...reply.rows.map((/** @type {any} */ { name, before, after }) => {
       const difference = after - before;
       return tableRow([name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))]);
     }));
-  }
-
-  /**
-   * The bars beside the picture show what the model says now, with a mark at what it said of the whole picture.
-   * @param {any} reply
-   */
-  showGhosts(reply) {
-    const now = new Map((reply?.unit === "probability" ? reply.rows : []).map((/** @type {any} */ row) => [row.name, row]));
-    find("predictions").classList.toggle("vx-changed", now.size > 0);
-    for (const button of find("predictions").children) {
-      const { before, after } = now.get(button.firstElementChild.textContent) ?? {}, [, bar, output] = button.children;
-      bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
-      if (before !== undefined) bar.style.setProperty("--was", before);
-      const value = after ?? Number(button.dataset.probability);
-      bar.style.setProperty("--part", value);
-      output.textContent = before === undefined ? percent(value) : `${percent(before).slice(0, -1)} → ${percent(value)}`;
-    }
   }
 }
 

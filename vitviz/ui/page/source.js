@@ -1,12 +1,11 @@
 // Picture, model, the model's input settings, and its predictions.
 
-import { chooseInput, chooseModel, choosePicture, chooseStep, chooseTarget, openOwn, takeFiles, takePicture } from "./choices.js";
+import { chooseInput, chooseModel, choosePicture, chooseStep, openOwn, takeFiles, takePicture } from "./choices.js";
 import { showAnswer } from "./answer.js";
-import { labelOf } from "./class_names.js";
 import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { notify } from "./messages.js";
-import { percent } from "./numbers.js";
 import { page, store } from "./page.js";
+import { showPredictions } from "./predictions.js";
 import { backend, SETTINGS } from "./settings.js";
 
 const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
@@ -18,7 +17,7 @@ export class Source {
     /** @type {any} */
     this.model = null;
     /** @type {Facts | null} */
-    this.predictedFacts = null;
+    this.offeredFacts = null;
     /** @type {any} */
     this.clip = null;
     for (const input of findAll(".vx-file")) input.onchange = () => {
@@ -168,10 +167,11 @@ export class Source {
     }
     find("picture-assumptions").hidden = !facts.assumptions;
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
-    if (this.predictedFacts !== facts) this.offerWhole(facts);
+    if (this.offeredFacts !== facts) this.offerWhole(facts);
+    this.offeredFacts = facts;
     find("unlike").hidden = !facts.is_out_of_distribution;
     showAnswer();
-    this.showPredictions(view, facts, model);
+    showPredictions();
   }
 
   /**
@@ -233,25 +233,6 @@ export class Source {
         create("dd", { textContent: value }),
       ]),
     );
-  }
-
-  /**
-   * Show the most probable classes; the buttons of an analysis stay, so that none is replaced while it is clicked or has the focus.
-   * @param {View} view
-   * @param {Facts} facts
-   * @param {Model} model
-   */
-  showPredictions(view, facts, model) {
-    const holder = find("predictions"), { target } = view.parameters;
-    if (this.predictedFacts !== facts) {
-      this.predictedFacts = facts;
-      holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
-        const bar = create("span", { style: `--part: ${probability}` }), output = create("output", { textContent: percent(probability) });
-        const title = "See why: a map about this class", label = create("i", { textContent: labelOf(model, index) });
-        return createButton({ title, onclick: () => chooseTarget(index), dataset: { index, probability } }, label, bar, output);
-      }));
-    }
-    for (const button of holder.children) button.setAttribute("aria-pressed", Number(button.dataset.index) === target);
   }
 }
 

@@ -1,0 +1,39 @@
+// The likeliest classes as bars, each a button that asks why. What hiding changes is marked on them.
+
+import { chooseTarget } from "./choices.js";
+import { labelOf } from "./class_names.js";
+import { create, createButton, find } from "./dom.js";
+import { percent } from "./numbers.js";
+import { activePane, activeView, page } from "./page.js";
+
+/**
+ * What the model says now: without what is hidden, its likeliest classes then, with their probabilities before.
+ * @param {Facts} facts
+ * @returns {{ index: number, probability: number, before?: number }[]}
+ */
+function predictionsNow({ uid, predictions }) {
+  if (page.changes?.unit !== "probability" || page.changes.uid !== uid) return predictions;
+  const rows = [...page.changes.rows].sort((one, other) => other.after - one.after).slice(0, predictions.length);
+  return rows.map(({ index, before, after }) => ({ index, probability: after, before }));
+}
+
+export function showPredictions() {
+  const { facts, model } = activePane(), { target } = activeView().parameters, holder = find("predictions");
+  const shown = predictionsNow(facts), names = JSON.stringify(shown.map(({ index }) => [index, labelOf(model, index)]));
+  if (holder.dataset.names !== names) {
+    holder.dataset.names = names;
+    holder.replaceChildren(...shown.map(({ index }) => createButton(
+      { title: "See why: a map about this class", onclick: () => chooseTarget(index), dataset: { index } },
+      create("i", { textContent: labelOf(model, index) }), create("span"), create("output"),
+    )));
+  }
+  holder.classList.toggle("vx-changed", shown.some(({ before }) => before !== undefined));
+  shown.forEach(({ index, probability, before }, place) => {
+    const button = holder.children[place], [, bar, output] = button.children;
+    bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
+    bar.style.setProperty("--was", before ?? 0);
+    bar.style.setProperty("--part", probability);
+    output.textContent = before === undefined ? percent(probability) : `${percent(before).slice(0, -1)} → ${percent(probability)}`;
+    button.setAttribute("aria-pressed", index === target);
+  });
+}
