@@ -42,6 +42,7 @@ ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
 MAX_LEVELS = 5.0
 # From the middle of a line of the grid to where nothing of it is left.
 LINE_PX = 3
+WHOLE = "The map is of the whole picture, with nothing hidden."
 SENTENCE = re.compile(
     r"(?P<description>.*)\. (Strongest: (?P<token>.*) with (?P<value>\S+)|(?P<inside>\d+) of (?P<count>\d+) patches)\.",
     re.DOTALL,
@@ -231,6 +232,9 @@ class Expected:
         return values
 
     def check_caption(self, text: str, scale: FittedScale, values: np.ndarray) -> None:
+        if self.view.heads_off or self.view.patches_off:
+            assert text.endswith(f" {WHOLE}"), text
+            text = text.removesuffix(f" {WHOLE}")
         about = scale.caption(self.scaled(values))
         assert text.endswith(f" {about}" if about else ""), (text, about)
         text = text.removesuffix(f" {about}")
@@ -351,15 +355,20 @@ class Expected:
         if not self.model.labels:
             assert shown == []
             return
-        probabilities = self.analysis.logits.softmax(-1)
-        best = probabilities.topk(min(5, len(probabilities)))
-        assert [index for index, _, _ in shown] == best.indices.tolist()
+        heads, patches = self.view.heads_off, self.view.patches_off
+        before = now = self.analysis.logits.softmax(-1)
+        if heads or patches:
+            now = self.analysis.switched_off(heads, patches).softmax(-1)
+        best = now.topk(min(5, len(now))).indices.tolist()
+        assert [index for index, _, _ in shown] == best, (shown, best)
         target = self.view.parameters.get("target")
-        for (index, text, pressed), probability in zip(shown, best.values.tolist(), strict=True):
-            assert abs(number_of(text.split(" → ")[0].rstrip("%")) - 100 * probability) <= max(0.06, 6 * probability), (
-                text,
-                probability,
-            )
+        for index, text, pressed in shown:
+            expected = [float(now[index])] if now is before else [float(before[index]), float(now[index])]
+            for part, probability in zip(text.split(" → "), expected, strict=True):
+                assert abs(number_of(part.rstrip("%")) - 100 * probability) <= max(0.06, 6 * probability), (
+                    text,
+                    expected,
+                )
             assert (pressed == "true") == (target == index), (shown, target)
 
 

@@ -99,8 +99,8 @@ function clearFindings(pane) {
   if (pane.index === page.active || pane.index === 0) {
     panels.clear();
     probes.clear();
+    panels.requested = probes.requested = "";
   }
-  panels.requested = probes.requested = "";
   page.hovered = page.hoveredCell = null;
 }
 

@@ -273,7 +273,9 @@ export class Panels {
       return this.showChanges(null);
     }
     const body = { kind: "switch", uid, heads, patches, target };
-    runInPanel("switch", key, body, (/** @type {any} */ reply) => this.showChanges({ ...reply, uid }), sayOfSwitches);
+    // What is hidden may be other squares by then, or none.
+    const show = (/** @type {any} */ reply) => this.requested === key && this.showChanges({ ...reply, uid });
+    runInPanel("switch", key, body, show, sayOfSwitches);
   }
 
   /**
