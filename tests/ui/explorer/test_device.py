@@ -169,6 +169,8 @@ def test_numbers_that_overflow_are_refused(kind: Kind, part: str, make_model: Ca
 def test_what_the_page_cannot_run_is_refused_by_name() -> None:
     model = vitviz.load()
     assert device_refusal(model) is None
+    # The file of a model is always the same, so that a browser keeps it.
+    assert len({device_file(model) for _ in range(4)}) == 1
     other = random_model(1)
     network = require_vit(other.network, "")
     network.patch_embedding = nn.Sequential(network.patch_embedding)  # type: ignore[assignment]

@@ -185,7 +185,10 @@ def test_gradients_are_computed_beside_other_passes(strict_page: Page, bundled: 
     [
         (lambda file: file[:-1000], "The file of the network ends before"),
         (lambda file: file[:100], "This is not a network for the page, or not all of it"),
-        (lambda file: (ROOT / "checkpoints" / "vitviz-photos.safetensors").read_bytes(), "its format is vitviz 1"),
+        (
+            lambda file: (ROOT / "checkpoints" / "vitviz-photos.safetensors").read_bytes(),
+            "expected the format vitviz device 1",
+        ),
     ],
 )
 def test_a_broken_file_is_refused(

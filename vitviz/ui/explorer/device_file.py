@@ -1,6 +1,6 @@
 """A network as one file for the page, which runs it on the visitor's own device.
 
-It is a safetensors file. Its header's metadata has the format and, in JSON, ``name``, ``config`` (of
+It is a safetensors file. Its header's metadata has, in JSON under the name of the format, ``name``, ``config`` (of
 :class:`vitviz.ViTConfig`), ``preprocessing`` (with the pixels of the whole patches, ``input_height`` and
 ``input_width``), ``labels``, ``input`` (``rows`` and ``columns`` of patches in it, names of the ``prefix`` tokens,
 ``scale`` of the attention scores) and ``detector`` (the numbers of an OOD detector, or null). Whatever depends on the
@@ -95,7 +95,8 @@ def device_file(model: Model) -> bytes:
     }
     with torch.inference_mode():
         tensors = {name: _filled(tensor) for name, tensor in _tensors(model, network)}
-    return save(tensors, {"format": FORMAT} | {name: json.dumps(fact) for name, fact in facts.items()})
+    # Under one key: safetensors writes several in any order, and a file of one model is always the same.
+    return save(tensors, {FORMAT: json.dumps(facts)})
 
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -14,7 +14,7 @@ export function readDeviceFile(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   if (length > buffer.byteLength - 8) throw Error("This is not a network for the page, or not all of it");
   const { __metadata__: metadata, ...entries } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  if (metadata?.format !== DEVICE_FORMAT) throw Error(`This is not a network for the page: its format is ${metadata?.format ?? "unknown"}`);
+  if (!metadata?.[DEVICE_FORMAT]) throw Error(`This is not a network for the page: expected the format ${DEVICE_FORMAT}`);
   const data = new Uint8Array(buffer, 8 + length);
   /** @type {Record<string, FileTensor>} */
   const tensors = {};
@@ -22,12 +22,7 @@ export function readDeviceFile(buffer) {
     if (end > data.length) throw Error(`The file of the network ends before ${name}`);
     tensors[name] = { dtype, offset };
   }
-  /** @param {string} name */
-  const fact = (name) => JSON.parse(metadata[name]);
-  return {
-    name: fact("name"), config: fact("config"), input: fact("input"), preprocessing: fact("preprocessing"), labels: fact("labels"),
-    detector: fact("detector"), tensors, data,
-  };
+  return { ...JSON.parse(metadata[DEVICE_FORMAT]), tensors, data };
 }
 
 /**
