@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -453,3 +454,30 @@ def test_another_error_of_torch_is_not_taken_for_it(
     monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
         on_loop(bench.analyze(bench.start, picture, "squash"))
+
+
+def test_work_that_fails_when_nobody_waits_any_more_is_no_complaint() -> None:
+    async def main() -> list[dict[str, Any]]:
+        complaints: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        line, held = Line(), Held()
+
+        def fail(report: Report) -> None:
+            held(report)
+            raise LimitError("too late")
+
+        waiting = by("a", line.run(fail))
+        while not held.begun.is_set():
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        # It has its place until it ends.
+        assert waiting.cancelled() and len(line) == 1
+        held.release.set()
+        while len(line):
+            await asyncio.sleep(0.001)
+        gc.collect()
+        await asyncio.sleep(0)
+        return complaints
+
+    assert run(main()) == []

@@ -141,7 +141,14 @@ class Line:
             raise
         # It goes on if nobody waits for it any more, and has its place until it ends.
         result = asyncio.wrap_future(job)
-        result.add_done_callback(lambda _: self._leave(ticket))
+
+        def end(result: asyncio.Future[Result]) -> None:
+            # An error that nobody waits for is no complaint of the log.
+            if not result.cancelled():
+                result.exception()
+            self._leave(ticket)
+
+        result.add_done_callback(end)
         return await asyncio.shield(result)
 
     async def _wait(self, ticket: _Ticket, report: Report) -> None:
