@@ -29,7 +29,7 @@ from tests.driver import (
     settle,
     state,
 )
-from tests.support.example import EXAMPLE, ROOT
+from tests.support.example import EXAMPLE
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, small_app
@@ -391,23 +391,3 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
         expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{digits(fall)})")
         keep_picture(page, "words.png")
-
-
-def test_a_late_answer_about_another_picture_is_not_shown(page: Page, example: Analysis) -> None:
-    """What hiding changes is computed after the slow map of another class, and the next picture comes first."""
-    # Without most of the middle, the likeliest classes are others, and the bars are of these.
-    hidden = [(row, column) for row in range(3, 10) for column in range(3, 11)]
-    open_link(page, f"?panel=switches&patches-off={';'.join(f'{row}.{column}' for row, column in hidden)}")
-    changed = example.switched_off(patches=hidden)
-    best = [example.model.labels[index] for index in changed.topk(5).indices.tolist()]
-    expect(page.locator(".vx-predictions i")).to_have_text(best)
-    choose_method(page, "occlusion")
-    page.locator(".vx-predictions button").nth(1).click()
-    choose_example(page, "flower.jpg")
-    settle(page)
-    flower = vitviz.analyze(ROOT / "assets" / "flower.jpg", example.model).predictions(1)[0]
-    expect(page.locator(".vx-headline")).to_have_text(
-        f"The model says {flower.label}, {flower.probability:.0%} sure.".replace("%", " %")
-    )
-    expect(page.locator(".vx-predictions output").first).to_have_text(f"{flower.probability:.1%}")
-    expect(page.locator(".vx-changes")).not_to_be_visible()

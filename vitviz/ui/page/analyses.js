@@ -1,12 +1,12 @@
 // Requests for analyses and their files, as the state needs them.
 
-import { openAs } from "./choices.js";
 import { computedBy } from "./map_sources.js";
 import { notify, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import { activePane, analyses, models, panes, requests, shownPanes, store, uploads } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
+import { openAs } from "./uploads.js";
 
 // An analysis that expires this often in this many milliseconds is not requested again.
 const MAX_RENEWALS = 3, RENEWAL_MS = 30000;

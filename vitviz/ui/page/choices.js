@@ -3,9 +3,8 @@
 import { hasClasses, withoutPlaces } from "./class_names.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
-import { notify, reasonOf, retryOf } from "./messages.js";
-import { activePane, activeView, likedPictures, models, page, panes, store, uploads } from "./page.js";
-import { backend, METHODS, SETTINGS } from "./settings.js";
+import { activePane, activeView, models, page, panes, store } from "./page.js";
+import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
 import { defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
@@ -61,66 +60,6 @@ export function chooseStep(step) {
   store.patchView(page.active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
 }
 
-let uploadCount = 0;
-
-/** @param {File} file */
-export async function takePicture(file) {
-  const uploaded = await uploadedPicture(file, takePicture);
-  if (!uploaded) return;
-  const id = `upload:${++uploadCount}`;
-  uploads.set(id, uploaded);
-  choosePicture(id);
-}
-
-// Names of checkpoints; other files are pictures and clips, or the server says what they are.
-const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
-
-/**
- * Open what was dropped, pasted or chosen anywhere on the page: a picture, a clip, or the files of a checkpoint.
- * @param {File[]} files
- * @param {string=} folder the name of the folder that they lie in
- */
-export function takeFiles(files, folder) {
-  if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
-  if (files.some(({ name }) => WEIGHTS.test(name))) {
-    if (SETTINGS.legal !== "all") return notify(`${files[0].name}: this app opens no checkpoints of visitors; drop a picture.`);
-    return openOwn({ files, folder, hub: "", overrides: "" });
-  }
-  takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
-  if (files.length > 1) notify(`${files.length} files were dropped: the page shows one picture. For many, use “vitviz batch”.`);
-}
-
-/**
- * Upload a picture; null and a message if that fails.
- * @param {File} file
- * @param {(file: File) => void} retry
- */
-async function uploadedPicture(file, retry) {
-  notify("");
-  const megabytes = (/** @type {number} */ bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
-  const maxBytes = file.type.startsWith("video/")
-    ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes)
-    : SETTINGS.max_upload_bytes;
-  if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
-  try {
-    return await backend.upload(file);
-  } catch (/** @type {any} */ error) {
-    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`, [retryOf(() => retry(file))]) ?? null;
-  }
-}
-
-/**
- * Upload a picture and make likeness to it the target.
- * @param {File} file
- */
-export async function likePicture(file) {
-  const uploaded = await uploadedPicture(file, likePicture),
-    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
-  if (!answer) return;
-  if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
-  if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
-}
-
 /**
  * Choose another model, without the classes of the previous one; its layers and heads stay only beside another map.
  * @param {string} model
@@ -147,32 +86,6 @@ export function chooseModel(model) {
   });
 }
 
-/** @param {any} options */
-export async function openOwn({ files, folder = "", hub, overrides }) {
-  notify("");
-  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
-  try {
-    const uploadedFiles = [];
-    for (const file of files) uploadedFiles.push(await backend.upload(file));
-    const id = `own-new:${++uploadCount}`;
-    uploads.set(id, { files: uploadedFiles, folder, hub, overrides });
-    chooseModel(id);
-  } catch (/** @type {any} */ error) {
-    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, folder, hub, overrides }))]);
-  }
-}
-
-/**
- * Open the files of a checkpoint again, and say its architecture.
- * @param {{ files: any[], hub: string, overrides: string }} own
- * @param {string} architecture
- */
-export function openAs(own, architecture) {
-  const id = `own-new:${++uploadCount}`;
-  uploads.set(id, { ...own, overrides: [own.overrides, `architecture=${architecture}`].filter(Boolean).join(", ") });
-  chooseModel(id);
-}
-
 /**
  * Another method keeps layer, head, token and target, if it has these parameters.
  * @param {string} method
@@ -195,11 +108,6 @@ export function chooseMethod(method) {
 export const latestParameters = new Map();
 /** @type {Record<string, any>} */
 const latestShared = {};
-/**
- * What a map about a class is about, if one is asked for now: a class by its index, another target, or undefined for the first guess.
- * @param {View} view
- */
-export const nextTarget = ({ parameters }) => parameters.target ?? latestShared.target;
 // The latest method of each question.
 /** @type {Record<string, string>} */
 export const latestMethods = {};
@@ -420,6 +328,13 @@ function returnHeadOfGuide() {
   if (isHeadOfGuide && activeView().parameters.head === 0) store.patchParameters(page.active, { head: null });
   isHeadOfGuide = false;
 }
+
+/**
+ * What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess.
+ * @param {View} view
+ */
+export const nextTarget = ({ method, parameters: { target } }) =>
+  target ?? (METHODS[method].group === "target" ? null : latestShared.target ?? null);
 
 /**
  * The target of a measurement; for a model without classes, that of the latest map counts, too.

@@ -62,7 +62,7 @@ export class Questions {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
     root.dataset.question = chosen;
     const target = nextTarget(view), about = typeof target === "number" ? target : best;
-    const why = about === undefined || (target !== undefined && typeof target !== "number" && target !== null)
+    const why = about === undefined || (target !== null && typeof target !== "number")
       ? "Why" : `Why “${labelOf(model, about).split(",")[0]}”`;
     for (const tab of find("tabs").children) {
       const name = tab.dataset.question;

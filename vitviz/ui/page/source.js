@@ -1,12 +1,13 @@
 // Picture, model, the model's input settings, and its predictions.
 
-import { chooseInput, chooseModel, choosePicture, chooseStep, openOwn, takeFiles, takePicture } from "./choices.js";
+import { chooseInput, chooseModel, choosePicture, chooseStep } from "./choices.js";
 import { showAnswer } from "./answer.js";
 import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { notify } from "./messages.js";
 import { page, store } from "./page.js";
 import { showPredictions } from "./predictions.js";
 import { backend, SETTINGS } from "./settings.js";
+import { openOwn, takeFiles, takePicture } from "./uploads.js";
 
 const MAX_LISTED_CLASSES = 20, BY_NAME = new Intl.Collator("en");
 // The fit that keeps the whole picture and its shape.

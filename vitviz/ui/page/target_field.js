@@ -1,11 +1,11 @@
 // The target of a map (classes, a text or a likeness) as one field of controls.
 
-import { likePicture } from "./choices.js";
 import { classNamed, labelOf } from "./class_names.js";
 import { create, createButton, labelled, newId } from "./dom.js";
 import { notify } from "./messages.js";
 import { likedPictures } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
+import { likePicture } from "./uploads.js";
 
 const BEST_OTHER = "the best of the others";
 

@@ -1,0 +1,93 @@
+// What the visitor gives the page: pictures, clips and checkpoints.
+
+import { chooseModel, choosePicture, setParameter } from "./choices.js";
+import { notify, reasonOf, retryOf } from "./messages.js";
+import { activeView, likedPictures, uploads } from "./page.js";
+import { backend, SETTINGS } from "./settings.js";
+import { hasParameter } from "./tokens.js";
+
+let uploadCount = 0;
+
+/** @param {File} file */
+export async function takePicture(file) {
+  const uploaded = await uploadedPicture(file, takePicture);
+  if (!uploaded) return;
+  const id = `upload:${++uploadCount}`;
+  uploads.set(id, uploaded);
+  choosePicture(id);
+}
+
+// Names of checkpoints; other files are pictures and clips, or the server says what they are.
+const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
+
+/**
+ * Open what was dropped, pasted or chosen anywhere on the page: a picture, a clip, or the files of a checkpoint.
+ * @param {File[]} files
+ * @param {string=} folder the name of the folder that they lie in
+ */
+export function takeFiles(files, folder) {
+  if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
+  if (files.some(({ name }) => WEIGHTS.test(name))) {
+    if (SETTINGS.legal !== "all") return notify(`${files[0].name}: this app opens no checkpoints of visitors; drop a picture.`);
+    return openOwn({ files, folder, hub: "", overrides: "" });
+  }
+  takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
+  if (files.length > 1) notify(`${files.length} files were dropped: the page shows one picture. For many, use “vitviz batch”.`);
+}
+
+/**
+ * Upload a picture; null and a message if that fails.
+ * @param {File} file
+ * @param {(file: File) => void} retry
+ */
+async function uploadedPicture(file, retry) {
+  notify("");
+  const megabytes = (/** @type {number} */ bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
+  const maxBytes = file.type.startsWith("video/")
+    ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes)
+    : SETTINGS.max_upload_bytes;
+  if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
+  try {
+    return await backend.upload(file);
+  } catch (/** @type {any} */ error) {
+    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`, [retryOf(() => retry(file))]) ?? null;
+  }
+}
+
+/**
+ * Upload a picture and make likeness to it the target.
+ * @param {File} file
+ */
+export async function likePicture(file) {
+  const uploaded = await uploadedPicture(file, likePicture),
+    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
+  if (!answer) return;
+  if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
+  if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
+}
+
+/** @param {any} options */
+export async function openOwn({ files, folder = "", hub, overrides }) {
+  notify("");
+  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
+  try {
+    const uploadedFiles = [];
+    for (const file of files) uploadedFiles.push(await backend.upload(file));
+    const id = `own-new:${++uploadCount}`;
+    uploads.set(id, { files: uploadedFiles, folder, hub, overrides });
+    chooseModel(id);
+  } catch (/** @type {any} */ error) {
+    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, folder, hub, overrides }))]);
+  }
+}
+
+/**
+ * Open the files of a checkpoint again, and say its architecture.
+ * @param {{ files: any[], hub: string, overrides: string }} own
+ * @param {string} architecture
+ */
+export function openAs(own, architecture) {
+  const id = `own-new:${++uploadCount}`;
+  uploads.set(id, { ...own, overrides: [own.overrides, `architecture=${architecture}`].filter(Boolean).join(", ") });
+  chooseModel(id);
+}
