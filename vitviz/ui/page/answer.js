@@ -9,17 +9,24 @@ import { backend } from "./settings.js";
 // Below this probability the sentence says that the model is not sure.
 const SURE = 0.5;
 
+/**
+ * What the model says now, the likeliest class first; of what is hidden from it, with the probabilities before.
+ * @param {Facts} facts
+ * @returns {{ index: number, probability: number, before?: number }[]}
+ */
+export function predictionsNow({ uid, predictions }) {
+  if (page.changes?.unit !== "probability" || page.changes.uid !== uid) return predictions;
+  const rows = [...page.changes.rows].sort((one, other) => other.after - one.after).slice(0, predictions.length);
+  return rows.map(({ index, before, after }) => ({ index, probability: after, before }));
+}
+
 /** What the model says of the picture, without what is hidden from it. */
 export function showAnswer() {
   const { facts, model } = activePane(), classes = model.labels.length.toLocaleString("en");
   if (isDouble() && panes.every((pane) => pane.facts) && panes[0].key !== panes[1].key) return showAnswers();
-  const names = namesOfHidden(activeView()), isOfThis = page.changes?.unit === "probability" && page.changes.uid === facts.uid;
-  const hidden = names && isOfThis ? `Without ${names}: ` : "";
   find("all-on").hidden = !store.state.views.some(namesOfHidden);
-  const answers = hidden
-    ? page.changes.rows.map((/** @type {any} */ { index, after }) => ({ index, probability: after }))
-    : facts.predictions;
-  const [best] = [...answers].sort((one, other) => other.probability - one.probability);
+  const names = namesOfHidden(activeView()), [best] = predictionsNow(facts);
+  const hidden = names && best?.before !== undefined ? `Without ${names}: ` : "";
   const isSure = best?.probability >= SURE, sureness = best && `, ${wholePercent(best.probability)} sure.`;
   const [before, after] = isSure ? [hidden || "The model says ", sureness]
     : [hidden ? `${hidden}perhaps ` : `Not sure. Closest of its ${classes} classes: `, best && ` (${percent(best.probability)}).`];
@@ -43,8 +50,9 @@ function showAnswers() {
   find("all-on").hidden = !store.state.views.some(namesOfHidden);
   const parts = panes.flatMap(({ facts, model, view }, index) => {
     const names = namesOfHidden(view), best = names ? null : facts.predictions[0];
-    const named = best ? [nameOfClass(model, best), `, ${wholePercent(best.probability)}`] : [names ? `${names} hidden` : "no classes"];
-    return [`${index ? " · " : ""}${"AB"[index]}: `, ...named];
+    const start = `${index ? " · " : ""}${"AB"[index]}: `;
+    if (!best) return [start, names ? `${names} hidden` : "no classes"];
+    return [start, best.probability < SURE ? "perhaps " : "", nameOfClass(model, best), `, ${wholePercent(best.probability)}`];
   });
   setHeadline(parts);
 }

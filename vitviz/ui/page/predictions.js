@@ -1,21 +1,11 @@
 // The likeliest classes as bars, each a button that asks why. What hiding changes is marked on them.
 
+import { predictionsNow } from "./answer.js";
 import { chooseTarget } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { create, createButton, find } from "./dom.js";
 import { percent } from "./numbers.js";
-import { activePane, activeView, page } from "./page.js";
-
-/**
- * What the model says now: without what is hidden, its likeliest classes then, with their probabilities before.
- * @param {Facts} facts
- * @returns {{ index: number, probability: number, before?: number }[]}
- */
-function predictionsNow({ uid, predictions }) {
-  if (page.changes?.unit !== "probability" || page.changes.uid !== uid) return predictions;
-  const rows = [...page.changes.rows].sort((one, other) => other.after - one.after).slice(0, predictions.length);
-  return rows.map(({ index, before, after }) => ({ index, probability: after, before }));
-}
+import { activePane, activeView } from "./page.js";
 
 export function showPredictions() {
   const { facts, model } = activePane(), { target } = activeView().parameters, holder = find("predictions");
