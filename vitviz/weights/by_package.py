@@ -74,14 +74,12 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
             f"{', '.join(ALLOWED_OVERRIDES)}"
         )
     file = open_weights(path)
-    sidecars = Sidecars.of_source(file.path, path)[0]
-    architecture = facts.pop("architecture", None)
-    states_pictures = bool({"pretrained_cfg", "architecture"} & sidecars.config.keys())
+    beside, left_out = Sidecars.of_source(file.path, path)[0].without(ignore)
+    sidecars, architecture = beside, facts.pop("architecture", None)
     if architecture is not None:
-        config = {**sidecars.config, "architecture": architecture}
-        sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
+        config = {**beside.config, "architecture": architecture}
+        sidecars = replace(beside, config=Settings(config, beside.config.place))
     package = timm.PACKAGE if architecture is not None else _find_package(sidecars)
-    sidecars, left_out = sidecars.without(ignore)
     ignore = tuple(pattern for pattern in ignore if pattern not in left_out)
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
@@ -93,9 +91,9 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     reference = _open_in_folder(package, file, sidecars, ignore, stated.max_bytes)
     module = reference.module.to(usable_device(device))
     try:
-        default = None if states_pictures else architecture
-        rule = _find_rule(sidecars, module, facts.get("normalisation"), default)
-        model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **facts)
+        rule = _find_rule(beside, module, facts.get("normalisation"), architecture)
+        facts |= {"name": name or Path(file.name).stem, "names_in_file": file.class_names}
+        model = load_module(module, preprocessing=rule, engine="module", **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
     card = {**model.card, "engine": f"{reference.title}, captured"}
@@ -171,16 +169,15 @@ def _link(file: Path, target: Path) -> None:
 def _find_rule(
     sidecars: Sidecars, module: nn.Module, normalisation: str | None, architecture: str | None
 ) -> PreprocessingRule | None:
-    """The preprocessing in the files beside a checkpoint, or timm's default for an architecture; None if neither is."""
+    """The preprocessing in the files beside a checkpoint, else timm's default for an architecture; None for neither."""
     channels = find_channels(module) or 3
     if reason := why_not_channels(channels):
         raise CheckpointError(reason)
-    default = timm.default_rule(architecture) if architecture is not None and channels == 3 else None
-    for read_rule in (read_timm_transform, read_image_processor, read_open_clip_transform):
-        rule = default or read_rule(sidecars, channels)
-        if rule is not None and normalisation is not None:
-            mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-            return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std}, defaults=())
-        if rule is not None:
-            return rule
-    return None
+    readers = (read_timm_transform, read_image_processor, read_open_clip_transform)
+    rule = next((rule for read_rule in readers if (rule := read_rule(sidecars, channels)) is not None), None)
+    if rule is None and architecture is not None and channels == 3:
+        rule = timm.default_rule(architecture)
+    if rule is None or normalisation is None:
+        return rule
+    mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
+    return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std}, defaults=())

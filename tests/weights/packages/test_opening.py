@@ -117,6 +117,20 @@ def test_a_file_by_timm_s_name_of_its_architecture(tmp_path: Path) -> None:
     assert any("timm's default for test_vit_relpos" in text for text in assumed.assumptions)
 
 
+def test_what_a_file_and_those_beside_it_state_comes_before_timm_s_default(tmp_path: Path) -> None:
+    module, names = timm.create_model("test_vit_relpos", num_classes=3).eval(), ("cat", "dog", "cow")
+    path = tmp_path / "model.safetensors"
+    save_file(module.state_dict(), path, {"class_names": json.dumps(names)})
+    (tmp_path / "config.json").write_text(json.dumps({"num_classes": 3}))
+    model = vitviz.load(path, architecture="test_vit_relpos")
+    assert model.labels == names and model.card["labels"] == "class_names of the file"
+    assert model.preprocessing.crop_fraction == module.pretrained_cfg["crop_pct"]
+    processor = {"image_processor_type": "ViTImageProcessor", "image_mean": [0.1] * 3, "image_std": [0.2] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    stated = vitviz.load(path, architecture="test_vit_relpos").preprocessing
+    assert (stated.mean, stated.std, stated.fit) == ((0.1,) * 3, (0.2,) * 3, "squash")
+
+
 def test_sharded_weights(tmp_path: Path) -> None:
     folder, module = write_foreign("Swin", tmp_path)
     tensors = load_file(folder / "model.safetensors")

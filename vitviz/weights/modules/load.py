@@ -21,6 +21,7 @@ from vitviz.models.capture.outputs import first_output, is_vector, primary_outpu
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
 from vitviz.weights.architectures import architecture_of_module
+from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import ENGINES, Forward, Labels, Model
 from vitviz.weights.modules.calling import default_forward
@@ -69,13 +70,15 @@ def load_module(
     engine: str | None = None,
     probability: str | None = None,
     name: str | None = None,
+    names_in_file: Mapping[str, ClassNames] | None = None,
 ) -> Model:
     """A module as a model.
 
     If vitviz's own network gives the same numbers, the model has that network with a copy of the weights. Otherwise the
     module's attention is captured during its own forward pass. The module is not changed.
 
-    The arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name.
+    The arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name, and ``names_in_file`` are
+    the names of classes in the file of its weights.
 
     Raises:
         ConfigError: the module does not state something necessary; it is in a state in which it cannot be captured; or
@@ -124,7 +127,7 @@ def load_module(
     forward_function, output, assumptions = choose_output(module, forward_function, result, classes)
     has_logits = isinstance(result, Mapping) and "logits" in result
     prepare = partial(module_preprocessing, module, preprocessing, normalisation)
-    labelling = questions.ask(lambda: _find_labels(module, labels, output, has_logits))
+    labelling = questions.ask(lambda: _find_labels(module, labels, output, has_logits, names_in_file))
     if size is None:
         # It does not run on images of any size that was tried.
         if prefix is None and not tokens:
@@ -246,7 +249,11 @@ def _with_architecture(module: nn.Module, name: str, error: Error) -> Error:
 
 
 def _find_labels(
-    module: nn.Module, labels: Labels | None, output: Any, has_logits: bool
+    module: nn.Module,
+    labels: Labels | None,
+    output: Any,
+    has_logits: bool,
+    names_in_file: Mapping[str, ClassNames] | None,
 ) -> tuple[tuple[str, ...], str, bool]:
     """Names of the classes, their source, and whether they are assumed; no names without a classifier.
 
@@ -255,6 +262,7 @@ def _find_labels(
         labels: from the user.
         output: of the module for an image; None if it is unknown.
         has_logits: whether the module calls its output logits.
+        names_in_file: names of classes in the file of its weights, by the path of their entry.
 
     Raises:
         NotStated: the module does not state whether its outputs are classes.
@@ -273,7 +281,7 @@ def _find_labels(
     if has_logits:
         names = getattr(getattr(module, "config", None), "id2label", None) or {}
         texts = {str(number): text for number, text in names.items()}
-        return read_labels(as_sidecars(config={"id2label": texts}), width)
+        return read_labels(as_sidecars(config={"id2label": texts}), width, names_in_file)
     if stated_classes == 0:
         return (), "no classifier", False
     if stated_classes != width:
@@ -281,7 +289,7 @@ def _find_labels(
     pretrained = getattr(module, "pretrained_cfg", None)
     stated_names = pretrained.get("label_names") if isinstance(pretrained, Mapping) else None
     config = {} if stated_names is None else {"pretrained_cfg": {"label_names": list(stated_names)}}
-    return read_labels(as_sidecars(config=config), width)
+    return read_labels(as_sidecars(config=config), width, names_in_file)
 
 
 def _check_labels(labels: Any) -> tuple[str, ...]:
