@@ -152,8 +152,8 @@ function marksOf(pane) {
   return [...patches.map((cell) => ({ token: pane.attention.token(...cell), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
 }
 
-// Patches of two maps lie at one place if their edges differ by no more than this share of a patch.
-const PLACE_TOLERANCE = 0.1;
+// Of a patch, by which the edges of two maps at one place may differ: rounding. The library takes no more either.
+const PLACE_TOLERANCE = 1e-3;
 const WHOLE = "The map is of the whole picture, with nothing hidden.";
 const OTHER_PLACES = "A and B see different parts of their pictures: there is no difference patch by patch.";
 
