@@ -19,6 +19,8 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    keep_picture,
+    open_panel,
     page_at,
     patch_position,
     settle,
@@ -136,21 +138,35 @@ def test_keys_choose_patch_layer_head_and_token(page: Page, example: Analysis, l
     check_page(page, library)
 
 
-def test_the_layers_are_played_and_a_projector_shows_the_picture_alone(page: Page) -> None:
-    before = canvas(page).bounding_box()
+def test_the_layers_are_played(page: Page) -> None:
     page.keyboard.press("p")
     page.wait_for_function("() => document.querySelector('.vx-status').textContent.includes('layer 1 of')")
     page.locator(".vx-play").click()
     settle(page)
     assert first_view(page)["parameters"]["layer"] >= 1
-    page.keyboard.press("f")
-    settle(page)
-    for part in (".vx-header", ".vx-side", ".vx-tabs"):
-        expect(page.locator(part)).not_to_be_visible()
-    after = canvas(page).bounding_box()
-    assert before is not None and after is not None and after["width"] > before["width"]
-    page.keyboard.press("f")
-    expect(page.locator(".vx-header")).to_be_visible()
+
+
+def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: Page) -> None:
+    others = [page.locator(part) for part in (".vx-header", ".vx-side", ".vx-tabs")]
+    before = canvas(page).bounding_box()
+    ways = (
+        (lambda: open_panel(page, "save").locator(".vx-project").click(), page.locator(".vx-project-end").click),
+        (lambda: page.keyboard.press("f"), lambda: page.keyboard.press("Escape")),
+        (lambda: page.keyboard.press("f"), lambda: page.keyboard.press("f")),
+    )
+    for begin, end in ways:
+        begin()
+        for part in others:
+            expect(part).not_to_be_visible()
+        settle(page)
+        larger = canvas(page).bounding_box()
+        assert larger is not None and before is not None and larger["width"] > before["width"]
+        keep_picture(page, "projector.png")
+        end()
+        for part in others:
+            expect(part).to_be_visible()
+        settle(page)
+        assert canvas(page).bounding_box() == before
 
 
 # ---- pins ----

@@ -178,6 +178,7 @@ export function listen() {
     closeMenus();
     project(true);
   };
+  find("project-end").onclick = () => project(false);
   listenToStrip(showLayer, layerNow);
   listenToMenus();
   find("sheet").onkeydown = moveCell;
