@@ -208,8 +208,8 @@ def _preprocessing(
         raise CheckpointError(f"{checkpoint.name}: {reason}")
     rule, patch = facts.get("transform", checkpoint.family.default_transform), (config.patch_height, config.patch_width)
     if len(rule.arguments["mean"]) != config.channels:
-        halves = (0.5,) * config.channels
-        rule = replace(rule, arguments={**rule.arguments, "mean": halves, "std": halves})
+        halves, source = (0.5,) * config.channels, f"{rule.source}, with mean and std 0.5 for grey pictures"
+        rule = replace(rule, source=source, arguments={**rule.arguments, "mean": halves, "std": halves})
     if "image_size" in checkpoint.overrides:
         rule = replace(rule, size=None)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))

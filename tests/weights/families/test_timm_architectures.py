@@ -88,6 +88,18 @@ def test_a_stated_name_prepares_pictures_as_timm_does_for_it(tmp_path: Path) -> 
     assert [text.partition(" ")[0] for text in reading.model.assumptions] == ["preprocessing"], "the grid is no guess"
 
 
+def test_a_stated_name_says_nothing_of_classes_and_channels(tmp_path: Path) -> None:
+    module = timm.create_model("test_vit", num_classes=5, in_chans=1).eval()
+    torch.save(module.state_dict(), tmp_path / "grey.pth")
+    model = read_checkpoint(tmp_path / "grey.pth", architecture="test_vit").model
+    pixels = torch.randn(1, 1, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(model.network(pixels), module(pixels))
+    assert model.preprocessing.mean == model.preprocessing.std == (0.5,)
+    source = "timm's default for test_vit, with mean and std 0.5 for grey pictures; no file"
+    assert source in model.card["preprocessing"]
+
+
 @pytest.mark.parametrize("name", architectures())
 def test_every_architecture_is_read_whole_or_refused(name: str) -> None:
     row = architectures()[name]

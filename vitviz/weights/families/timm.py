@@ -169,6 +169,9 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
         raise UnknownFamilyError(f"{checkpoint.name}: {place} = {quote(name)}: expected {expected}")
     if "architecture" not in checkpoint.overrides:
         checkpoint.record("architecture", name, place)
+    elif checkpoint.shape("patch.weight")[1:2] == (1,):
+        # Like the number of classes, that of channels is no part of a name.
+        saved = saved.with_defaults({"in_chans": 1})
     stated_size = _input_size(checkpoint)
     size = stated_size if cfg.flag("fixed_input_size", False) else None if stated_size else row.input_size
     if size and "img_size" not in saved:
