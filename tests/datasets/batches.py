@@ -1,7 +1,8 @@
-"""What the tests of batches share: their request, and the rows that were written."""
+"""What the tests of batches share: their request, its end, and the rows that were written."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from vitviz.datasets import (
     BatchRequest,
     MapRequest,
 )
+from vitviz.progress import Progress
 
 COUNT = 12
 
@@ -26,3 +28,17 @@ def rows(output: Path) -> dict[str, dict[str, Any]]:
 def asked(model: Model, **changes: Any) -> BatchRequest:
     maps = (MapRequest("rollout"), MapRequest("relevance", {"target": "class 2", "query": (1, 2)}))
     return BatchRequest(model, **{"maps": maps, "probes": ("attention_entropy", "token_norms"), **changes})
+
+
+class Ended(Exception):
+    """What a report of progress raises to end a run."""
+
+
+def end_after(count: int) -> Callable[[Progress], None]:
+    """A report that ends a run after so many pictures."""
+
+    def report(state: Progress) -> None:
+        if state.done == count:
+            raise Ended
+
+    return report

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.datasets.batches import COUNT, asked, rows
+from tests.datasets.batches import COUNT, Ended, asked, end_after, rows
 from vitviz import Model, Style
 from vitviz.cli.command import main
 from vitviz.datasets import (
@@ -36,18 +35,6 @@ from vitviz.progress import Progress
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-
-
-class Ended(Exception):
-    pass
-
-
-def end_after(count: int) -> Callable[[Progress], None]:
-    def report(state: Progress) -> None:
-        if state.done == count:
-            raise Ended
-
-    return report
 
 
 @pytest.mark.parametrize("ends", [(1,), (5,), (3, 7, 11)])

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import vitviz
-from tests.datasets.batches import rows
+from tests.datasets.batches import Ended, end_after, rows
 from vitviz import ConfigError, DataError, Model
 from vitviz.cli.command import main
 from vitviz.datasets import (
@@ -83,18 +83,6 @@ def check_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, A
                 np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
             else:
                 assert value == other, (name, column)
-
-
-class Ended(Exception):
-    pass
-
-
-def end_after(count: int) -> Callable[[Progress], None]:
-    def report(state: Progress) -> None:
-        if state.done == count:
-            raise Ended
-
-    return report
 
 
 @pytest.mark.process
