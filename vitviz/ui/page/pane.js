@@ -347,7 +347,7 @@ export class Pane {
    * @param {Float32Array | null} values
    */
   sentence(query, values) {
-    if (!values) return `${METHODS[this.view.method].title}: being fetched …`;
+    if (!values) return `${METHODS[this.view.method].title}: being ${this.sourceOf(query).kind === "map" ? "computed" : "fetched"} …`;
     const { description } = this.metadata(query), coloured = this.withoutIdentity(query, values);
     const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
     const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
