@@ -34,7 +34,7 @@ from vitviz.ui.state import NATIVE, View
 from vitviz.visualization.colormaps import COLORMAPS, DIVERGING_COLORMAP, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import Model, resources
-from vitviz.weights.metadata.classes import NUMBERED
+from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.overrides import OVERRIDES
 from vitviz.weights.read import describe
 from vitviz.weights.text_tower import reads_text
@@ -166,7 +166,7 @@ def assumed_sentence(model: Model) -> str:
         if fact == "preprocessing":
             parts.append(f"preprocessing ({source.partition(';')[0]})")
         elif fact == "labels":
-            parts.append(f"classes {source}" if source.startswith(NUMBERED) else "the names of its classes")
+            parts.append(assumed_names(source))
         else:
             parts.append(shorten(f"{fact} {value}", 40, placeholder="…"))
     place = "details under “About this model” in the menu “Model”"

@@ -34,7 +34,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote, several
 from vitviz.weights.formats.tensors import WeightFile
-from vitviz.weights.metadata.classes import NUMBERED
+from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 
@@ -217,9 +217,7 @@ class Check:
     @property
     def assumption(self) -> str:
         """The assumption in a few words."""
-        if self.fact != "labels":
-            return f"{self.fact} {self.value}"
-        return "the names of its classes" if self.source.partition(":")[0] != NUMBERED else f"classes {self.source}"
+        return assumed_names(self.source) if self.fact == "labels" else f"{self.fact} {self.value}"
 
     @property
     def text(self) -> str:

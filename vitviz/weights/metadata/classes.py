@@ -12,7 +12,7 @@ from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 
 # Entries of a configuration that name classes.
-ENTRIES = ("label_names", "labels", "id2label", "label2id", "label_descriptions")
+CONFIG_ENTRIES = ("label_names", "labels", "id2label", "label2id", "label_descriptions")
 NUMBERED = "numbered"
 
 
@@ -41,8 +41,8 @@ def read_labels(
     """
     count = "1 class" if classes == 1 else f"{classes:,} classes"
     if stated is not None:
-        sidecars.config.skip(ENTRIES)
-        sidecars.config.inner_or_empty("pretrained_cfg").skip(ENTRIES)
+        sidecars.config.skip(CONFIG_ENTRIES)
+        sidecars.config.inner_or_empty("pretrained_cfg").skip(CONFIG_ENTRIES)
         if len(stated) != classes:
             raise CheckpointError(f"labels: {len(stated):,} names; expected one for each of the model's {count}")
         return tuple(stated), "stated by the user", False
@@ -69,6 +69,11 @@ def read_labels(
     if imagenet_names is not None:
         return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
     return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered", False
+
+
+def assumed_names(source: str) -> str:
+    """What is assumed of the classes, in a few words, by the source that :func:`read_labels` returns."""
+    return f"classes {source}" if source.startswith(f"{NUMBERED}: ") else "the names of its classes"
 
 
 # What transformers' pipelines apply to the logits.
