@@ -37,6 +37,7 @@ from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.models.weight_samples import AFTER_TRAINING, CHANGED_WEIGHTS, network_samples
 from vitviz.progress import Progress
+from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
@@ -356,18 +357,17 @@ class Analysis(MethodMaps, AttributeAdvice):
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
 
     def _check_place(self, name: str, heatmap: Heatmap) -> None:
-        """Check that a map is of this picture, as far as pictures of one size can be told apart.
+        """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
 
         Raises:
-            MethodError: it is of another one, or of another part of it than the model's input.
+            MethodError: it is on another picture of this size, or on another part of it than the model's input.
         """
-        image, geometry = self.prepared.image, self.prepared.geometry.resized(*self.prepared.image.size)
-        if heatmap.image.size != image.size:
-            return
-        if heatmap.geometry.box != geometry.box:
+        image, has_this_size = self.prepared.image, heatmap.image.size == self.prepared.image.size
+        box = self.prepared.geometry.resized(*image.size).box
+        if has_this_size and heatmap.geometry.box != box:
             found = f"on the part {heatmap.geometry.box} of the picture"
-            raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {geometry.box}")
-        if heatmap.image is not image and heatmap.image.tobytes() != image.tobytes():
+            raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {box}")
+        if has_this_size and not is_same_picture(heatmap.image, image):
             raise MethodError(f"maps: {name!r} is on another picture; expected maps of this analysis")
 
     @property

@@ -150,7 +150,7 @@ class Origin:
         pixels: the shorter side of the model's input, as :func:`vitviz.analyze` takes it.
         hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
             for this reason; otherwise 0.
-        maps, likenesses: the latest maps, and likenesses to pictures, by what was asked.
+        maps, likenesses: the latest maps, and likenesses to pictures, by their requests.
     """
 
     choice: ModelChoice

@@ -166,7 +166,7 @@ def parameters_of(method: Method, parameters: object, analysis: Analysis, field:
     Args:
         method: to which they belong.
         parameters: an object with a field for each, or null.
-        analysis: whose map is asked for.
+        analysis: to compute the map of.
         field: the name of the object in messages.
 
     Raises:

@@ -139,7 +139,7 @@ def _combined(first: Own, other: object, word: str) -> Own:
     ):
         if found != found_other:
             raise MethodError(f"{name} of maps on two {kind}, {found} and {found_other}: expected one")
-    if first.image is not other.image and first.image.tobytes() != other.image.tobytes():
+    if not is_same_picture(first.image, other.image):
         raise MethodError(f"{name} of maps on two pictures of one size: expected maps on one picture")
     one, two = first.token_map, other.token_map
     # Two maps of one model need no name.
@@ -158,6 +158,11 @@ def _combined(first: Own, other: object, word: str) -> Own:
     )
     model = first.model if first.model == other.model else ""
     return cast(Own, replace(cast(Any, first), token_map=token_map, model=model))
+
+
+def is_same_picture(first: Image.Image, second: Image.Image) -> bool:
+    """Whether two pictures have the same pixels."""
+    return first is second or (first.size == second.size and first.tobytes() == second.tobytes())
 
 
 def _size(sides: Sequence[int], unit: str) -> str:

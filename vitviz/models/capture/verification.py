@@ -152,7 +152,7 @@ class VerifiedCapture:
             shape, place = self.shapes[call], str(all_calls.index(call))
             is_self_attention = shape.queries == shape.keys
             if is_self_attention and self.structure.tokens in shape.token_counts:
-                kinds.setdefault("of this grid, whose tokens could not be told apart", []).append(place)
+                kinds.setdefault("of this grid, whose tokens could not be distinguished", []).append(place)
             elif not is_self_attention or shape.token_counts.isdisjoint(listed):
                 kinds.setdefault(f"among {shape.tokens}", []).append(place)
         parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]

@@ -59,7 +59,7 @@ class Connections:
         return visitor
 
     def log_refusal(self) -> None:
-        """Log that connections are refused, unless the log has just said it."""
+        """Log that connections are refused, unless a line about it was logged just before."""
         if time.monotonic() >= self._logged_at + LOG_SECONDS:
             self._logged_at = time.monotonic()
             LOGGER.warning("connections are refused: %d are open", self._quota.total)

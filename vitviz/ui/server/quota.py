@@ -28,7 +28,7 @@ class Quota:
 
     Args:
         most: of one visitor.
-        reason: what a visitor who has it all is told.
+        reason: the message for a visitor who has it all.
         most_together: of all visitors.
     """
 
