@@ -1,6 +1,7 @@
 // Studies that run the network many times: what is switched off, heads one by one, patches one by one.
 
 import { bestOf, probabilitiesOf } from "./device_facts.js";
+import { copyPatch } from "./encoder.js";
 import { writeMap } from "./pack_writer.js";
 import { deviceTarget, effectScore } from "./scores.js";
 
@@ -101,14 +102,9 @@ async function passes({ network: { team, workers }, signal }, count, inputOf, sc
  * @param {NetworkInput} input
  * @param {number} patch
  */
-function withoutPatch(pixels, { channels, patch_height: high, patch_width: wide }, { rows, columns }, patch) {
-  const occluded = pixels.slice(), height = rows * high, width = columns * wide;
-  const top = Math.floor(patch / columns) * high, left = (patch % columns) * wide;
-  for (let channel = 0; channel < channels; channel++)
-    for (let row = top; row < top + high; row++) {
-      const start = (channel * height + row) * width + left;
-      occluded.fill(0, start, start + wide);
-    }
+function withoutPatch(pixels, config, input, patch) {
+  const occluded = pixels.slice(), grey = new Float32Array(config.channels * config.patch_height * config.patch_width);
+  copyPatch(occluded, config, input, patch, grey, true);
   return occluded;
 }
 

@@ -114,7 +114,10 @@ export class Team {
   ask(job, signal) {
     if (this.closed) return Promise.reject(this.closed);
     if (signal?.aborted) return Promise.reject(signal.reason);
-    signal?.addEventListener("abort", () => this.cancel(job, signal.reason), { once: true });
+    const stop = () => this.cancel(job, signal?.reason), forget = () => signal?.removeEventListener("abort", stop);
+    signal?.addEventListener("abort", stop);
+    // Otherwise the pictures of all passes would stay in memory as long as the signal.
+    job.promise.then(forget, forget);
     this.queue.push(job);
     this.start();
     return job.promise;

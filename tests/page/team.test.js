@@ -1,0 +1,27 @@
+// Passes of a team, whose workers here answer at once or never.
+
+import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
+import { test } from "node:test";
+
+import { Team } from "../../vitviz/ui/page/device/team.js";
+
+/** @param {boolean} answers */
+function teamOf(answers) {
+  const worker = /** @type {any} */ ({ terminate() {}, postMessage: (/** @type {any} */ { kind, pass }) => {
+    if (answers && kind !== "cancel") queueMicrotask(() => team.receive(worker, { kind: "answer", pass, answer: /** @type {any} */ ({}) }));
+  } });
+  const team = new Team([worker], /** @type {any} */ ({ config: { depth: 1 } }));
+  return team;
+}
+
+test("a signal forgets the passes that ended, and their pictures with them", async () => {
+  const { signal } = new AbortController(), pixels = new Float32Array(3);
+  await teamOf(true).encode(pixels, { signal });
+  assert.equal(getEventListeners(signal, "abort").length, 0);
+  const team = teamOf(false), waiting = team.encode(pixels, { signal });
+  assert.equal(getEventListeners(signal, "abort").length, 1);
+  team.close();
+  await assert.rejects(waiting, /The network was closed/);
+  assert.equal(getEventListeners(signal, "abort").length, 0);
+});
