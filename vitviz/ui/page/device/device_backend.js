@@ -75,7 +75,11 @@ export class DeviceBackend {
    * @param {Transferable[]} moved
    */
   async ask(kind, request, moved = []) {
-    this.worker ??= this.parts.text("analysis_worker.js").then(openWorker);
+    if (!this.worker) {
+      this.worker = this.parts.text("analysis_worker.js").then(openWorker);
+      // One that cannot be fetched is tried again.
+      this.worker.catch(() => { this.worker = null; });
+    }
     return (await this.worker)(kind, request, moved);
   }
 
@@ -106,8 +110,12 @@ export class DeviceBackend {
    * @param {string} uid
    */
   analysis(uid) {
-    const known = this.analyses.get(uid) ?? (uid === FIRST ? this.analyse(FIRST, this.firstView) : null);
+    const known = this.analyses.get(uid);
+    if (!known && uid === FIRST) return this.analyse(FIRST, this.firstView);
     if (!known) throw Object.assign(Error("expired"), { expired: true });
+    // The one that was asked about last is forgotten last.
+    this.analyses.delete(uid);
+    this.analyses.set(uid, known);
     return known;
   }
 
@@ -148,7 +156,8 @@ export class DeviceBackend {
     };
     const { queries, keys, logSums, norms, pooled } = encoding, kept = { queries, keys, logSums, norms, pooled };
     const outliers = await this.ask("keep", { uid, shape, encoding: kept }, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
-    const address = URL.createObjectURL(prepared.picture);
+    // Unlike the address of a blob, it leaves memory with the facts.
+    const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
     const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, outliers });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
@@ -227,13 +236,15 @@ export class DeviceBackend {
    * @param {(step: Progress) => void} showProgress
    */
   async run({ kind, page, number, ...request }, showProgress) {
-    const controller = new AbortController(), id = `${page} ${number}`;
+    const controller = new AbortController(), { signal } = controller, id = `${page} ${number}`;
     this.running.set(id, controller);
+    // Not everything ends early, such as a probe; but nobody waits for it any more.
+    const end = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     try {
-      return await this.runs[kind](request, controller.signal, (done, total) => showProgress({ text: "", done, total }));
+      return await Promise.race([this.runs[kind](request, signal, (done, total) => showProgress({ text: "", done, total })), end]);
     } catch (/** @type {any} */ error) {
-      if (controller.signal.aborted) return { stopped: true };
-      return error.expired ? { expired: true } : { failed: error.message ?? String(error), final: true };
+      if (signal.aborted) return { stopped: true };
+      return error.expired ? { expired: true } : { failed: error.message ?? String(error), final: error.isPassing ? undefined : true };
     } finally {
       this.running.delete(id);
     }

@@ -28,11 +28,11 @@ export class Networks {
   }
 
   /**
-   * The network of a model; a failed one is tried again.
+   * The network of a model; one that failed, or whose workers ended, is opened again.
    * @param {string} name
    */
   get(name) {
-    const opening = this.opened.get(name) ?? this.open(name);
+    const opening = this.opened.get(name)?.then((network) => (network.team.closed ? this.open(name) : network)) ?? this.open(name);
     this.opened.delete(name);
     this.opened.set(name, opening);
     opening.catch(() => this.opened.delete(name));

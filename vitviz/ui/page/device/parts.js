@@ -32,7 +32,7 @@ export class Parts {
    * @param {((done: number, total: number) => void) | undefined} onBytes
    */
   async fetch(name, onBytes) {
-    const response = await fetch(this.folder + name).catch(() => { throw Error(UNREACHABLE); });
+    const response = await fetch(this.folder + name).catch(() => { throw Object.assign(Error(UNREACHABLE), { isPassing: true }); });
     if (!response.ok || !response.body) throw Error(`${name}: the server of this page answers ${response.status}`);
     const total = Number(response.headers.get("content-length")), reader = response.body.getReader();
     /** @type {Uint8Array<ArrayBuffer>[]} */

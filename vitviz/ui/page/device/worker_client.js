@@ -9,6 +9,8 @@ export function openWorker(script) {
   /** @type {Map<number, { resolve: (answer: any) => void, reject: (error: any) => void }>} */
   const waiting = new Map();
   let count = 0;
+  /** @type {Error | null} */
+  let failure = null;
   worker.onmessage = ({ data: { id, answer, failed, expired } }) => {
     const { resolve, reject } = /** @type {any} */ (waiting.get(id));
     waiting.delete(id);
@@ -16,11 +18,13 @@ export function openWorker(script) {
     else reject(Object.assign(Error(failed), expired ? { expired } : {}));
   };
   worker.onerror = ({ message }) => {
-    for (const { reject } of waiting.values()) reject(Error(message || "The browser does not start a worker"));
+    failure = Error(message || "The browser does not start a worker");
+    for (const { reject } of waiting.values()) reject(failure);
     waiting.clear();
   };
   return (/** @type {string} */ kind, /** @type {any} */ request, /** @type {Transferable[]} */ moved = []) =>
     new Promise((resolve, reject) => {
+      if (failure) return reject(failure);
       waiting.set(++count, { resolve, reject });
       worker.postMessage({ id: count, kind, ...request }, moved);
     });
