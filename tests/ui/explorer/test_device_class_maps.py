@@ -100,6 +100,18 @@ def metadata_of(content: bytes) -> dict[str, str]:
     return metadata
 
 
+def test_a_class_without_others_has_no_margin(make_model: Callable[..., Model]) -> None:
+    model = make_model(classes=1)
+    analysis = vitviz.analyze(EXAMPLE, model)
+    asked = [
+        ("relevance", all_parameters("relevance", {"target": {"class": 0, "margin": True}}, analysis.trace.layers))
+    ]
+    (answer,) = class_maps_on_device(model, analysis.prepared.pixels, asked)
+    assert answer["failed"].endswith("this model has no other class.")
+    with pytest.raises(MethodError, match="this model has no other class"):
+        analysis.relevance(margin(0))
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 32, 128])
 def test_the_nodes_of_the_integral_are_those_of_numpy(count: int) -> None:
     nodes, weights = np.polynomial.legendre.leggauss(count)

@@ -19,6 +19,7 @@ export function legalView(view, { methods, probes }, facts, model) {
   const patchesOff = view.patches_off.filter(isInside);
   return {
     ...view,
+    fit: view.fit === model.fit ? null : view.fit,
     method,
     parameters: legalParameters(view.parameters, records, facts, model),
     pins: view.pins.filter((pin) => isToken(pin, facts)),
@@ -51,9 +52,10 @@ const LEGAL = {
   number: (value, { minimum, maximum, default: preset }) => value >= minimum && value <= maximum && value !== preset,
   choice: (value, { options, default: preset }) => value !== preset && options.some((option) => option.value === value),
   token: (value, record, facts, model) => value !== model.default_query && (value === "patches" || isToken(value, facts)),
+  // Only the app knows other targets, such as texts.
   class: (value, record, facts, { labels }) =>
-    (typeof value === "number" ? [value] : [value.class, value.against])
-      .every((index) => index === undefined || isIndex(index, labels.length)),
+    (typeof value === "number" ? isIndex(value, labels.length) : Object.entries(value)
+      .every(([name, index]) => name === "margin" || (["class", "against"].includes(name) && isIndex(index, labels.length)))),
 };
 
 /**

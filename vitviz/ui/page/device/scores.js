@@ -26,6 +26,7 @@ export function deviceTarget(target, logits, labels) {
     const name = `${nameOfIndex(first)} against ${nameOfIndex(second)}`, differentiable = { index: first, against: second };
     return { name, index: null, score: (values) => values[first] - values[second], differentiable };
   }
+  if (logits.length < 2) throw Error(`Margin of ${nameOfIndex(first)}: this model has no other class.`);
   return {
     name: `${nameOfIndex(first)} against the best of the others`,
     index: null,
