@@ -6,6 +6,7 @@ import base64
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,8 +25,10 @@ from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import SHAPES, made, without_classes
 from vitviz import Analysis, ConfigError, Model
 from vitviz.models.require import require_vit
-from vitviz.ui.explorer.device_page import device_page
+from vitviz.ui.explorer.device_page import MAX_ROLLOUT_PRODUCTS, SHOWN_SIDE, device_page
 from vitviz.ui.explorer.device_site import write_site
+from vitviz.ui.facts import analysis_facts
+from vitviz.ui.state import View
 
 EXAMPLES = ("chelsea.jpg", "coffee.jpg", "rocket.jpg")
 TOLERANCE, POINTS = 1e-4, 0.005
@@ -122,6 +125,12 @@ def compare(page: Page, model: Model, path: Path) -> None:
     if analysis.is_out_of_distribution is not None:
         assert facts["is_out_of_distribution"] == analysis.is_out_of_distribution
     assert facts["outliers"]["patches"] == [list(trace.layout.cell(token)) for token in outliers(analysis)]
+    assert max(facts["width"], facts["height"]) == min(SHOWN_SIDE, max(facts["pixels"]))
+    own_pixels = replace(analysis, trace=trace)
+    own = analysis_facts(facts["uid"], own_pixels, facts["picture"], view=View(fit=facts["fit"]), name=path.name)
+    # What the browser decodes has no assumptions, and its numbers are compared above.
+    apart = {"model", "assumptions", "is_converted", "predictions", "box", "width", "height", "is_out_of_distribution"}
+    assert {name: facts[name] for name in own.keys() - apart} == {name: own[name] for name in own.keys() - apart}
 
 
 def outliers(analysis: Analysis) -> list[int]:
@@ -275,6 +284,16 @@ def test_a_picture_that_browsers_may_not_open_becomes_one_that_they_do(small: Mo
     page = device_page([small], picture, name=picture.name)
     assert page.parts["picture-0"].startswith(b"\xff\xd8") and page.start["views"][0]["name"] == "scan.tif"
     assert device_page([small], EXAMPLE).parts["picture-0"] == EXAMPLE.read_bytes()
+
+
+def test_a_page_says_once_whether_its_pictures_have_files_of_all_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(*SHAPES["cifar"])
+    products = model.network.config.depth * model.layout.token_count**3
+    assert products < MAX_ROLLOUT_PRODUCTS
+    for limit, rolls in ((products, True), (products - 1, False)):
+        monkeypatch.setattr("vitviz.ui.explorer.device_page.MAX_ROLLOUT_PRODUCTS", limit)
+        start = device_page([model]).start
+        assert start["views"][0]["rolls"] == start["device"]["models"][""]["rolls"] == rolls
 
 
 @pytest.mark.long

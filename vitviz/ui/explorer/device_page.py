@@ -46,11 +46,12 @@ DEVICE_PROBES = (
 )
 DEVICE_FITS = ("squash", "crop")
 ONLY_THE_APP = "Only the app computes {}, and maps about a text or another picture."
-# As `hasRollouts` of device_facts.js.
+# Up to so many products, files of all rollouts are small and soon made.
 MAX_ROLLOUT_PRODUCTS = 2**30
 # What every browser opens as Pillow does, up to a size at which a page is still pleasant.
 BROWSER_FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 MAX_PICTURE_BYTES, REDUCED_SIDE = 4_000_000, 2000
+# The longer side of the picture on the page, in pixels; maps do not depend on it.
 SHOWN_SIDE = 900
 # The characters after the colon are as many as those of an upload.
 FIRST_PICTURE = "picture:the-first-picture-here"
@@ -198,12 +199,13 @@ def device_page(
         "models": {model_id: _model_facts(model_id, model) for model_id, model in zip(ids, models, strict=True)},
         "device": {
             "models": {
-                model_id: {"part": weights[model_id], "title": title_of(model)}
+                model_id: {"part": weights[model_id], "title": title_of(model), "rolls": _has_rollouts(model)}
                 for model_id, model in zip(ids, models, strict=True)
             },
             "pictures": {
                 picture_id: {"name": each.name, "part": place[picture_id]} for picture_id, each in pictures.items()
             },
+            "shown_side": SHOWN_SIDE,
             "folder": "",
         },
     }
@@ -225,13 +227,16 @@ def _opening(analysis: Analysis, picture: str, name: str) -> dict[str, Any]:
     address = f"data:image/webp;base64,{as_base64(as_webp(shown.image, quality=90))}"
     pixels = prepared.geometry.image_width, prepared.geometry.image_height
     facts = analysis_facts("page", replace(analysis, prepared=shown), address, view=view, name=name, pixels=pixels)
-    layout = analysis.trace.layout
-    rolls = analysis.trace.layers * layout.token_count**3 <= MAX_ROLLOUT_PRODUCTS
     return {
         "state": state.to_json(),
-        "views": [{**facts, "rolls": rolls}],
+        "views": [{**facts, "rolls": _has_rollouts(analysis.model)}],
         "files": {f"layer {layer}": as_base64(layer_pack(analysis.trace, layer))},
     }
+
+
+def _has_rollouts(model: Model) -> bool:
+    """Whether the page makes the file of all rollouts of a picture."""
+    return model.network.config.depth * model.layout.token_count**3 <= MAX_ROLLOUT_PRODUCTS
 
 
 def _settings(models: Sequence[Model], ids: Sequence[str], megabytes: dict[str, float]) -> dict[str, Any]:

@@ -278,14 +278,17 @@ interface Start {
   device?: DeviceStart;
 }
 
-/** A network of a page that runs it: its part of the page, and what its progress calls it. */
+/** A network of a page that runs it: its part of the page, what its progress calls it, and whether pictures have files of all rollouts. */
 interface DeviceModel {
   part: string;
   title: string;
+  rolls: boolean;
 }
 interface DeviceStart {
   models: Record<string, DeviceModel>;
   pictures: Record<string, { name: string; part: string }>;
+  /** The longer side of the picture on the page, in pixels. */
+  shown_side: number;
   /** Where its parts are, if they are files. */
   folder: string;
 }

@@ -11,8 +11,6 @@ import { openWorker } from "./worker_client.js";
 
 // The analysis that the page begins with.
 const FIRST = "page";
-// The longer side of the picture on the page, in pixels; maps do not depend on it.
-const SHOWN_SIDE = 900;
 // An earlier one is computed again, which takes as long as a picture.
 const MAX_KEPT_ANALYSES = 4;
 
@@ -29,6 +27,7 @@ export class DeviceBackend {
     this.files = files ?? {};
     this.firstView = state.views[0];
     this.firstFacts = views[0];
+    this.device = device;
     this.parts = new Parts(device.folder);
     this.networks = new Networks(device.models, this.parts);
     /** @type {Map<string, DevicePicture>} */
@@ -148,7 +147,7 @@ export class DeviceBackend {
       this.networks.get(view.model), decoded(content, name),
     ]);
     const { preprocessing, config, input } = file, fit = view.fit ?? preprocessing.fit;
-    const prepared = await this.ask("prepare", { bitmap, preprocessing, fit, side: SHOWN_SIDE }, [bitmap]);
+    const prepared = await this.ask("prepare", { bitmap, preprocessing, fit, side: this.device.shown_side }, [bitmap]);
     const encoding = await team.encode(prepared.pixels, { signal }), { logits } = encoding;
     const shape = {
       layers: config.depth, heads: config.heads, dim: config.head_width, scale: input.scale,
@@ -158,7 +157,8 @@ export class DeviceBackend {
     const outliers = await this.ask("keep", { uid, shape, encoding: kept }, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
-    const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, outliers });
+    const { rolls } = this.device.models[view.model];
+    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, outliers });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
 

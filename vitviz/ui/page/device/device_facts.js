@@ -38,21 +38,14 @@ export function probabilitiesOf(config, logits) {
 export const bestOf = (values, count) => [...values.keys()].sort((one, other) => values[other] - values[one]).slice(0, count);
 
 /**
- * Whether files of all rollouts are small and soon made.
- * @param {number} tokens
- * @param {number} layers
- */
-export const hasRollouts = (tokens, layers) => layers * tokens ** 3 <= 2 ** 30;
-
-/**
- * @param {{ uid: string, view: View, name: string, address: string, file: DeviceFile, prepared: any, encoding: Encoding,
+ * @param {{ uid: string, view: View, name: string, address: string, rolls: boolean, file: DeviceFile, prepared: any, encoding: Encoding,
  *   outliers: any }} options
  * @returns {Facts}
  */
-export function deviceFacts({ uid, view, name, address, file, prepared, encoding, outliers }) {
+export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, outliers }) {
   const { config, input, detector } = file, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
-  const { patches, sentence, threshold } = outliers, tokens = input.prefix.length + input.rows * input.columns;
+  const { patches, sentence, threshold } = outliers;
   return {
     uid,
     model: view.model,
@@ -72,7 +65,7 @@ export function deviceFacts({ uid, view, name, address, file, prepared, encoding
     prefix: input.prefix,
     windows: [],
     start: input.prefix.length ? 0 : Math.floor(input.rows / 2) * input.columns + Math.floor(input.columns / 2),
-    rolls: hasRollouts(tokens, config.depth),
+    rolls,
     predictions: probabilities
       ? bestOf(probabilities, MAX_PREDICTED).map((index) => ({ index, probability: probabilities[index] }))
       : [],
