@@ -164,7 +164,8 @@ class _Table:
                 self.summary.failed_before += 1
                 self._note(key, error)
             else:
-                files |= {} if sha256 is None else {digest: bytes.fromhex(sha256)[:FILE_DIGEST_BYTES]}
+                if sha256 is not None:
+                    files[digest] = bytes.fromhex(sha256)[:FILE_DIGEST_BYTES]
                 if not settings.has_files(key):
                     self.incomplete.add(digest)
                     continue

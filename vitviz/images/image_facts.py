@@ -41,7 +41,7 @@ class ImageFacts:
         return facts if facts.reduced == image.size else cls(facts.assumptions, image.size, image.size)
 
     def resized(self, size: tuple[int, int]) -> ImageFacts:
-        """The facts of a copy of the image that is as large as its file at this size."""
+        """The facts of a copy of the image at this size, with regions in its own pixels in place of the file's."""
         across, down = size[0] / self.size[0], size[1] / self.size[1]
         left, top, right, bottom = self.border
         return replace(self, size=size, reduced=size, border=(left * across, top * down, right * across, bottom * down))

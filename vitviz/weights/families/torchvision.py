@@ -30,7 +30,8 @@ NAMES = {
     "heads.head": "classifier",
 }
 SWAG = imagenet("torchvision's IMAGENET1K_SWAG weights", crop_fraction=1.0)
-# Of published weights that are prepared otherwise than most, by shapes that no others have.
+# Of published weights that are prepared otherwise than most. Linear SWAG weights of vit_b_16 and vit_l_16 have the
+# shapes of IMAGENET1K_V1, and no entry.
 TRANSFORMS = {
     "vit_b_16 (SWAG)": SWAG,
     "vit_l_16": imagenet(

@@ -191,8 +191,8 @@ def load_module(
     others, pooling = verified.describe_others(stages.tokens_beside(patch)), verified.describe_pooling(prefix_tokens)
     assumptions += tuple(filter(None, (others, pooling, verified.describe_unseen())))
     if prefix_tokens and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
-        others = "its output reads other tokens, too"
-        assumptions += (f"prefix {prefix_tokens[0]!r}: the first of {prefix!r} tokens without names; {others}",)
+        unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
+        assumptions += (f"prefix {prefix_tokens[0]!r}: {unproven}",)
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
 

@@ -19,8 +19,8 @@ from vitviz.weights.modules.unwrap import package_of
 PACKAGES = ("timm", "transformers", "open_clip", "torchvision")
 # Package of torch's plain layers. Others, such as parametrizations and quantisation, change weights or outputs.
 LAYERS = "torch.nn.modules."
-# Attributes that transformers adds where attentions or hidden states are asked for.
-OWN_NOTES = {"_output_capturing_hooks_installed"}
+# Attributes that transformers adds when a call returns attentions or hidden states.
+ADDED_ATTRIBUTES = {"_output_capturing_hooks_installed"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -93,7 +93,7 @@ def _snapshot(module: nn.Module) -> tuple[Any, ...]:
     """Counts and types that change with a module: its submodules, attributes, hooks and tensors, with torch's count of
     in-place changes and samples of the values."""
     submodules = (
-        (type(submodule), len(vars(submodule).keys() - OWN_NOTES), _foreign_hooks(submodule))
+        (type(submodule), len(vars(submodule).keys() - ADDED_ATTRIBUTES), _foreign_hooks(submodule))
         for submodule in module.modules()
     )
     tensors = [tensor for _, tensor in _tensors(module)]

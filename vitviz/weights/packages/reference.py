@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import random
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ from vitviz.weights.metadata.sidecars import Sidecars
 
 Size = tuple[int, int]
 EXTRA = "verify"
-# Entries of configurations that count something.
-COUNTS = re.compile(r"(?P<layers>(\w+_)?(layers|depths?))|num_\w+")
+# Endings of a configuration's entries that count layers, and the beginning of those that count anything.
+LAYER_COUNTS, COUNTS = ("layers", "depth", "depths"), "num_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +127,9 @@ def check_counts(config: Settings, name: str, numbers: int) -> None:
             walk(str(key), each)
         for each in value if isinstance(value, list) else ():
             walk(entry, each)
-        counted = COUNTS.fullmatch(entry)
-        if counted and isinstance(value, int | float):
-            most = MAX_DEPTH if counted["layers"] else max(numbers, MAX_DEPTH)
+        counts_layers = entry.endswith(LAYER_COUNTS)
+        if (counts_layers or entry.startswith(COUNTS)) and isinstance(value, int | float):
+            most = MAX_DEPTH if counts_layers else max(numbers, MAX_DEPTH)
             if value > most:
                 raise CheckpointError(f"{name}: {entry} = {quote(value)} in {config.place}; expected at most {most:,}")
 
