@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ from vitviz.datasets import (
     read_items,
     run_batch,
 )
+from vitviz.datasets.output import key_digest
+from vitviz.datasets.work import FILE_DIGEST_BYTES, UnprocessedPictures
 from vitviz.errors.kinds import ConfigError
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.progress import Progress
@@ -156,6 +159,13 @@ def test_rows_of_another_preprocessing_labels_or_files_are_refused(model: Model,
         with pytest.raises(ConfigError, match=r"^07\.png: its file has changed since its row was written; expected"):
             run_batch(asked(model, probes=()), read_items(str(photos)), output, writers=writers)
     assert rows(output) == before
+
+
+def test_only_the_first_picture_of_a_key_is_that_of_its_row() -> None:
+    content, key = b"one", key_digest("a.png")
+    files = {key: hashlib.sha256(content).digest()[:FILE_DIGEST_BYTES]}
+    pictures = UnprocessedPictures([Item("a.png", content), Item("a.png", b"another")], {key}, files)
+    assert list(pictures) == [] and pictures.skipped == 2
 
 
 def test_a_function_is_told_from_another_by_its_input(model: Model) -> None:

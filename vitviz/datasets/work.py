@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ class UnprocessedPictures:
         items: all pictures of the source.
         done_keys: digests of the keys that have a row, by :func:`vitviz.datasets.output.key_digest`; iterating adds to
             it.
-        files: the first :data:`FILE_DIGEST_BYTES` of the digest of a row's file, by the digest of its key.
+        files: the first :data:`FILE_DIGEST_BYTES` of the digest of a row's file, by the digest of its key; iterating
+            removes from it, since a later picture with the same key has no row.
 
     Attributes:
         skipped: how many pictures had a row.
@@ -91,13 +92,13 @@ class UnprocessedPictures:
         ConfigError: while iterating, for a picture whose file is no longer that of its row.
     """
 
-    def __init__(self, items: Iterable[Item], done_keys: set[bytes], files: Mapping[bytes, bytes]) -> None:
+    def __init__(self, items: Iterable[Item], done_keys: set[bytes], files: dict[bytes, bytes]) -> None:
         self.items, self.done_keys, self.files, self.skipped = items, done_keys, files, 0
 
     def __iter__(self) -> Iterator[Item]:
         for item in self.items:
             key = key_digest(item.key)
-            before = self.files.get(key)
+            before = self.files.pop(key, None)
             now = None if before is None else file_digest(item)
             if now is not None and bytes.fromhex(now)[:FILE_DIGEST_BYTES] != before:
                 expected = "expected the same picture, or another folder for the results"
