@@ -122,7 +122,7 @@ def _open_in_folder(
     package: Package, file: WeightFile, sidecars: Sidecars, ignore: Sequence[str], max_bytes: int | None
 ) -> ReferenceModel:
     """The package's model, opened from a folder with only its configuration and its weights."""
-    stated = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
+    stated = package.config_of(sidecars)
     numbers = sum(math.prod(tensor.shape) for tensors in file.groups.values() for tensor in tensors.values())
     check_counts(stated, file.name, numbers)
     config = package.check_config(stated, file.name)

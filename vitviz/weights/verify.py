@@ -118,8 +118,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     package = find_package(PACKAGES, reading.sidecars, model.name)
     assert model.origin is not None, "files beside it were read"
     folder, network = model.origin.folder, model.network
-    stated = reading.sidecars.open_clip if package.name == "open_clip" else reading.sidecars.config
-    check_counts(stated, model.name, sum(parameter.numel() for parameter in network.parameters()))
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    check_counts(package.config_of(reading.sidecars), model.name, numbers)
     reference = open_reference(package, folder)
     image_name = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)

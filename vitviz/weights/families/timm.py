@@ -319,15 +319,12 @@ def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
         usual = clip("CLIP's preprocessing", crop_fraction=1.0)
     else:
         usual = TIMM.default_transform
-    rows = _matching_architectures(checkpoint)
-    if len({_pixels_of(row.transform()) for row in rows}) > 1:
-        rows = [row for row in rows if row.transform().arguments["mean"] == usual.arguments["mean"]]
-    rules = [row.transform() for row in rows]
-    return rules[0] if len(set(map(_pixels_of, rules))) == 1 else usual
-
-
-def _pixels_of(rule: PreprocessingRule) -> str:
-    return f"{sorted(rule.arguments.items())} {rule.size}"
+    rules = [row.transform() for row in _matching_architectures(checkpoint)]
+    alike = [rule for rule in rules if rule.arguments["mean"] == usual.arguments["mean"]]
+    for found in (rules, alike):
+        if found and all((rule.arguments, rule.size) == (found[0].arguments, found[0].size) for rule in found):
+            return found[0]
+    return usual
 
 
 def _input_size(checkpoint: MatchedCheckpoint) -> tuple[int, int] | None:

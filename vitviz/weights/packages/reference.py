@@ -94,6 +94,10 @@ class Package:
     build: Callable[[Path], nn.Module]
     load: Callable[[Path, Sequence[str]], ReferenceModel]
 
+    def config_of(self, sidecars: Sidecars) -> Settings:
+        """The configuration that its loader reads."""
+        return sidecars.open_clip if self.name == "open_clip" else sidecars.config
+
 
 def find_package(packages: Sequence[Package], sidecars: Sidecars, name: str) -> Package:
     """The package that the files beside a checkpoint name.
