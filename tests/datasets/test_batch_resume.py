@@ -147,11 +147,13 @@ def test_rows_of_another_preprocessing_labels_or_files_are_refused(model: Model,
     output, preprocessing = tmp_path / "out", model.preprocessing
     run_batch(asked(model, probes=()), read_items(str(photos)), output)
     before = rows(output)
-    others = {
-        "preprocessing": replace(model, preprocessing=replace(preprocessing, mean=(0.0,) * len(preprocessing.mean))),
-        "labels": replace(model, labels=model.labels[::-1]),
-    }
-    for name, other in others.items():
+    others = [
+        ("preprocessing", replace(model, preprocessing=replace(preprocessing, mean=(0.0,) * len(preprocessing.mean)))),
+        ("labels", replace(model, labels=model.labels[::-1])),
+        # Half of a surrogate pair, which JSON may hold.
+        ("labels", replace(model, labels=("\ud800", *model.labels[1:]))),
+    ]
+    for name, other in others:
         with pytest.raises(ConfigError, match=f"the results of another request, with other '{name}'; expected"):
             run_batch(asked(other, probes=()), [], output)
     Image.new("RGB", (30, 20)).save(photos / "07.png")

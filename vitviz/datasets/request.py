@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -156,7 +157,7 @@ class BatchRequest:
             "schema": SCHEMA_VERSION,
             "model": self.model.name,
             "weights": weights_digest(self.model),
-            "labels": _digest("\0".join(self.model.labels).encode()),
+            "labels": _digest(json.dumps(self.model.labels).encode()),
             "ood_detector": _detector_digest(self.model),
             "preprocessing": _preprocessing_facts(self.model.preprocessing),
             "fit": self.fit,
