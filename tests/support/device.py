@@ -32,13 +32,14 @@ const facts = JSON.parse(readFileSync(0, "utf8"));
 """
 ENCODE = """
 const { openKernels } = await import(FOLDER + "kernels.js");
-const { openNetwork, readDeviceFile } = await import(FOLDER + "network.js");
+const { readDeviceFile } = await import(FOLDER + "device_file.js");
+const { Network } = await import(FOLDER + "encoder.js");
 const { Gradients } = await import(FOLDER + "gradients.js");
 const { kind, wasm, passes } = facts, answers = [];
 let gradients;
 const kernels = openKernels(wasm ? { [kind]: readFileSync(new URL(wasm, FOLDER)) } : {});
 if (kernels.kind !== kind) throw Error(`${kernels.kind}: expected ${kind}`);
-const network = openNetwork(readDeviceFile(bytes("network").buffer), kernels);
+const network = new Network(readDeviceFile(bytes("network").buffer), kernels);
 for (const [index, { headFactors, ...options }] of passes.entries()) {
   const pixels = new Float32Array(bytes(index).buffer), factors = headFactors && Float32Array.from(headFactors);
   const { target, wants } = options;
@@ -56,11 +57,12 @@ console.log(JSON.stringify(answers));
 """
 CLASS_MAPS = """
 const { openKernels } = await import(FOLDER + "kernels.js");
-const { openNetwork, readDeviceFile } = await import(FOLDER + "network.js");
+const { readDeviceFile } = await import(FOLDER + "device_file.js");
+const { Network } = await import(FOLDER + "encoder.js");
 const { Gradients } = await import(FOLDER + "gradients.js");
 const { classMapFile } = await import(FOLDER + "class_maps.js");
 const file = readDeviceFile(bytes("network").buffer);
-const network = openNetwork(file, openKernels({ simd: readFileSync(new URL("kernels.wasm", FOLDER)) }));
+const network = new Network(file, openKernels({ simd: readFileSync(new URL("kernels.wasm", FOLDER)) }));
 const gradients = new Gradients(network), pixels = new Float32Array(bytes("pixels").buffer);
 let last = Promise.resolve();
 const team = { differentiate: (...asked) => last = last.then(() => gradients.differentiate(...asked.slice(0, 3))) };

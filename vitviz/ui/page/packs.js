@@ -7,8 +7,13 @@ const MAX_DOWNLOADS = 2;
 /**
  * The bytes of a text in base64.
  * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
  */
-export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export function fromBase64(text) {
+  // Not every browser has it, and it is many times faster.
+  const { fromBase64: decode } = /** @type {any} */ (Uint8Array);
+  return decode ? decode.call(Uint8Array, text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
 
 /**
  * Bytes as a text in base64.

@@ -1,9 +1,10 @@
 // One worker of a team, as a script of its own: loads the network, and computes passes, one at a time.
 
+import { readDeviceFile } from "./device_file.js";
+import { Network } from "./encoder.js";
 import { Cancelled, Exchange } from "./exchange.js";
 import { Gradients } from "./gradients.js";
 import { openKernels } from "./kernels.js";
-import { openNetwork, readDeviceFile } from "./network.js";
 
 /** @type {Network} */
 let network;
@@ -17,7 +18,7 @@ async function answerTeam(message) {
   switch (message.kind) {
     case "load":
       exchange = new Exchange(message.rank, message.ports);
-      network = openNetwork(readDeviceFile(message.file), openKernels(message.wasm));
+      network = new Network(readDeviceFile(message.file), openKernels(message.wasm));
       return { kind: "loaded", kernels: network.kernels.kind };
     case "cancel":
       return exchange.cancel(message.pass);

@@ -1,6 +1,7 @@
 // vitviz's Vision Transformer over the kernels: the layers of vitviz/models/vit.py, one picture at a time. Alone, or as
 // one of several ranks that share out the tokens and send each other keys and values.
 
+import { copyPatch } from "./device_file.js";
 import { readEncoding, tokensRead } from "./reading.js";
 
 /** The activations by their numbers in kernels.c. */
@@ -21,25 +22,6 @@ const ALONE = { rank: 0, ranks: 1, share: async () => {}, gather: async () => {}
  * @param {number} count
  */
 export const padded = (count) => (count + 7) & ~7;
-
-/**
- * Copies the pixels of a patch, "channel row column", out of a picture, or into it.
- * @param {Float32Array} pixels "channel height width"
- * @param {NetworkConfig} config
- * @param {NetworkInput} input
- * @param {number} patch
- * @param {Float32Array} values of the patch, and of others behind it
- * @param {boolean} isInto
- */
-export function copyPatch(pixels, config, input, patch, values, isInto = false) {
-  const { channels, patch_height: height, patch_width: width } = config, { rows, columns } = input;
-  const top = Math.floor(patch / columns) * height, left = (patch % columns) * width;
-  for (let line = 0; line < channels * height; line++) {
-    const from = ((Math.floor(line / height) * rows * height) + top + (line % height)) * columns * width + left;
-    if (isInto) pixels.set(values.subarray(line * width, (line + 1) * width), from);
-    else values.set(pixels.subarray(from, from + width), line * width);
-  }
-}
 
 /** A network whose weights are in the memory of the kernels. */
 export class Network {

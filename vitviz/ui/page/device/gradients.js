@@ -2,7 +2,8 @@
 // a layer computes on the way is computed again, but for its input, its middle and its values, so that memory grows with
 // layers times tokens only.
 
-import { ACTIVATIONS, MARGIN, QUERIES_AT_A_TIME, copyPatch, padded } from "./encoder.js";
+import { copyPatch } from "./device_file.js";
+import { ACTIVATIONS, MARGIN, QUERIES_AT_A_TIME, padded } from "./encoder.js";
 import { poolBackward, scoreGradient } from "./reading_backward.js";
 
 /** The most memory that the matrices of all layers may take. */

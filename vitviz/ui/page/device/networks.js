@@ -1,6 +1,6 @@
 // The networks of the page, opened when they are needed.
 
-import { readDeviceFile } from "./network.js";
+import { readDeviceFile } from "./device_file.js";
 import { joinedWords } from "./parts.js";
 import { openDevice } from "./team.js";
 

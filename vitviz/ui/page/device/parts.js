@@ -1,5 +1,7 @@
 // The parts of the page that it does not begin with, such as the weights: blocks of text after it, or files beside it.
 
+import { fromBase64 } from "../packs.js";
+
 const UNREACHABLE = "The weights cannot be fetched: is there a connection?";
 
 export class Parts {
@@ -16,7 +18,7 @@ export class Parts {
    */
   async read(name, onBytes) {
     const block = document.getElementById(`part-${name}`);
-    const bytes = block ? bytesOfText(block.textContent ?? "") : await this.fetch(name, onBytes);
+    const bytes = block ? fromBase64(block.textContent ?? "") : await this.fetch(name, onBytes);
     if (!name.endsWith(".gz")) return bytes;
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
@@ -46,16 +48,6 @@ export class Parts {
     }
     return new Uint8Array(await new Blob(chunks).arrayBuffer());
   }
-}
-
-/**
- * The bytes of a text in base64.
- * @param {string} text
- * @returns {Uint8Array<ArrayBuffer>}
- */
-function bytesOfText(text) {
-  const { fromBase64: decode } = /** @type {any} */ (Uint8Array);
-  return decode ? decode.call(Uint8Array, text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
 /**

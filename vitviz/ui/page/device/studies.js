@@ -1,7 +1,7 @@
 // Studies that run the network many times: what is switched off, heads one by one, patches one by one.
 
 import { bestOf, probabilitiesOf } from "./device_facts.js";
-import { copyPatch } from "./encoder.js";
+import { copyPatch } from "./device_file.js";
 import { writeMap } from "./pack_writer.js";
 import { deviceTarget, effectScore } from "./scores.js";
 

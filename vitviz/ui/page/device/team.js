@@ -1,6 +1,6 @@
 // The network in workers, so that the page stays smooth: one, or several that share out the tokens of a picture.
 
-import { readDeviceFile } from "./network.js";
+import { readDeviceFile } from "./device_file.js";
 
 /** A pass that waits for its workers, or that they compute. */
 class TeamJob {

@@ -1,6 +1,4 @@
-// One network for the page: its device file, as device_file.py in vitviz/ui/explorer writes it, and what runs it.
-
-import { Network } from "./encoder.js";
+// The file of a network, as device_file.py in vitviz/ui/explorer writes it, and where a patch of its input is.
 
 const DEVICE_FORMAT = "vitviz device 1";
 
@@ -26,8 +24,20 @@ export function readDeviceFile(buffer) {
 }
 
 /**
- * A network on these kernels, whose memory it takes.
- * @param {DeviceFile} file
- * @param {Kernels} kernels
+ * Copies the pixels of a patch, "channel row column", out of a picture, or into it.
+ * @param {Float32Array} pixels "channel height width"
+ * @param {NetworkConfig} config
+ * @param {NetworkInput} input
+ * @param {number} patch
+ * @param {Float32Array} values of the patch, and of others behind it
+ * @param {boolean} isInto
  */
-export const openNetwork = (file, kernels) => new Network(file, kernels);
+export function copyPatch(pixels, config, input, patch, values, isInto = false) {
+  const { channels, patch_height: height, patch_width: width } = config, { rows, columns } = input;
+  const top = Math.floor(patch / columns) * height, left = (patch % columns) * width;
+  for (let line = 0; line < channels * height; line++) {
+    const from = ((Math.floor(line / height) * rows * height) + top + (line % height)) * columns * width + left;
+    if (isInto) pixels.set(values.subarray(line * width, (line + 1) * width), from);
+    else values.set(pixels.subarray(from, from + width), line * width);
+  }
+}
