@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
+import { inLanes } from "../../vitviz/ui/page/device/studies.js";
 import { Team } from "../../vitviz/ui/page/device/team.js";
 
 /** @param {boolean} answers */
@@ -24,4 +25,16 @@ test("a signal forgets the passes that ended, and their pictures with them", asy
   team.close();
   await assert.rejects(waiting, /The network was closed/);
   assert.equal(getEventListeners(signal, "abort").length, 0);
+});
+
+test("a pass that fails ends all that are not begun", async () => {
+  const begun = /** @type {number[]} */ ([]);
+  const lanes = inLanes(2, 9, async (index) => {
+    begun.push(index);
+    if (index === 2) throw Error("too large");
+    await new Promise((resolve) => setImmediate(resolve));
+  }, () => {});
+  await assert.rejects(lanes, /too large/);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.deepEqual(begun, [0, 1, 2, 3].slice(0, begun.length));
 });

@@ -65,7 +65,10 @@ const file = readDeviceFile(bytes("network").buffer);
 const network = new Network(file, openKernels({ simd: readFileSync(new URL("kernels.wasm", FOLDER)) }));
 const gradients = new Gradients(network), pixels = new Float32Array(bytes("pixels").buffer);
 let last = Promise.resolve();
-const team = { differentiate: (...asked) => last = last.then(() => gradients.differentiate(...asked.slice(0, 3))) };
+const team = {
+  differentiate: (...asked) => last = last.then(() => gradients.differentiate(...asked.slice(0, 3))),
+  encode: (pixels, { logitsOnly }) => last = last.then(() => network.encode(pixels, { logitsOnly })),
+};
 const { logits } = await network.encode(pixels), answers = [];
 const studied = { network: { team, file, workers: 2 }, labels: facts.labels, pixels, logits };
 for (const [index, { method, parameters }] of facts.maps.entries())

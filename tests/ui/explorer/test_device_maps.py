@@ -177,6 +177,6 @@ def test_probes_are_those_of_the_library(analysis: Analysis) -> None:
 def test_every_method_of_the_page_is_one_that_it_computes() -> None:
     names = in_node({"device/maps.js": "DEVICE_MAPS"}, "() => Object.keys(DEVICE_MAPS)", None)
     of_classes = in_node({"device/class_maps.js": "CLASS_MAPS"}, "() => Object.keys(CLASS_MAPS)", None)
-    assert {*names, *of_classes, "occlusion"} == set(DEVICE_METHODS)
+    assert {*names, *of_classes} == set(DEVICE_METHODS)
     probes = in_node({"device/findings.js": "DEVICE_PROBES"}, "() => Object.keys(DEVICE_PROBES)", None)
     assert list(probes) == list(DEVICE_PROBES)

@@ -1,20 +1,18 @@
 // Maps about a class from gradients of the network, with the captions of the library: relevance, gradient rollout, Grad-CAM,
-// LeGrad and integrated gradients.
+// LeGrad and integrated gradients; and occlusion, from its scores.
 
-import { digits } from "../numbers.js";
 import { longNameOf, numbered } from "../token_names.js";
-import { writePack } from "./pack_writer.js";
-import { propagate } from "./rollouts.js";
+import { copyPatch } from "./device_file.js";
+import { writeMap } from "./pack_writer.js";
+import { checkReference, checkSpan, layersText, propagate, rolloutCaption } from "./rollouts.js";
 import { deviceTarget } from "./scores.js";
-import { tokensOfQuery } from "./token_sets.js";
-
-const NOTHING_RAISES = "By this method, nothing raises this score";
+import { inLanes, passScores } from "./studies.js";
+import { queryOrDefault, tokensOfQuery } from "./token_sets.js";
 
 /** @typedef {import("./studies.js").Studied} StudiedPicture */
-/** @typedef {{ values: Float32Array, description: string, quantity: string, raised: boolean, self?: number }} ClassMap */
 /**
- * @typedef {{ studied: StudiedPicture, name: string, target: ScoreTarget, parameters: any, report: (done: number, total: number) => void }}
- *   ClassMapRequest
+ * @typedef {{ studied: StudiedPicture, target: import("./scores.js").DeviceTarget, name: string, parameters: any,
+ *   report: (done: number, total: number) => void }} ClassMapRequest
  */
 
 /** @param {StudiedPicture} studied */
@@ -23,18 +21,12 @@ const prefixOf = ({ network: { file: { input } } }) => input.prefix.length;
 const tokensOf = ({ network: { file: { input } } }) => input.prefix.length + input.rows * input.columns;
 
 /**
- * @param {number} start
- * @param {number} end
- */
-const layersText = (start, end) => (end > start ? `layers ${start} to ${end}` : `layer ${start}`);
-
-/**
  * The gradients of a score of the picture.
  * @param {ClassMapRequest} request
  * @param {GradientWants} wants
  */
 const gradientOf = ({ studied: { network, pixels, signal }, target, report }, wants) =>
-  network.team.differentiate(pixels, target, wants, { signal }, report);
+  network.team.differentiate(pixels, target.differentiable, wants, { signal }, report);
 
 /**
  * Whether a row has more than equal values at the tokens with which it began.
@@ -52,18 +44,17 @@ function hasLeft(row, start) {
  * @param {Float32Array | null} pooled "head token"
  * @param {(mean: Float64Array, values: Float32Array) => void} fuse adds the rows of the heads
  */
-function startOf({ studied, parameters: { query, start_layer: start, end_layer: end } }, pooled, fuse) {
+function startOf({ studied, parameters }, pooled, fuse) {
   const { config: { depth }, input } = studied.network.file, tokens = tokensOf(studied), row = new Float64Array(tokens);
-  if (end < start) throw Error(`end_layer ${end}: below the start layer, ${start}; expected a layer from ${start} to ${depth - 1}.`);
-  if (pooled && (query ?? null) === null) {
-    if (end < depth - 1)
-      throw Error(`end_layer = ${end}: the pooling query, with which this map begins, reads the last layer, ${depth - 1}.`);
+  const { query } = parameters, isPooled = pooled !== null && (query ?? null) === null;
+  checkSpan(parameters, depth, isPooled);
+  if (isPooled) {
     fuse(row, pooled);
     return { row, chosen: Array.from({ length: tokens }, (_, token) => token), name: "the pooling query" };
   }
   const chosen = tokensOfQuery(input, query);
   for (const token of chosen) row[token] = 1 / chosen.length;
-  return { row, chosen, name: longNameOf(query ?? (input.prefix.includes("cls") ? "cls" : "patches")) };
+  return { row, chosen, name: longNameOf(queryOrDefault(input, query)) };
 }
 
 /**
@@ -105,11 +96,12 @@ export function legendreNodes(count) {
 
 /**
  * Maps by the names of their methods; every parameter has a value.
- * @type {Record<string, (request: ClassMapRequest) => Promise<ClassMap>>}
+ * @type {Record<string, (request: ClassMapRequest) => Promise<import("./pack_writer.js").MapContent>>}
  */
 export const CLASS_MAPS = {
   async relevance(request) {
-    const { studied, name, parameters: { start_layer: start, end_layer: end } } = request, { heads } = studied.network.file.config;
+    const { studied, name, parameters } = request, { start_layer: start, end_layer: end } = parameters;
+    const { heads } = studied.network.file.config;
     const { products, pooledProducts } = await gradientOf(request, { products: "positive" }), tokens = tokensOf(studied);
     const { row, chosen, name: query } = startOf(request, pooledProducts, (mean, pooled) =>
       pooled.forEach((value, index) => { mean[index % tokens] += Math.max(0, value) / heads; }));
@@ -120,14 +112,14 @@ export const CLASS_MAPS = {
         if (values[from] !== 0) for (let key = 0; key < tokens; key++) next[key] += values[from] * matrix[first + from * tokens + key];
       values = next;
     }
-    const description = `Relevance for ${name} as ${query} sees it: ${layersText(start, end)}`, raised = hasLeft(values, chosen);
+    const description = `Relevance for ${name} as ${query} sees it: ${layersText(parameters)}`, raised = hasLeft(values, chosen);
     return { values: Float32Array.from(values), description, quantity: "relevance", raised, self: selfOf(request) };
   },
 
   async gradient_rollout(request) {
     const { studied, name, parameters } = request, { heads } = studied.network.file.config, tokens = tokensOf(studied);
-    const { start_layer: start, end_layer: end, reference, discard_ratio: ratio, residual_weight: residual } = parameters;
-    checkReference(request);
+    const { reference, discard_ratio: ratio, residual_weight: residual } = parameters, { config: { depth }, input } = studied.network.file;
+    checkReference(parameters, depth, input.prefix);
     const { products, pooledProducts } = await gradientOf(request, { products: "signed" });
     const { row, chosen, name: query } = startOf(request, pooledProducts, (mean, pooled) => {
       pooled.forEach((value, index) => { mean[index % tokens] += value / heads; });
@@ -145,25 +137,19 @@ export const CLASS_MAPS = {
         throw Error(`${subject}, as ${reference} computes it: no patch is left after discarding ${100 * ratio}% of every layer.`);
       values = values.map((value) => (highest > 0 ? value / highest : value));
     }
-    const settings = [
-      `mean of ${heads} heads`, `residual ${residual}`,
-      ...(ratio > 0 ? [`lowest ${Number((100 * ratio).toPrecision(6))}% discarded`] : []), layersText(start, end),
-    ];
-    const description = `${subject}${reference ? `, as ${reference} computes it` : ""}: ${settings.join(", ")}`;
-    const quantity = reference ? "share relative to the highest patch" : "share of the rollout";
-    return { values, description, quantity, raised, self: selfOf(request) };
+    return { values, ...rolloutCaption(subject, `mean of ${heads} heads`, parameters), raised, self: selfOf(request) };
   },
 
   async legrad(request) {
-    const { studied, name, parameters: { start_layer: start, end_layer: end } } = request, tokens = tokensOf(studied);
+    const { studied, name, parameters } = request, { start_layer: start, end_layer: end } = parameters, tokens = tokensOf(studied);
     const { depth } = studied.network.file.config;
-    if (end < start) throw Error(`end_layer ${end}: below the start layer, ${start}; expected a layer from ${start} to ${depth - 1}.`);
+    checkSpan(parameters, depth, false);
     const { legrad } = await gradientOf(request, { legrad: true }), values = new Float32Array(tokens);
     for (let layer = start; layer <= end; layer++)
       for (let token = 0; token < tokens; token++)
         values[token] += /** @type {Float32Array} */ (legrad)[layer * tokens + token] / (end - start + 1);
     const raised = values.some((value) => value !== 0);
-    return { values, description: `LeGrad for ${name}: ${layersText(start, end)}`, quantity: "mean gradient of attention", raised };
+    return { values, description: `LeGrad for ${name}: ${layersText(parameters)}`, quantity: "mean gradient of attention", raised };
   },
 
   async grad_cam(request) {
@@ -177,16 +163,11 @@ export const CLASS_MAPS = {
   async integrated_gradients({ studied, name, target, parameters: { steps }, report }) {
     const { network: { team, workers, file: { config, input } }, pixels, signal } = studied, nodes = legendreNodes(steps);
     const total = new Float64Array(pixels.length);
-    let next = 0, done = 0;
-    const lane = async () => {
-      while (next < steps) {
-        const { node, weight } = nodes[next++], scaled = pixels.map((value) => value * node);
-        const { pixels: gradient } = await team.differentiate(scaled, target, { pixels: true }, { signal });
-        /** @type {Float32Array} */ (gradient).forEach((slope, index) => { total[index] += weight * slope; });
-        report(++done, steps);
-      }
-    };
-    await Promise.all(Array.from({ length: workers }, lane));
+    await inLanes(workers, steps, async (step) => {
+      const { node, weight } = nodes[step], scaled = pixels.map((value) => value * node);
+      const { pixels: gradient } = await team.differentiate(scaled, target.differentiable, { pixels: true }, { signal });
+      /** @type {Float32Array} */ (gradient).forEach((slope, index) => { total[index] += weight * slope; });
+    }, report);
     const sums = new Float64Array(input.rows * input.columns), width = input.columns * config.patch_width;
     const height = input.rows * config.patch_height;
     total.forEach((slope, index) => {
@@ -196,21 +177,20 @@ export const CLASS_MAPS = {
     const values = ofPatches(studied, (patch) => Math.max(0, sums[patch])), raised = values.some((value) => value > 0);
     return { values, description: `Integrated gradients for ${name}: ${steps} steps`, quantity: "integrated gradient", raised };
   },
-};
 
-/**
- * Refuse what a reference does not know.
- * @param {ClassMapRequest} request
- */
-function checkReference({ studied, parameters }) {
-  const { config: { depth }, input: { prefix } } = studied.network.file;
-  const { start_layer: start, end_layer: end, reference, residual_weight: residual } = parameters;
-  if (!reference) return;
-  if (residual !== 0.5 || start !== 0)
-    throw Error(`residual_weight = ${residual} and start_layer = ${start}: ${reference} knows only 0.5 and 0.`);
-  if (end !== depth - 1) throw Error(`end_layer = ${end}: ${reference} knows only the last layer, -1.`);
-  if (!prefix.includes("cls")) throw Error(`This model has no CLS token, which ${reference} takes for granted.`);
-}
+  async occlusion({ studied, name, target: { score }, report }) {
+    const { network: { file: { config, input } }, pixels, logits } = studied, whole = score(logits);
+    // Zero is the mean training colour.
+    const grey = new Float32Array(config.channels * config.patch_height * config.patch_width);
+    const scores = await passScores(studied, input.rows * input.columns, (patch) => {
+      const occluded = pixels.slice();
+      copyPatch(occluded, config, input, patch, grey, true);
+      return { pixels: occluded };
+    }, score, report);
+    const values = ofPatches(studied, (patch) => Math.max(0, whole - scores[patch])), raised = values.some((value) => value > 0);
+    return { values, description: `Occlusion for ${name}: one patch at a time`, quantity: "fall of the score", raised };
+  },
+};
 
 /**
  * The file of a map about a class.
@@ -220,12 +200,6 @@ function checkReference({ studied, parameters }) {
  * @param {(done: number, total: number) => void} report
  */
 export async function classMapFile(studied, method, parameters, report) {
-  const { labels, logits } = studied, { name, differentiable: target } = deviceTarget(parameters.target, logits, labels);
-  const { values, description, quantity, raised, self } = await CLASS_MAPS[method]({ studied, name, target, parameters, report });
-  const patches = values.subarray(prefixOf(studied)), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
-  const nothing = isFlat ? NOTHING_RAISES.replace("By", "by") : NOTHING_RAISES;
-  const remarks = [...(isFlat ? [`Every patch is ${digits(patches[0])}`] : []), ...(raised ? [] : [nothing])].join(": ");
-  const own = self === undefined ? "" : `; ${longNameOf(parameters.query)} itself is excluded from the colour range (residual identity)`;
-  const metadata = { description: `${description}${remarks && `. ${remarks}`}${own}`, quantity };
-  return writePack({ values: { values, shape: [values.length] } }, self === undefined ? metadata : { ...metadata, self: String(self) });
+  const target = deviceTarget(parameters.target, studied.logits, studied.labels);
+  return writeMap(await CLASS_MAPS[method]({ studied, target, name: target.name, parameters, report }), studied.network.file.input);
 }

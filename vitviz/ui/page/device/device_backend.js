@@ -6,7 +6,7 @@ import { deviceFacts } from "./device_facts.js";
 import { legalView } from "./legal_view.js";
 import { Networks } from "./networks.js";
 import { Parts } from "./parts.js";
-import { occlusionFile, rankedHeads, switchedOff } from "./studies.js";
+import { rankedHeads, switchedOff } from "./studies.js";
 import { openWorker } from "./worker_client.js";
 
 // The analysis that the page begins with.
@@ -270,12 +270,9 @@ export class DeviceBackend {
     rank: async ({ uid, target }, signal, report) => rankedHeads(await this.studied(uid, signal), target, report),
 
     map: async ({ uid, method, parameters }, signal, report) => {
-      if (method !== "occlusion" && !(method in CLASS_MAPS)) return { content: asBase64(await this.map({ uid, method, parameters })) };
+      if (!(method in CLASS_MAPS)) return { content: asBase64(await this.map({ uid, method, parameters })) };
       const studied = await this.studied(uid, signal), { facts } = await this.analysis(uid);
-      const content = method === "occlusion"
-        ? await occlusionFile(studied, parameters.target, report)
-        : await classMapFile(studied, method, this.allParameters(method, parameters, facts), report);
-      return { content: asBase64(content) };
+      return { content: asBase64(await classMapFile(studied, method, this.allParameters(method, parameters, facts), report)) };
     },
 
     probe: async ({ uid, probe }) => {

@@ -1,15 +1,14 @@
 // Maps of a picture from its attention, with the captions of the library.
 
 import { longNameOf, numbered } from "../token_names.js";
-import { propagate } from "./rollouts.js";
-import { leftOut, tokensOfQuery } from "./token_sets.js";
+import { checkReference, checkSpan, propagate, rolloutCaption } from "./rollouts.js";
+import { leftOut, queryOrDefault, tokensOfQuery } from "./token_sets.js";
 
 /** @typedef {import("./trace.js").Trace} TraceOfMaps */
-/** @typedef {{ values: Float32Array, metadata: Record<string, string> }} MapContent */
 
 /**
  * Maps by the names of their methods; every parameter has a value.
- * @type {Record<string, (trace: TraceOfMaps, parameters: any) => MapContent>}
+ * @type {Record<string, (trace: TraceOfMaps, parameters: any) => import("./pack_writer.js").MapContent>}
  */
 export const DEVICE_MAPS = {
   attention(trace, parameters) {
@@ -44,10 +43,11 @@ export const DEVICE_MAPS = {
   },
 
   rollout(trace, parameters) {
-    const { start_layer: start, end_layer: end, reference, discard_ratio: ratio, residual_weight: residual, query } = parameters;
-    checkRollout(trace, parameters);
-    const { excluded, caption } = leftOut(trace, parameters.exclude), { heads, prefix } = trace.shape;
-    const chosen = tokensOfQuery(trace.shape, query), isPooled = trace.pooled !== null && (query ?? null) === null;
+    const { reference, discard_ratio: ratio, query } = parameters, { heads, layers, prefix } = trace.shape;
+    const isPooled = trace.pooled !== null && (query ?? null) === null;
+    checkSpan(parameters, layers, isPooled);
+    checkReference(parameters, layers, prefix);
+    const { excluded, caption } = leftOut(trace, parameters.exclude), chosen = tokensOfQuery(trace.shape, query);
     const rows = isPooled ? pooledRow(trace) : new Float64Array(trace.tokens).fill(0);
     if (!isPooled) for (const token of chosen) rows[token] = 1 / chosen.length;
     let values = Float32Array.from(propagate(trace, parameters, rows, excluded));
@@ -56,18 +56,9 @@ export const DEVICE_MAPS = {
       if (highest <= 0) throw Error(`Attention rollout: no patch is left after discarding ${100 * ratio}% of every layer.`);
       values = values.map((value) => value / highest);
     }
-    const name = isPooled ? "the pooling query" : longNameOf(query ?? (prefix.includes("cls") ? "cls" : "patches"));
-    const subject = `Attention rollout for ${name}${reference ? `, as ${reference} computes it` : ""}`;
-    const settings = [
-      `${parameters.head_fusion} of ${heads} heads`, `residual ${residual}`,
-      ...(ratio > 0 ? [`lowest ${Number((100 * ratio).toPrecision(6))}% discarded`] : []),
-      end > start ? `layers ${start} to ${end}` : `layer ${start}`, ...(caption ? [caption] : []),
-    ];
-    const quantity = reference ? "share relative to the highest patch" : "share of the rollout";
-    const isPatch = Array.isArray(query), own = isPatch ? `; ${name} itself is excluded from the colour range (residual identity)` : "";
-    const map = content(values, quantity, [`${subject}: ${settings.join(", ")}${own}`]);
-    if (isPatch) map.metadata.self = String(chosen[0]);
-    return map;
+    const name = isPooled ? "the pooling query" : longNameOf(queryOrDefault(trace.shape, query));
+    const about = rolloutCaption(`Attention rollout for ${name}`, `${parameters.head_fusion} of ${heads} heads`, parameters, caption);
+    return { values, ...about, self: Array.isArray(query) ? chosen[0] : undefined };
   },
 };
 
@@ -75,11 +66,8 @@ export const DEVICE_MAPS = {
  * @param {Float32Array} values
  * @param {string} quantity
  * @param {string[]} parts of the caption
- * @returns {MapContent}
  */
-function content(values, quantity, parts) {
-  return { values, metadata: { description: parts.filter(Boolean).join(", "), quantity } };
-}
+const content = (values, quantity, parts) => ({ values, description: parts.filter(Boolean).join(", "), quantity });
 
 /**
  * @param {TraceOfMaps} trace
@@ -93,8 +81,8 @@ const attentionOfQuery = (trace, { layer, head, query, direction }, excluded) =>
  * @param {TraceOfMaps} trace
  * @param {{ query: Query, direction: Direction }} parameters
  */
-function attentionCaption({ shape: { prefix } }, { query, direction }) {
-  const name = longNameOf(query ?? (prefix.includes("cls") ? "cls" : "patches"));
+function attentionCaption({ shape }, { query, direction }) {
+  const name = longNameOf(queryOrDefault(shape, query));
   return direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 }
 
@@ -114,22 +102,4 @@ function pooledRow({ pooled, tokens, shape: { heads } }) {
   const row = new Float64Array(tokens);
   for (const [index, weight] of /** @type {Float32Array} */ (pooled).entries()) row[index % tokens] += weight / heads;
   return row;
-}
-
-/**
- * Refuse parameters that contradict each other.
- * @param {TraceOfMaps} trace
- * @param {any} parameters of a rollout
- */
-function checkRollout({ pooled, shape: { layers, prefix } }, parameters) {
-  const { start_layer: start, end_layer: end, reference, residual_weight: residual, exclude, query } = parameters;
-  if (end < start) throw Error(`end_layer ${end}: below the start layer, ${start}; expected a layer from ${start} to ${layers - 1}.`);
-  if (pooled && (query ?? null) === null && end < layers - 1)
-    throw Error(`end_layer = ${end}: the pooling query, with which this map begins, reads the last layer, ${layers - 1}.`);
-  if (!reference) return;
-  if (residual !== 0.5 || start !== 0)
-    throw Error(`residual_weight = ${residual} and start_layer = ${start}: ${reference} knows only 0.5 and 0.`);
-  if (end !== layers - 1) throw Error(`end_layer = ${end}: ${reference} knows only the last layer, -1.`);
-  if (exclude) throw Error(`exclude = ${exclude}: ${reference} leaves no token out; expected none.`);
-  if (!prefix.includes("cls")) throw Error(`This model has no CLS token, which ${reference} takes for granted.`);
 }

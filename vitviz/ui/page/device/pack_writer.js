@@ -1,6 +1,7 @@
 // Files of tensors in the format of safetensors, which packs.js reads.
 
 import { digits } from "../numbers.js";
+import { longNameOf, queryOf } from "../token_names.js";
 
 /**
  * A file of tensors of 32 bits.
@@ -28,14 +29,22 @@ export function writePack(tensors, metadata = {}) {
 }
 
 /**
- * The file of a map; its description says of one without any difference between patches that it has none.
- * @param {Float32Array} values "token"
- * @param {Record<string, string>} metadata
- * @param {number} prefix how many tokens are no patches
- * @param {string=} reason why all values are zero
+ * A map, "token" and NaN for tokens without a value. `raised` is false if nothing raises the score that it is about; `self` is the patch
+ * with which it begins, whose value has an identity term.
+ * @typedef {{ values: Float32Array, description: string, quantity: string, raised?: boolean, self?: number }} MapContent
  */
-export function writeMap(values, metadata, prefix, reason = "") {
-  const patches = values.subarray(prefix), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
-  const flat = isFlat ? `. Every patch is ${digits(patches[0])}${reason && patches[0] === 0 ? `: ${reason}` : ""}` : "";
-  return writePack({ values: { values, shape: [values.length] } }, { ...metadata, description: metadata.description + flat });
+
+/**
+ * The file of a map, as `map_file` of vitviz/ui/packs.py writes it; its description says what is empty about it.
+ * @param {MapContent} map
+ * @param {{ prefix: string[], columns: number }} shape of its tokens
+ */
+export function writeMap({ values, description, quantity, raised = true, self }, shape) {
+  const patches = values.subarray(shape.prefix.length), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
+  const value = isFlat ? `Every patch is ${digits(patches[0])}` : "", reason = "by this method, nothing raises this score";
+  const remark = raised ? value : value ? `${value}: ${reason}` : reason.replace("by", "By");
+  const own = self === undefined ? ""
+    : `; ${longNameOf(queryOf(self, shape))} itself is excluded from the colour range (residual identity)`;
+  const metadata = { description: `${description}${remark && `. ${remark}`}${own}`, quantity };
+  return writePack({ values: { values, shape: [values.length] } }, self === undefined ? metadata : { ...metadata, self: String(self) });
 }

@@ -8,6 +8,57 @@
 /** @typedef {import("./trace.js").Trace} Trace */
 
 /**
+ * Refuse a span of layers that ends below its start, or that the learned query of an attention pooling does not read.
+ * @param {{ start_layer: number, end_layer: number }} parameters
+ * @param {number} layers
+ * @param {boolean} isPooled whether the map begins with that query
+ */
+export function checkSpan({ start_layer: start, end_layer: end }, layers, isPooled) {
+  if (end < start) throw Error(`end_layer ${end}: below the start layer, ${start}; expected a layer from ${start} to ${layers - 1}.`);
+  if (isPooled && end < layers - 1)
+    throw Error(`end_layer = ${end}: the pooling query, with which this map begins, reads the last layer, ${layers - 1}.`);
+}
+
+/**
+ * Refuse what a reference does not know.
+ * @param {RolloutOptions & { exclude?: string | null }} parameters
+ * @param {number} layers
+ * @param {string[]} prefix
+ */
+export function checkReference(parameters, layers, prefix) {
+  const { start_layer: start, end_layer: end, reference, residual_weight: residual, exclude } = parameters;
+  if (!reference) return;
+  if (residual !== 0.5 || start !== 0)
+    throw Error(`residual_weight = ${residual} and start_layer = ${start}: ${reference} knows only 0.5 and 0.`);
+  if (end !== layers - 1) throw Error(`end_layer = ${end}: ${reference} knows only the last layer, -1.`);
+  if (exclude) throw Error(`exclude = ${exclude}: ${reference} leaves no token out; expected none.`);
+  if (!prefix.includes("cls")) throw Error(`This model has no CLS token, which ${reference} takes for granted.`);
+}
+
+/**
+ * The layers of a span in captions.
+ * @param {{ start_layer: number, end_layer: number }} parameters
+ */
+export const layersText = ({ start_layer: start, end_layer: end }) => (end > start ? `layers ${start} to ${end}` : `layer ${start}`);
+
+/**
+ * The caption of a rollout and the quantity of its values.
+ * @param {string} subject
+ * @param {string} fused
+ * @param {Omit<RolloutOptions, "head_fusion">} parameters
+ * @param {string} rest of the caption
+ */
+export function rolloutCaption(subject, fused, parameters, rest = "") {
+  const { discard_ratio: ratio, residual_weight: residual, reference } = parameters;
+  const discarded = ratio > 0 ? `lowest ${Number((100 * ratio).toPrecision(6))}% discarded` : "";
+  const settings = [fused, `residual ${residual}`, discarded, layersText(parameters), rest].filter(Boolean);
+  return {
+    description: `${subject}${reference ? `, as ${reference} computes it` : ""}: ${settings.join(", ")}`,
+    quantity: reference ? "share relative to the highest patch" : "share of the rollout",
+  };
+}
+
+/**
  * Rows "start token" propagated from the end layer's output down to the start layer's input.
  * @param {Trace} trace
  * @param {RolloutOptions} options

@@ -1,8 +1,6 @@
-// Studies that run the network many times: what is switched off, heads one by one, patches one by one.
+// Studies that run the network again: what is switched off, and heads one by one.
 
 import { bestOf, probabilitiesOf } from "./device_facts.js";
-import { copyPatch } from "./device_file.js";
-import { writeMap } from "./pack_writer.js";
 import { deviceTarget, effectScore } from "./scores.js";
 
 const MAX_ROWS = 5;
@@ -48,7 +46,7 @@ export async function switchedOff(studied, { heads, patches, target }) {
 export async function rankedHeads(studied, target, report) {
   const { network: { file: { config } }, labels, pixels, logits } = studied, chosen = deviceTarget(target, logits, labels);
   const score = effectScore(config, chosen), whole = score(logits), { depth, heads } = config;
-  const scores = await passes(studied, depth * heads, (index) => ({
+  const scores = await passScores(studied, depth * heads, (index) => ({
     pixels, headFactors: factorsWithout(config, [[Math.floor(index / heads), index % heads]]),
   }), score, report);
   const drops = Array.from({ length: depth }, (_, layer) =>
@@ -58,54 +56,41 @@ export async function rankedHeads(studied, target, report) {
 }
 
 /**
- * The file of the map of occlusion: how far the score falls when the mean training colour replaces each patch.
- * @param {Studied} studied
- * @param {Target} target
+ * Does something for every number below `count`, as often at once as there are workers; a failure ends it.
+ * @param {number} workers
+ * @param {number} count
+ * @param {(index: number) => Promise<void>} act
  * @param {ReportStep} report
  */
-export async function occlusionFile(studied, target, report) {
-  const { network: { file: { config, input } }, labels, pixels, logits } = studied, { name, score } = deviceTarget(target, logits, labels);
-  const values = new Float32Array(input.prefix.length + input.rows * input.columns).fill(NaN, 0, input.prefix.length);
-  const count = input.rows * input.columns;
-  const scores = await passes(studied, count, (patch) => ({ pixels: withoutPatch(pixels, config, input, patch) }), score, report);
-  scores.forEach((value, patch) => { values[input.prefix.length + patch] = Math.max(0, score(logits) - value); });
-  const description = `Occlusion for ${name}: one patch at a time`;
-  const reason = "by this method, nothing raises this score";
-  return writeMap(values, { description, quantity: "fall of the score" }, input.prefix.length, reason);
+export async function inLanes(workers, count, act, report) {
+  let next = 0, done = 0;
+  const lane = async () => {
+    while (next < count) {
+      await act(next++).catch((error) => {
+        next = count;
+        throw error;
+      });
+      report(++done, count);
+    }
+  };
+  await Promise.all(Array.from({ length: workers }, lane));
 }
 
 /**
- * A score of many passes; as many run at once as there are workers.
+ * A score of many passes.
  * @param {Studied} studied
  * @param {number} count
  * @param {(index: number) => { pixels: Float32Array, headFactors?: Float32Array }} inputOf
  * @param {(logits: Float32Array) => number} score
  * @param {ReportStep} report
  */
-async function passes({ network: { team, workers }, signal }, count, inputOf, score, report) {
+export async function passScores({ network: { team, workers }, signal }, count, inputOf, score, report) {
   const scores = Array(count).fill(0);
-  let next = 0, done = 0;
-  const lane = async () => {
-    while (next < count) {
-      const index = next++, { pixels, ...options } = inputOf(index);
-      scores[index] = score((await team.encode(pixels, { ...options, logitsOnly: true, apart: true, signal })).logits);
-      report(++done, count);
-    }
-  };
-  await Promise.all(Array.from({ length: workers }, lane));
+  await inLanes(workers, count, async (index) => {
+    const { pixels, ...options } = inputOf(index);
+    scores[index] = score((await team.encode(pixels, { ...options, logitsOnly: true, apart: true, signal })).logits);
+  }, report);
   return scores;
-}
-
-/**
- * @param {Float32Array} pixels "channel height width"
- * @param {NetworkConfig} config
- * @param {NetworkInput} input
- * @param {number} patch
- */
-function withoutPatch(pixels, config, input, patch) {
-  const occluded = pixels.slice(), grey = new Float32Array(config.channels * config.patch_height * config.patch_width);
-  copyPatch(occluded, config, input, patch, grey, true);
-  return occluded;
 }
 
 /**

@@ -5,12 +5,19 @@
 const OUTLIER_RATIO = 2, OUTLIER_DEVIATIONS = 10, SINK_RATIO = 10;
 
 /**
- * The tokens of a query: one, or all patches; of a model without a CLS token, these are the default.
+ * A query, or the default one: the CLS token, or all patches where there is none.
+ * @param {{ prefix: string[] }} shape
+ * @param {Query} query
+ */
+export const queryOrDefault = ({ prefix }, query) => query ?? (prefix.includes("cls") ? "cls" : "patches");
+
+/**
+ * The tokens of a query: one, or all patches.
  * @param {Pick<import("./trace.js").TraceShape, "prefix" | "rows" | "columns">} shape
  * @param {Query} query
  */
 export function tokensOfQuery({ prefix, rows, columns }, query) {
-  const asked = query ?? (prefix.includes("cls") ? "cls" : "patches");
+  const asked = queryOrDefault({ prefix }, query);
   if (asked === "patches") return Array.from({ length: rows * columns }, (_, patch) => prefix.length + patch);
   return [Array.isArray(asked) ? prefix.length + asked[0] * columns + asked[1] : prefix.indexOf(asked)];
 }

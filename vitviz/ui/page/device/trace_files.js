@@ -47,6 +47,5 @@ function layerFile(trace, layer) {
  * @param {any} parameters all of them
  */
 export function mapFileOf(trace, method, parameters) {
-  const { values, metadata } = DEVICE_MAPS[method](trace, parameters);
-  return writeMap(values, metadata, trace.shape.prefix.length);
+  return writeMap(DEVICE_MAPS[method](trace, parameters), trace.shape);
 }
