@@ -14,8 +14,10 @@ from PIL import Image, ImageDraw
 import vitviz
 from vitviz import Heatmap, ImageError, MethodError, Model, TokenMap
 from vitviz.images import decoding, kinds
+from vitviz.images.callable_preprocessing import pad_image
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
+from vitviz.images.measuring import Placement
 from vitviz.visualization.regions import patch_shares
 
 WIDTH, HEIGHT = 96, 64
@@ -147,6 +149,17 @@ CLEAR = Image.new("RGBA", (WIDTH, HEIGHT), (255, 0, 0, 9))
 def test_what_is_no_region_of_the_picture_is_refused(heatmap: Heatmap, region: Any, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         heatmap.share_inside(region)
+
+
+def test_a_region_of_a_padded_picture_is_in_pixels_of_its_file() -> None:
+    decoded = Image.new("RGB", (30, 20), "red")
+    ImageFacts(("it is reduced",), (60, 40), (30, 20)).keep(decoded)
+    padded, box = pad_image(decoded, Placement((0.0, -5.0, 30.0, 25.0), 48, 48, (0, 0, 0)))
+    assert (padded.size, box) == ((30, 30), (0, 0, 30, 30))
+    assert ImageFacts.of(padded) == ImageFacts(("it is reduced",), (60, 60), (30, 30), (0, 10, 0, 10))
+    values = torch.arange(36.0).reshape(6, 6)
+    heatmap = Heatmap(TokenMap(values, {}, "share", ""), padded, Geometry(30, 30, box, 48, 48))
+    assert heatmap.share_inside((0, 0, 60, 20)) == pytest.approx(float(values[1:3].sum() / values.sum()))
 
 
 def test_a_region_is_of_the_picture_and_not_of_the_border_that_a_function_adds() -> None:

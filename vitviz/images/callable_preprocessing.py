@@ -196,8 +196,7 @@ def pad_image(image: Image.Image, placement: Placement) -> tuple[Image.Image, tu
             raise ImageError(f"{size}: padded to {width}×{height}; expected at most {MAX_PIXELS:,} pixels")
         padded = Image.new("RGB", (width, height), placement.padding)
         padded.paste(image, (before[0], before[1]))
-        border = (float(before[0]), float(before[1]), float(after[0]), float(after[1]))
-        ImageFacts(ImageFacts.of(image).assumptions, padded.size, padded.size, border).keep(padded)
+        ImageFacts.of(image).padded(before, padded.size).keep(padded)
     box = (left + before[0], top + before[1], right + before[0], bottom + before[1])
     return padded, (max(0.0, box[0]), max(0.0, box[1]), min(box[2], padded.width), min(box[3], padded.height))
 

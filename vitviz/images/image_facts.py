@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from PIL import Image
@@ -45,6 +46,19 @@ class ImageFacts:
         across, down = size[0] / self.size[0], size[1] / self.size[1]
         left, top, right, bottom = self.border
         return replace(self, size=size, reduced=size, border=(left * across, top * down, right * across, bottom * down))
+
+    def padded(self, before: Sequence[int], padded_size: tuple[int, int]) -> ImageFacts:
+        """The facts of the image with a border.
+
+        Args:
+            before: pixels of the image that the border has on the left and at the top.
+            padded_size: width and height of the image with its border.
+        """
+        across, down = self.size[0] / self.reduced[0], self.size[1] / self.reduced[1]
+        left, top = before[0] * across, before[1] * down
+        width, height = round(padded_size[0] * across), round(padded_size[1] * down)
+        border = left, top, width - self.size[0] - left, height - self.size[1] - top
+        return replace(self, size=(width, height), reduced=padded_size, border=border)
 
     @property
     def picture_size(self) -> tuple[float, float]:
