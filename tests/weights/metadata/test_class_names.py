@@ -16,7 +16,10 @@ from tests.support.checkpoints import timm_state
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.class_names import MAX_LABEL_CHARS, ClassNames, find_class_names
 from vitviz.weights.isolated_models import open_checkpoint
+from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import synset_names
+from vitviz.weights.metadata.settings import Settings
+from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.worker import shared_worker
 
 FACTS: dict[str, Any] = {
@@ -96,6 +99,20 @@ def test_other_names_are_not_taken_and_one_line_says_why(tmp_path: Path, case: s
 def test_synsets_are_named_by_their_lemmas(tmp_path: Path) -> None:
     labels = vitviz.load(write(tmp_path, {"class_names": SYNSETS}), **FACTS).labels
     assert labels == tuple(synset_names()[synset] for synset in SYNSETS)
+
+
+def test_names_beside_a_file_count_with_their_descriptions_unless_those_in_it_differ() -> None:
+    described = tuple(f"a picture of {synset}" for synset in SYNSETS)
+    config = {"label_names": list(SYNSETS), "label_descriptions": dict(zip(SYNSETS, described, strict=True))}
+
+    def read(in_file: tuple[str, ...]) -> tuple[tuple[str, ...], str, bool]:
+        sidecars = Sidecars(config=Settings(config, "config.json"))
+        return read_labels(sidecars, COUNT, {"classes": ClassNames(in_file)})
+
+    assert read(SYNSETS) == (described, "label_names in config.json", False)
+    labels, source, is_assumed = read(SYNSETS[::-1])
+    assert labels == NUMBERED and is_assumed
+    assert source.startswith("numbered: label_names in config.json and classes of the file differ, where")
 
 
 def test_names_in_the_header_of_a_safetensors_file_are_taken(tmp_path: Path) -> None:

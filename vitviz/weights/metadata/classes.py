@@ -49,7 +49,7 @@ def read_labels(
     if classes == 0:
         return (), "no classifier", False
     beside = _stated_labels(sidecars.config, classes)
-    names = {} if beside is None else {beside[1]: beside[0]}
+    names = {} if beside is None else {beside[2]: beside[0]}
     problems = []
     for path, each in (in_file or {}).items():
         if each.problem or not _are_placeholders(each.names):
@@ -64,7 +64,7 @@ def read_labels(
         return tuple(f"class {index}" for index in range(classes)), f"{NUMBERED}: {found}", True
     if names:
         source, labels = next(iter(names.items()))
-        return labels, source, False
+        return labels if beside is None else beside[1], source, False
     imagenet_names = label_names(classes)
     if imagenet_names is not None:
         return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
@@ -109,8 +109,12 @@ def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
     return function, "one label of several classes", False
 
 
-def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str] | None:
-    """The names in ``config.json`` and their place in it; None if it has none."""
+def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
+    """The names in ``config.json``, those with its descriptions in place of names, and their place in it; None without.
+
+    Raises:
+        CheckpointError: they are not those of all classes, or a description is no text.
+    """
     timm = config.inner_or_empty("pretrained_cfg")
     for section, name in ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label")):
         names = section.texts(name)
@@ -130,8 +134,9 @@ def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], str
     if not isinstance(descriptions, dict) or not all(isinstance(text, str) for text in descriptions.values()):
         raise CheckpointError(f"{section.place}: label_descriptions: expected a text for every name")
     texts = [names.get(index, f"class {index}") for index in range(classes)]
-    readable = tuple(descriptions.get(text, name) for text, name in zip(texts, _readable(texts), strict=True))
-    return readable, f"{name} in {section.place}"
+    readable = _readable(texts)
+    described = tuple(descriptions.get(text, plain) for text, plain in zip(texts, readable, strict=True))
+    return tuple(readable), described, f"{name} in {section.place}"
 
 
 def _are_placeholders(names: Collection[str]) -> bool:
