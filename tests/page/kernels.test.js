@@ -6,7 +6,8 @@ import { test } from "node:test";
 
 import { openKernels } from "../../vitviz/ui/page/device/kernels.js";
 
-const simd = readFileSync(new URL("../../vitviz/ui/page/device/kernels.wasm", import.meta.url));
+const [simd, relaxed] = ["kernels.wasm", "kernels-relaxed.wasm"]
+  .map((name) => readFileSync(new URL(`../../vitviz/ui/page/device/${name}`, import.meta.url)));
 
 for (const [name, wasm] of Object.entries({ simd: { simd }, plain: {} })) {
   test(`${name}: memory that grows keeps what is in it`, () => {
@@ -32,3 +33,17 @@ test("binaries that this browser cannot compile are passed over", () => {
   assert.equal(openKernels({ relaxed: new Uint8Array([0, 97, 115, 109, 2, 0, 0, 0]), simd }).kind, "simd");
   assert.equal(openKernels({ simd: new Uint8Array(3) }).kind, "plain");
 });
+
+for (const [name, wasm] of Object.entries({ relaxed: { relaxed }, simd: { simd }, plain: {} }))
+  for (const place of [0, 1, 4])
+    test(`${name}: a score that is no number leaves no weight that is one, at key ${place}`, () => {
+      const kernels = openKernels(wasm), keys = 5;
+      assert.equal(kernels.kind, name);
+      kernels.reserve(1000);
+      const [query, key, values, out, sums, scores] = [1, keys, keys, 1, 2, 8].map((count) => kernels.take(4 * (count + 8)));
+      kernels.floats(query, 1).set([1]);
+      kernels.floats(key, keys).set([3, 1, 2, 0, 1].map((score, index) => (index === place ? NaN : score)));
+      kernels.floats(values, keys).fill(1);
+      kernels.run.attend(query, key, values, out, 1, sums, scores, 1, keys, 1, 1, 1);
+      assert.deepEqual([...kernels.floats(scores, keys), ...kernels.floats(out, 1)], Array(keys + 1).fill(NaN));
+    });

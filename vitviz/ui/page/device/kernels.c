@@ -204,12 +204,12 @@ static void softmax(float *scores, int count, float factor, float *maximum, floa
   for (int i = count; i < padded; i++) scores[i] = -1e30f;
   f4 sums = ALL(0);
   for (int i = 0; i < padded; i += 4) {
-    f4 e = exponential(load(scores + i) - ALL(most));
+    // A score that is no number must not become a small weight.
+    f4 distance = load(scores + i) - ALL(most), e = choose(distance == distance, exponential(distance), distance);
     sums += e;
     store(scores + i, e);
   }
-  // The largest one is 1; without it, a score was no number, and then no weight is one.
-  float sum = sum_of(sums) > .5f ? sum_of(sums) : 0.f / 0.f;
+  float sum = sum_of(sums);
   for (int i = 0; i < padded; i += 4) store(scores + i, load(scores + i) * ALL(factor / sum));
   *maximum = most, *total = sum;
 }
