@@ -202,6 +202,9 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         (tmp_path / "notes.txt").write_text("no picture")
         page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
         expect(page.locator(".vx-notice")).to_contain_text("notes.txt: this browser cannot open it as a picture")
+        Image.new("L", (66_000, 8), 128).save(tmp_path / "wide.png")
+        page.set_input_files(".vx-pictures .vx-file", tmp_path / "wide.png")
+        expect(page.locator(".vx-notice")).to_contain_text("66000×8 pixels: this browser lets no page read so large")
         expect(page.locator(".vx-badge").first).to_contain_text(EXAMPLE.name)
         assert visit.requests_but("blob:", "data:") == [small_file.as_uri()] and visit.errors == []
 

@@ -25,8 +25,10 @@ function traceOf(uid) {
 const ANSWERS = {
   // A decoded picture as the network's input, and as the page shows it, on white.
   async prepare({ bitmap, preprocessing, fit, side }) {
-    const { width, height } = bitmap, context = contextOn(bitmap, width, height);
-    const { pixels, picture: { box } } = preparePicture(context.getImageData(0, 0, width, height), preprocessing, fit);
+    const { width, height } = bitmap, context = contextOn(bitmap, width, height), image = context.getImageData(0, 0, width, height);
+    // A canvas that is too large for the browser stays empty, without an error.
+    if (image.data[3] !== 255) throw Error(`${width}×${height} pixels: this browser lets no page read so large a picture`);
+    const { pixels, picture: { box } } = preparePicture(image, preprocessing, fit);
     const scale = Math.min(1, side / Math.max(width, height));
     const [across, down] = [width, height].map((each) => Math.round(each * scale) || 1);
     const { canvas } = scale < 1 ? contextOn(context.canvas, across, down) : context;
