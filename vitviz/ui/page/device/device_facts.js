@@ -1,9 +1,9 @@
 // What the page is told of an analysis on the device, as vitviz/ui/facts.py writes it.
 
 import { digits } from "../numbers.js";
+import { OUTLIER_RULE } from "./token_sets.js";
 
 const MAX_PREDICTED = 5;
-const OUTLIER_RULE = "the larger of 2 times the median of all patches and the median plus 10 median absolute deviations";
 
 /**
  * The probability of each class, by the function of the network; null for a regression.

@@ -1,15 +1,17 @@
 // Probes of a picture's attention, as vitviz/evaluation/probes/attention.py and norms.py have them.
 
-import { digits, percent } from "../numbers.js";
+import { digits, percent, range } from "../numbers.js";
 import { longNameOf, queryOf } from "../token_names.js";
-import { medianOf, normsOfPatches, outlierPatches, outlierSentence, outlierThreshold, sinkPatches } from "./token_sets.js";
+import {
+  medianOf, normsOfPatches, outlierPatches, outlierSentence, outlierThreshold, SINK_RATIO, sinkPatches,
+} from "./token_sets.js";
 
 /** @typedef {import("./trace.js").Trace} TraceOfProbes */
 /** @typedef {{ values: Float32Array, shape: number[], axes: string[], quantity: string, names?: Record<string, string[]>,
  *   is_flag?: boolean }} Found */
 /** @typedef {{ summary: string, heading: string[], rows: string[][], measurements: Record<string, Found> }} DeviceFindings */
 
-const SINK_SHARES = 10, NAMED_SINKS = 8;
+const NAMED_SINKS = 8;
 
 /**
  * Findings by the names of their probes.
@@ -17,7 +19,7 @@ const SINK_SHARES = 10, NAMED_SINKS = 8;
  */
 export const DEVICE_PROBES = {
   token_norms({ norms, tokens, shape }) {
-    const { layers, prefix } = shape, steps = indexes(layers + 1);
+    const { layers, prefix } = shape, steps = range(layers + 1);
     const valuesOf = (/** @type {number} */ step) => norms.subarray(step * tokens, (step + 1) * tokens);
     const rows = steps.map((step) => {
       const patches = valuesOf(step).slice(prefix.length).filter((norm) => !Number.isNaN(norm)).sort();
@@ -56,16 +58,16 @@ export const DEVICE_PROBES = {
   sink_tokens(trace) {
     const { tokens, shape: { layers, heads, prefix } } = trace;
     const shares = Float32Array.from(trace.received(), (share) => share * tokens);
-    const rows = indexes(layers).map((layer) => {
+    const rows = range(layers).map((layer) => {
       const ofHead = (/** @type {number} */ head) => shares.subarray((layer * heads + head) * tokens, (layer * heads + head + 1) * tokens);
-      const mean = Float32Array.from({ length: tokens }, (_, token) => meanOf(indexes(heads).map((head) => ofHead(head)[token])));
+      const mean = Float32Array.from({ length: tokens }, (_, token) => meanOf(range(heads).map((head) => ofHead(head)[token])));
       const token = highestOf(mean), patch = prefix.length + highestOf(mean.subarray(prefix.length));
-      const head = highestOf(indexes(heads).map((each) => ofHead(each)[token]));
+      const head = highestOf(range(heads).map((each) => ofHead(each)[token]));
       return [String(layer), tokenName(trace, token), digits(mean[token]), String(head), tokenName(trace, patch), digits(mean[patch])];
     });
     const sinks = sinkPatches(trace).map((token) => tokenName(trace, token));
     const names = sinks.slice(0, NAMED_SINKS).join(", ") + (sinks.length > NAMED_SINKS ? ", …" : "");
-    const rule = `more than ${SINK_SHARES} even shares of the attention in some layer, in the mean of its heads`;
+    const rule = `more than ${SINK_RATIO} even shares of the attention in some layer, in the mean of its heads`;
     return {
       summary: sinks.length
         ? `${names[0].toUpperCase()}${names.slice(1)} ${sinks.length < 2 ? "receives" : "receive"} ${rule}.`
@@ -84,7 +86,7 @@ export const DEVICE_PROBES = {
     const { tokens, shape: { layers, heads } } = trace, received = trace.received();
     const mass = Float32Array.from({ length: layers * heads }, (_, row) => {
       const shares = received.subarray(row * tokens, (row + 1) * tokens);
-      return shares.reduce((sum, share) => sum + (share * tokens > SINK_SHARES ? share : 0), 0);
+      return shares.reduce((sum, share) => sum + (share * tokens > SINK_RATIO ? share : 0), 0);
     });
     return ofHeads(trace, "mass", mass, "send most attention to sinks", "share");
   },
@@ -94,13 +96,13 @@ export const DEVICE_PROBES = {
     const mass = Float32Array.from({ length: layers * heads * count }, (_, index) =>
       received[Math.floor(index / count) * tokens + index % count]);
     const rowOf = (/** @type {number} */ row) => [...mass.subarray(row * count, (row + 1) * count)];
-    const sums = indexes(layers * heads).map((row) => rowOf(row).reduce((sum, value) => sum + value, 0)), most = highestOf(sums);
+    const sums = range(layers * heads).map((row) => rowOf(row).reduce((sum, value) => sum + value, 0)), most = highestOf(sums);
     return {
       summary: `Head ${most % heads} of layer ${Math.floor(most / heads)} sends most, ${digits(sums[most])} of the patches' ` +
         "attention, to prefix tokens.",
       heading: ["layer", ...prefix, "all of them"],
-      rows: indexes(layers).map((layer) => {
-        const own = indexes(heads).map((head) => layer * heads + head);
+      rows: range(layers).map((layer) => {
+        const own = range(heads).map((head) => layer * heads + head);
         const means = prefix.map((_, place) => meanOf(own.map((row) => rowOf(row)[place])));
         return [String(layer), ...means.map(digits), digits(meanOf(own.map((row) => sums[row])))];
       }),
@@ -146,11 +148,11 @@ export const DEVICE_PROBES = {
   },
 
   head_similarity(trace) {
-    const { tokens, shape: { layers, heads } } = trace, rows = indexes(heads).map(() => new Float32Array(tokens));
+    const { tokens, shape: { layers, heads } } = trace, rows = range(heads).map(() => new Float32Array(tokens));
     const divergence = new Float64Array(layers * heads * heads), mixed = new Float32Array(tokens);
     for (let layer = 0; layer < layers; layer++)
       for (let query = 0; query < tokens; query++) {
-        for (const head of indexes(heads)) trace.row(layer, head, query, rows[head]);
+        for (const head of range(heads)) trace.row(layer, head, query, rows[head]);
         const entropies = rows.map(entropyOf);
         for (const [one, other] of pairsOf(heads)) {
           for (let key = 0; key < tokens; key++) mixed[key] = (rows[one][key] + rows[other][key]) / 2;
@@ -161,7 +163,7 @@ export const DEVICE_PROBES = {
       }
     // Rounding may push values slightly below zero.
     const values = Float32Array.from(divergence, (value) => Math.min(Math.max(value, 0), 1)), pairs = pairsOf(heads);
-    const means = indexes(layers).map((layer) => {
+    const means = range(layers).map((layer) => {
       const own = values.subarray(layer * heads * heads, (layer + 1) * heads * heads);
       return own.reduce((sum, value) => sum + value, 0) / (heads * (heads - 1));
     });
@@ -169,7 +171,7 @@ export const DEVICE_PROBES = {
     return {
       summary: `The heads of layer ${most} are most alike, on average ${digits(means[most])} apart.`,
       heading: ["layer", "most alike", "apart", "mean apart", "least alike", "apart"],
-      rows: indexes(layers).map((layer) => {
+      rows: range(layers).map((layer) => {
         const apart = pairs.map(([one, other]) => values[(layer * heads + one) * heads + other]);
         const near = lowestOf(apart), far = highestOf(apart);
         const [nearest, farthest] = [near, far].map((pair) => [pairs[pair].join(" and "), digits(apart[pair])]);
@@ -183,9 +185,6 @@ export const DEVICE_PROBES = {
     };
   },
 };
-
-/** @param {number} count */
-const indexes = (count) => [...Array(count).keys()];
 
 /** @param {ArrayLike<number>} values */
 const meanOf = (values) => Array.from(values).reduce((sum, value) => sum + value, 0) / values.length;
@@ -214,7 +213,7 @@ function entropyOf(weights) {
  * Every two of so many, the lower one first.
  * @param {number} count
  */
-const pairsOf = (count) => indexes(count).flatMap((one) => indexes(count).slice(one + 1).map((other) => [one, other]));
+const pairsOf = (count) => range(count).flatMap((one) => range(count).slice(one + 1).map((other) => [one, other]));
 
 /**
  * @param {TraceOfProbes} trace
@@ -242,12 +241,12 @@ const eachHead = ({ shape: { layers, heads } }, measure) =>
 function ofHeads({ shape: { layers, heads } }, name, values, verb, unit) {
   const ofLayer = (/** @type {number} */ layer) =>
     [...values.subarray(layer * heads, (layer + 1) * heads)].filter((value) => !Number.isNaN(value));
-  const means = indexes(layers).map((layer) => (ofLayer(layer).length ? meanOf(ofLayer(layer)) : 0)), best = highestOf(means);
+  const means = range(layers).map((layer) => (ofLayer(layer).length ? meanOf(ofLayer(layer)) : 0)), best = highestOf(means);
   const amount = unit === "share" ? percent(means[best]) : `${digits(means[best])} ${unit}`;
   return {
     summary: `The heads of layer ${best} ${verb}, on average ${amount}.`,
     heading: ["layer", "lowest head", `mean, in ${unit}`, "highest head"],
-    rows: indexes(layers).map((layer) => {
+    rows: range(layers).map((layer) => {
       const own = ofLayer(layer);
       return [String(layer), ...(own.length ? [Math.min(...own), meanOf(own), Math.max(...own)].map(digits) : ["–", "–", "–"])];
     }),

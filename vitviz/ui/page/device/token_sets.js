@@ -2,7 +2,11 @@
 
 /** @typedef {import("./trace.js").Trace} TraceOfSets */
 
-const OUTLIER_RATIO = 2, OUTLIER_DEVIATIONS = 10, SINK_RATIO = 10;
+const OUTLIER_RATIO = 2, OUTLIER_DEVIATIONS = 10;
+/** Even shares of the attention that a sink exceeds. */
+export const SINK_RATIO = 10;
+export const OUTLIER_RULE =
+  `the larger of ${OUTLIER_RATIO} times the median of all patches and the median plus ${OUTLIER_DEVIATIONS} median absolute deviations`;
 
 /**
  * A query, or the default one: the CLS token, or all patches where there is none.
@@ -64,7 +68,7 @@ export function outlierSentence(trace) {
 }
 
 /**
- * The patches that receive more than ten even shares of the attention in some layer, in the mean of its heads.
+ * The patches that receive more than SINK_RATIO even shares of the attention in some layer, in the mean of its heads.
  * @param {TraceOfSets} trace
  */
 export function sinkPatches(trace) {
