@@ -161,14 +161,12 @@ def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterato
 
 # huggingface_hub has one switch for the process: the last of several downloads resets it.
 _xet_lock, _downloads, _xet_was_disabled = threading.Lock(), 0, False
-
-
 # Other threads may want the log lines of huggingface_hub.
-_quiet = contextvars.ContextVar("_quiet", default=False)
+_is_downloading = contextvars.ContextVar("_is_downloading", default=False)
 
 
-def _is_heard(record: logging.LogRecord) -> bool:
-    return not _quiet.get()
+def _may_log(record: logging.LogRecord) -> bool:
+    return not _is_downloading.get()
 
 
 @contextmanager
@@ -182,8 +180,8 @@ def _download_settings() -> Iterator[None]:
     from huggingface_hub import constants
 
     for handler in logging.getLogger("huggingface_hub").handlers:
-        handler.addFilter(_is_heard)
-    token = _quiet.set(True)
+        handler.addFilter(_may_log)
+    token = _is_downloading.set(True)
     with _xet_lock:
         if not _downloads:
             # The first releases have no such switch, and nobody there reads it.
@@ -197,7 +195,7 @@ def _download_settings() -> Iterator[None]:
             _downloads -= 1
             if not _downloads:
                 constants.HF_HUB_DISABLE_XET = _xet_was_disabled
-        _quiet.reset(token)
+        _is_downloading.reset(token)
 
 
 def _download(repository: str, revision: str, meter: ProgressMeter, report: Report | None) -> Path:
