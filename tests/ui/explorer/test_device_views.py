@@ -72,4 +72,8 @@ def test_a_view_becomes_legal_as_in_the_app(kind: str, make_model: Callable[...,
     facts = {"settings": start["settings"], "facts": start["views"][0], "model": start["models"][""]}
     found = in_node({"device/legal_view.js": "legalView"}, LEGAL, {"views": list(map(as_json, views)), **facts})
     for view, legal in zip(views, found, strict=True):
-        assert legal == as_json(normalize_view(view, analysis)[0]), view
+        expected, notes = normalize_view(view, analysis)
+        assert legal["view"] == as_json(expected), view
+        # Of parameters, the app says in more detail what is wrong.
+        assert len(legal["notes"]) == len(notes), (view, legal["notes"], notes)
+        assert {note for note in legal["notes"] if not note.endswith("The default is shown.")} <= set(notes)

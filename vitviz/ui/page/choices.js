@@ -1,13 +1,14 @@
 // The visitor's choices as changes of the state.
 
 import { hasClasses, withoutPlaces } from "./class_names.js";
+import { defaultOf } from "./defaults.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { activePane, activeView, models, page, panes, store } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
-import { defaultOf, hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
+import { hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
 
 const PLAY_MS = 450;
 // The method with which each question is answered first, where the page has it.

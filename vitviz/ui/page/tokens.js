@@ -1,5 +1,6 @@
 // What a view asks for: its token, and the values of its parameters.
 
+import { defaultOf } from "./defaults.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { numbered } from "./token_names.js";
 
@@ -26,15 +27,6 @@ export const hasParameter = (method, name) => METHODS[method].parameters.some((r
 export function valueOf(view, name, facts) {
   const record = parametersOf(view.method)[name], value = view.parameters[name];
   return value !== undefined || !record ? value : defaultOf(record, facts);
-}
-
-/**
- * The default of a parameter for an analysis.
- * @param {Parameter} record
- * @param {Facts} facts
- */
-export function defaultOf(record, facts) {
-  return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
 }
 
 /**

@@ -1,5 +1,6 @@
 // The third source of the page's answers: the network itself, on the visitor's device. Nothing is sent anywhere.
 
+import { defaultOf } from "../defaults.js";
 import { asBase64, fromBase64 } from "../packs.js";
 import { CLASS_MAPS, classMapFile } from "./class_maps.js";
 import { deviceFacts } from "./device_facts.js";
@@ -199,10 +200,8 @@ export class DeviceBackend {
    * @param {Facts} facts
    */
   allParameters(method, parameters, facts) {
-    return Object.fromEntries(this.method(method).parameters.map(({ name, kind, default: preset }) => {
-      const value = parameters[name] ?? preset;
-      return [name, kind === "layer" && value < 0 ? value + facts.layers : value];
-    }));
+    return Object.fromEntries(this.method(method).parameters.map((record) =>
+      [record.name, parameters[record.name] ?? defaultOf(record, facts)]));
   }
 
   /** @param {string} name */
@@ -222,11 +221,12 @@ export class DeviceBackend {
    * @param {{ state: State, uids: string[] }} request
    */
   async describe({ state, uids }) {
-    const views = await Promise.all(state.views.map(async (view, index) => {
+    const legal = await Promise.all(state.views.map(async (view, index) => {
       const uid = uids[index] ?? uids[0], facts = uid === FIRST ? this.firstFacts : (await this.analysis(uid)).facts;
       return legalView(view, this.settings, facts, this.models[view.model]);
     }));
-    return { state: { ...state, views }, link: "", python: "", notes: [] };
+    const notes = [...new Set(legal.flatMap((each) => each.notes))];
+    return { state: { ...state, views: legal.map(({ view }) => view) }, link: "", python: "", notes };
   }
 
   // ---- what takes long ----
@@ -260,9 +260,9 @@ export class DeviceBackend {
     analyze: async ({ state, index, upload }, signal) => {
       const asked = state.views[index], view = upload ? { ...asked, picture: upload.path } : asked;
       const { facts } = await this.analyse(`analysis ${++this.count}`, view, signal), model = this.models[view.model];
-      const views = state.views.map((/** @type {View} */ each, /** @type {number} */ at) =>
-        (at === index ? legalView(view, this.settings, facts, model) : each));
-      return { state: { ...state, views }, views: [facts], models: {}, notes: [] };
+      const legal = legalView(view, this.settings, facts, model);
+      const views = state.views.map((/** @type {View} */ each, /** @type {number} */ at) => (at === index ? legal.view : each));
+      return { state: { ...state, views }, views: [facts], models: {}, notes: legal.notes };
     },
 
     switch: async ({ uid, ...request }, signal) => switchedOff(await this.studied(uid, signal), request),
