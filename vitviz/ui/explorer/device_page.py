@@ -10,7 +10,7 @@ import base64
 import gzip
 import hashlib
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
@@ -104,13 +104,11 @@ class DevicePage:
         start: JSON with which it begins.
         parts: files by name.
         title: of the page.
-        about: a sentence about it, for search engines.
     """
 
     start: dict[str, Any]
     parts: dict[str, bytes]
     title: str
-    about: str = ABOUT
 
     def as_file(self) -> str:
         """One HTML file that works from disk and fetches nothing."""
@@ -138,7 +136,7 @@ class DevicePage:
     def _document(self, policy: str, head: str, scripts: str, start: dict[str, Any]) -> str:
         meta = (
             f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy, quote=True)}">\n'
-            f'<meta name="description" content="{html.escape(self.about)}">\n<link rel="icon" href="{ICON}">\n'
+            f'<meta name="description" content="{html.escape(ABOUT)}">\n<link rel="icon" href="{ICON}">\n'
         )
         before, after = document_around(
             title=html.escape(self.title), head=meta + head, body="app", heading="", script=scripts
@@ -153,7 +151,6 @@ def device_page(
     name: str = "picture.jpg",
     title: str = "vitviz",
     is_downloaded: bool = False,
-    report: Callable[[str], None] = lambda text: None,
 ) -> DevicePage:
     """The explorer that runs these models in the browser of whoever opens it.
 
@@ -163,7 +160,6 @@ def device_page(
         name: file name of the picture.
         title: of the page.
         is_downloaded: whether weights are files of their own, so that the menu of models names their sizes.
-        report: receives the name of each model before its weights are packed.
 
     Raises:
         ConfigError: there is no model, or one that the page cannot run; the message says why.
@@ -185,7 +181,6 @@ def device_page(
     parts |= {kernels: (FOLDER / "device" / kernels).read_bytes() for kernels in KERNELS}
     weights, place = {}, {}
     for number, (model_id, model) in enumerate(zip(ids, models, strict=True)):
-        report(model.name)
         weights[model_id] = f"model-{number}.gz"
         parts[weights[model_id]] = packed(device_file(model))
     for number, (picture_id, each) in enumerate(pictures.items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vitviz.ui.explorer.device_page import DevicePage
+from vitviz.ui.explorer.device_page import ABOUT, DevicePage
 
 README = """---
 title: vitviz
@@ -46,7 +46,7 @@ def write_site(page: DevicePage, folder: Path) -> int:
     """
     names = [record["title"] for record in page.start["device"]["models"].values()]
     models = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    files = {**page.as_folder(), "README.md": README.format(about=page.about, models=models).encode()}
+    files = {**page.as_folder(), "README.md": README.format(about=ABOUT, models=models).encode()}
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
