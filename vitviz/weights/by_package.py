@@ -41,7 +41,7 @@ from vitviz.weights.modules.sizes import find_channels
 from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import PACKAGES, timm
 from vitviz.weights.packages.reference import Package, ReferenceModel, check_counts, import_package, package_errors
-from vitviz.weights.read import Reading, describe
+from vitviz.weights.read import Reading, describe, summarise
 
 # Overrides for a checkpoint that its package opens.
 ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture", "probability", "labels")
@@ -101,7 +101,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     checks = [
         Check("opened by", reference.title, str(package.find_mention(sidecars))),
         *describe(model.network.config, "its calls of attention", "the module"),
-        Check("preprocessing", card["preprocessing"], "the files beside it"),
+        Check("preprocessing", summarise(model.preprocessing), card["preprocessing"]),
         Check("labels", f"{len(model.labels):,}" if model.labels else "none", card["labels"]),
     ]
     return Reading(model, tuple(checks), {}, sidecars)

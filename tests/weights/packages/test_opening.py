@@ -122,7 +122,10 @@ def test_what_a_file_and_those_beside_it_state_comes_before_timm_s_default(tmp_p
     path = tmp_path / "model.safetensors"
     save_file(module.state_dict(), path, {"class_names": json.dumps(names)})
     (tmp_path / "config.json").write_text(json.dumps({"num_classes": 3}))
-    model = vitviz.load(path, architecture="test_vit_relpos")
+    reading = read(path, architecture="test_vit_relpos")
+    model, checks = reading.model, {check.fact: (check.value, check.source) for check in reading.checks}
+    value, source = checks["preprocessing"]
+    assert "crop to 0.95" in value and source.startswith("timm's default for test_vit_relpos")
     assert model.labels == names and model.card["labels"] == "class_names of the file"
     assert model.preprocessing.crop_fraction == module.pretrained_cfg["crop_pct"]
     processor = {"image_processor_type": "ViTImageProcessor", "image_mean": [0.1] * 3, "image_std": [0.2] * 3}
