@@ -43,7 +43,7 @@ from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
 from vitviz.ui.packs import pack
-from vitviz.ui.server.settings import ServerSettings, size
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.settings import table as settings_table
 
 pytestmark = pytest.mark.process
@@ -95,7 +95,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert allowed is not None and int(allowed[1]) * 2**30 >= ServerSettings().upload_bytes
     said = re.findall(r"(VITVIZ_\w+)='?([\w ]+?)'? ?(?=VITVIZ|`)", PAGE)
     assert said and ServerSettings.of(dict(said)) != ServerSettings()
-    assert size(dict(said)["VITVIZ_ANALYSIS_BYTES"]) < ServerSettings().analysis_bytes
+    assert ServerSettings.of(dict(said)).analysis_bytes < ServerSettings().analysis_bytes
 
 
 # Behind a proxy at a sub-path, with the bundled model.
