@@ -35,7 +35,7 @@ def test_the_environment_sets_what_the_app_may_take(
     assert THREADS == [1] and len(launched) == 1
     monkeypatch.setenv("VITVIZ_THREADS", "all")
     assert main(["app"]) == 2
-    assert capsys.readouterr().err == "vitviz: VITVIZ_THREADS = 'all': expected a valid integer, unable to parse string as an integer\n"
+    assert capsys.readouterr().err.startswith("vitviz: VITVIZ_THREADS = 'all': expected a valid integer")
 
 
 def test_the_app_opens_with_the_checkpoint_that_it_is_told(
