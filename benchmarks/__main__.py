@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.benchmark import Benchmark, Case, Settings
 from benchmarks.machine import machine
-from benchmarks.measure import Entry, Job
+from benchmarks.measure import Entry, measure
 from benchmarks.plot import draw_cost
-from benchmarks.report import Results, entry_text, report
+from benchmarks.report import Results, cells_of, report
 from benchmarks.suite import BENCHMARKS
 
-ROOT = Path(__file__).parents[1]
-OUTPUT = ROOT / "docs" / "performance"
+OUTPUT = Path(__file__).parents[1] / "docs" / "performance"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; returns 1 if a measurement failed."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     if options.quick and options.output is None:
-        _parser().error("--quick measures nothing of worth: name a folder for its results with --output")
+        parser.error("--quick measures nothing of worth: name a folder for its results with --output")
     output = options.output or OUTPUT
     output.mkdir(parents=True, exist_ok=True)
-    settings = Settings(
-        Path(), options.threads, options.repeats, options.quick, options.vit_explain and options.vit_explain.resolve()
-    )
+    explain = options.vit_explain and options.vit_explain.resolve()
+    settings = Settings(Path(), options.threads, options.repeats, options.quick, explain)
     failed = False
-    names = [name for name in BENCHMARKS if name in (options.only or BENCHMARKS)]
-    with ThreadPoolExecutor(os.cpu_count() if options.quick else 1) as pool:
-        runs = ((name, _start(pool, BENCHMARKS[name], settings)) for name in names)
-        # Only stand-ins run in parallel: otherwise a benchmark starts when the one before is written.
-        for name, benchmark_entries in list(runs) if options.quick else runs:
-            entries: list[Entry] = []
-            for entry in benchmark_entries:
-                print(f"{name:12} {entry['case']:28} {entry['contestant']:54} {entry_text(entry)}", flush=True)
-                entries.append(entry)
-                failed |= entry["kind"] == "failed"
-            write(output, {name: {"machine": machine(options.threads, options.quick), "entries": entries}})
+    for name in [name for name in BENCHMARKS if name in (options.only or BENCHMARKS)]:
+        entries: list[Entry] = []
+        for entry in _entries(BENCHMARKS[name], settings):
+            print(f"{name:12} {entry['case']:28} {entry['contestant']:54}", *cells_of(entry).values(), flush=True)
+            entries.append(entry)
+            failed |= entry["kind"] == "failed"
+        write(output, {name: {"machine": machine(options.threads, options.quick), "entries": entries}})
     return int(failed)
 
 
@@ -59,51 +54,32 @@ def write(output: Path, measured: Results) -> None:
     (output / "results.md").write_text(report(results, picture))
 
 
-def run_in_process(job: Job) -> list[Entry]:
-    """The entries that a process measures; if it fails, an entry with the last line of its errors."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(job.settings.threads)}
-    command = [sys.executable, "-m", "benchmarks.measure", job.to_json()]
-    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if process.returncode == 0:
-        entries: list[Entry] = json.loads(process.stdout.splitlines()[-1])
-        return entries
-    messages = process.stderr.strip().splitlines() or [f"ended with {process.returncode}"]
-    return [{"case": job.case, "contestant": job.contestant or job.kind, "kind": "failed", "error": messages[-1]}]
+def run_in_process(benchmark: Benchmark, case: Case, settings: Settings, memory_of: str | None = None) -> list[Entry]:
+    """The entries that a fresh process measures; if it fails, an entry with its error."""
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(measure, benchmark, case.name, settings, memory_of).result()
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        return [{"case": case.name, "contestant": memory_of or "all", "kind": "failed", "error": text}]
 
 
-def _start(pool: ThreadPoolExecutor, benchmark: Benchmark, settings: Settings) -> Iterator[Entry]:
-    entry_lists = pool.map(
-        lambda case: list(_case_entries(benchmark, case, settings)), benchmark.select_cases(settings)
-    )
-    return (entry for entries in entry_lists for entry in entries)
-
-
-def _case_entries(benchmark: Benchmark, case: Case, settings: Settings) -> Iterator[Entry]:
-    """All entries of a case. Its processes share a folder, into which the first writes the checkpoint."""
-    with TemporaryDirectory() as folder:
-        settings = replace(settings, folder=Path(folder))
-        if benchmark.contestants is None:
-            yield from run_in_process(Job(benchmark.name, case.name, "facts", settings))
-            return
-        yield from run_in_process(Job(benchmark.name, case.name, "time", settings))
-        contestants = list(benchmark.contestants(case, settings)) if case.memory else []
-        if settings.quick:
-            contestants = contestants[-1:]
-        for contestant in contestants:
-            yield from run_in_process(Job(benchmark.name, case.name, "memory", settings, contestant))
+def _entries(benchmark: Benchmark, settings: Settings) -> Iterator[Entry]:
+    """All entries of a benchmark. The processes of a case share a folder."""
+    for case in benchmark.select_cases(settings):
+        with TemporaryDirectory() as folder:
+            settings = replace(settings, folder=Path(folder))
+            yield from run_in_process(benchmark, case, settings)
+            for contestant in benchmark.contestants(case, settings) if case.memory else ():
+                yield from run_in_process(benchmark, case, settings, contestant)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("--output", type=Path, help=f"folder for results.json, results.md and cost.svg ({OUTPUT.relative_to(ROOT)})")
-    add(
-        "--only",
-        nargs="+",
-        choices=list(BENCHMARKS),
-        metavar="NAME",
-        help=f"measure these anew: {', '.join(BENCHMARKS)}",
-    )
+    add("--output", type=Path, help="folder for results.json, results.md and cost.svg (docs/performance)")
+    names = ", ".join(BENCHMARKS)
+    add("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help=f"measure these anew: {names}")
     add("--quick", action="store_true", help="tiny stand-ins, to try out the benchmark; needs --output")
     add("--vit-explain", type=Path, metavar="PATH", help="a checkout of jacobgil/vit-explain, to be measured too")
     add("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: as many as there are cores)")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.shapes import Shape, tiny
@@ -12,8 +12,6 @@ Run = Callable[[], object]
 """Performs the measured operation once and returns its result."""
 Make = Callable[[], Run]
 """Opens the model, and returns the run."""
-Facts = dict[str, dict[str, dict[str, float]]]
-"""Numbers without contestants, by table, row and column."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +19,10 @@ class Settings:
     """Settings from the command line.
 
     Args:
-        folder: for checkpoints with random weights, shared by all processes of one case.
+        folder: for the files of one case.
         threads: of torch.
         repeats: of every contestant; by default those of the case.
-        quick: tiny stand-ins instead of the models.
+        quick: a tiny stand-in for the first case.
         vit_explain: a checkout of jacobgil/vit-explain.
     """
 
@@ -70,6 +68,10 @@ class Case:
         return replace(self, shape=self.shape.stand_in(), repeats=2, images=min(self.images, 4), resolution=resolution)
 
 
+def no_contestants(case: Case, settings: Settings) -> dict[str, Make]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """Cases and contestants, or facts, that answer one question.
@@ -78,25 +80,21 @@ class Benchmark:
         name: on the command line.
         title, note: above its tables.
         cases: in the order of the tables.
-        contestants: by name, prepared on demand; the first is the baseline. None if there are no contestants.
-        facts: measures numbers without contestants.
-        quick_cases: indices of the cases whose stand-ins suffice to try out the benchmark.
+        contestants: by name, prepared on demand; the first is the baseline.
+        facts: numbers in place of contestants.
         paired: whether contestants differ so little that their order and other processes would decide. Then every
-            second round runs in reverse order, processor time is measured, including that of child processes that
-            end, and each ratio has a confidence interval.
+            second round runs in reverse order, and processor time is measured, including that of child processes that
+            end.
     """
 
     name: str
     title: str
     note: str
     cases: tuple[Case, ...]
-    contestants: Callable[[Case, Settings], dict[str, Make]] | None = None
-    facts: Callable[[Case, Settings], Facts] | None = None
-    quick_cases: tuple[int, ...] = field(default=(0,))
+    contestants: Callable[[Case, Settings], dict[str, Make]] = no_contestants
+    facts: Callable[[Case, Settings], Mapping[str, float]] | None = None
     paired: bool = False
 
     def select_cases(self, settings: Settings) -> list[Case]:
-        """The cases, or their stand-ins."""
-        if settings.quick:
-            return [self.cases[index].stand_in() for index in self.quick_cases]
-        return list(self.cases)
+        """The cases, or the stand-in for the first one."""
+        return [self.cases[0].stand_in()] if settings.quick else list(self.cases)

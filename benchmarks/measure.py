@@ -1,93 +1,49 @@
-"""One measurement in its own process, which takes a job as JSON on the command line and prints its entries as JSON."""
+"""One measurement, for a process of its own."""
 
 from __future__ import annotations
 
-import json
 import resource
-import sys
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks.benchmark import Benchmark, Settings
+import torch
+from scipy.stats import binom
+
+from benchmarks.benchmark import Benchmark, Run, Settings
+from benchmarks.memory import peak_bytes
 
 Entry = dict[str, Any]
 """One row of the results: ``case``, ``contestant``, ``kind`` and the fields of that kind."""
+SLOW = 5
+SLOW_ROUNDS = 2
 
 
-@dataclass(frozen=True)
-class Job:
-    """The measurement of one process.
-
-    Args:
-        benchmark, case: by name.
-        kind: ``"time"`` of all contestants in turn, ``"memory"`` of one of them, or ``"facts"``.
-        contestant: whose memory.
-        settings: of the whole run.
-    """
-
-    benchmark: str
-    case: str
-    kind: str
-    settings: Settings
-    contestant: str | None = None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        values = json.loads(text)
-        settings = values.pop("settings")
-        for name in ("folder", "vit_explain"):
-            settings[name] = settings[name] and Path(settings[name])
-        return cls(**values, settings=Settings(**{each.name: settings[each.name] for each in fields(Settings)}))
-
-
-def measure(job: Job, benchmark: Benchmark) -> list[Entry]:
-    """The entries of a job."""
-    import torch
-
-    torch.set_num_threads(job.settings.threads)
+def measure(benchmark: Benchmark, case_name: str, settings: Settings, memory_of: str | None = None) -> list[Entry]:
+    """The entries of a case: facts, times of all contestants in turn, or the peak memory of one."""
+    torch.set_num_threads(settings.threads)
     torch.manual_seed(0)
-    case = next(case for case in benchmark.select_cases(job.settings) if case.name == job.case)
-    if job.kind == "facts":
-        assert benchmark.facts is not None
-        facts = benchmark.facts(case, job.settings)
-        return [
-            {"case": table, "contestant": row, "kind": "facts", "values": values}
-            for table, rows in facts.items()
-            for row, values in rows.items()
-        ]
-    assert benchmark.contestants is not None
-    contestants = benchmark.contestants(case, job.settings)
-    if job.kind == "memory":
-        from benchmarks.memory import peak_bytes
-
-        assert job.contestant is not None
-        peak = peak_bytes(contestants[job.contestant]())
-        return [{"case": case.name, "contestant": job.contestant, "kind": "memory", "bytes": peak}]
-    from benchmarks.spread import median_interval, ratios, spread
-    from benchmarks.timing import interleave
-
+    case = next(case for case in benchmark.select_cases(settings) if case.name == case_name)
+    if benchmark.facts is not None:
+        values = benchmark.facts(case, settings)
+        return [{"case": benchmark.title, "contestant": case.name, "kind": "facts", "values": values}]
+    contestants = benchmark.contestants(case, settings)
+    if memory_of is not None:
+        nbytes = peak_bytes(contestants[memory_of]())
+        return [{"case": case.name, "contestant": memory_of, "kind": "memory", "bytes": nbytes}]
     runs = {name: make() for name, make in contestants.items()}
     clock = processor_time if benchmark.paired else perf_counter
-    seconds_by_name = interleave(runs, job.settings.repeats or case.repeats, clock, alternate=benchmark.paired)
-    baseline = next(iter(seconds_by_name))
-    return [
-        {
-            "case": case.name,
-            "contestant": name,
-            "kind": "time",
-            "tokens": case.input_shape.tokens,
-            "seconds": spread([value / case.images for value in seconds])._asdict(),
-            "ratio": spread(ratios(seconds, seconds_by_name[baseline]))._asdict(),
-            **({"interval": median_interval(ratios(seconds, seconds_by_name[baseline]))} if benchmark.paired else {}),
-            "baseline": baseline,
-        }
-        for name, seconds in seconds_by_name.items()
-    ]
+    seconds_by_name = interleave(runs, settings.repeats or case.repeats, clock, alternate=benchmark.paired)
+    baseline, base_seconds = next(iter(seconds_by_name.items()))
+    entries = []
+    for name, seconds in seconds_by_name.items():
+        # In the same round, for the rounds that both have.
+        ratios = [value / base for value, base in zip(seconds, base_seconds, strict=False)]
+        entry = {"case": case.name, "contestant": name, "kind": "time", "tokens": case.input_shape.tokens}
+        entry |= {"seconds": spread([value / case.images for value in seconds]), "ratio": spread(ratios)}
+        entries.append(entry | {"interval": median_interval(ratios), "baseline": baseline})
+    return entries
 
 
 def processor_time() -> float:
@@ -96,12 +52,48 @@ def processor_time() -> float:
     return process_time() + children.ru_utime + children.ru_stime
 
 
-def main() -> None:
-    from benchmarks.suite import BENCHMARKS
+def interleave(
+    runs: Mapping[str, Run], rounds: int, clock: Callable[[], float] = perf_counter, alternate: bool = False
+) -> dict[str, list[float]]:
+    """Seconds of every run in every round, after a warm-up round, so that a slow machine affects all of them.
 
-    job = Job.from_json(sys.argv[1])
-    print(json.dumps(measure(job, BENCHMARKS[job.benchmark])))
+    Each round runs in the same order; with ``alternate``, every second round runs in reverse order.
+
+    A run that took more than :data:`SLOW` times as long as the first run in the warm-up round is timed only in the
+    first :data:`SLOW_ROUNDS`.
+    """
+
+    def seconds(run: Run) -> float:
+        start = clock()
+        result = run()
+        duration = clock() - start
+        # Freed after the clock stops, since freeing memory is not part of the run.
+        del result
+        return duration
+
+    first = next(iter(runs))
+    # The very first run includes one-time costs of the process, such as buffers of the first matrix product.
+    runs[first]()
+    warm = {name: seconds(run) for name, run in runs.items()}
+    seconds_by_name: dict[str, list[float]] = {name: [] for name in runs}
+    for index in range(rounds):
+        for name, run in reversed(runs.items()) if alternate and index % 2 else runs.items():
+            if index < SLOW_ROUNDS or warm[name] <= SLOW * warm[first]:
+                seconds_by_name[name].append(seconds(run))
+    return seconds_by_name
 
 
-if __name__ == "__main__":
-    main()
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, quartiles as NumPy's, minimum and number of values."""
+    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
+    return {"median": median, "lower": lower, "upper": upper, "least": min(values), "count": len(values)}
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The interval that holds the median with at least 95 % confidence, by ranks, for any distribution.
+
+    None for fewer than six values, which have no such interval.
+    """
+    rank = int(binom.ppf(0.025, len(values), 0.5))
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[-rank]) if rank else None

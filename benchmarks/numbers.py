@@ -1,16 +1,13 @@
-"""Numbers as text."""
+"""Numbers as text, and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 
-def significant(value: float, digits: int = 3) -> str:
-    """A number with this many significant digits; only below a thousandth in scientific notation."""
-    if value and abs(value) < 1e-3:
-        return f"{value:.{digits - 1}e}"
-    integer_digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    rounded = f"{value:,.{max(0, digits - integer_digits)}f}"
-    # Leading zeros after the decimal point are not significant.
-    return f"{value:.{digits}g}" if 0 < abs(value) < 0.1 else rounded
+
+def significant(value: float) -> str:
+    """A number with three significant digits; from a thousand on, with all digits before the point."""
+    return f"{value:,.0f}" if value == 0 or abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def seconds(value: float) -> str:
@@ -21,3 +18,11 @@ def seconds(value: float) -> str:
 
 def mebibytes(value: float) -> str:
     return f"{value / 2**20:,.0f} MiB"
+
+
+def table(rows: Mapping[str, Mapping[str, str]], empty: str = "") -> list[str]:
+    """The lines of a Markdown table of rows by name, each with its cells by column; ``empty`` where a row has none."""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    lines = [["", *columns], ["---"] * (1 + len(columns))]
+    lines += [[name, *(cells.get(column, empty) for column in columns)] for name, cells in rows.items()]
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -72,21 +73,27 @@ def transformers_model(shape: Shape, device: torch.device, attention: str) -> An
     return model
 
 
-def floor_model(shape: Shape, device: torch.device) -> tuple[str, nn.Module]:
-    """The fastest forward pass that people have: timm's, or that of transformers where timm is missing."""
-    if not has("timm"):
-        return "transformers, sdpa", transformers_model(shape, device, "sdpa")
-    timm = package("timm")
+def timm_model(shape: Shape, device: torch.device) -> nn.Module:
     with device:
-        model = timm.models.VisionTransformer(
+        torch.manual_seed(0)
+        model: nn.Module = package("timm").models.VisionTransformer(
             shape.image,
             shape.patch,
             num_classes=shape.classes,
             embed_dim=shape.width,
             depth=shape.depth,
             num_heads=shape.heads,
+            init_values=1.0 if shape.layer_scale else None,
         )
-    return "timm", model.eval().requires_grad_(False)
+        sharpen(model, shape.width)
+    return model.eval().requires_grad_(False)
+
+
+def floor_model(shape: Shape, device: torch.device) -> tuple[str, nn.Module]:
+    """The fastest forward pass that people have: timm's, or that of transformers where timm is missing."""
+    if has("timm"):
+        return "timm", timm_model(replace(shape, layer_scale=False), device)
+    return "transformers, sdpa", transformers_model(shape, device, "sdpa")
 
 
 def noise_image(side: int) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.card import text
+from benchmarks.numbers import table
 
 INTRODUCTION = """# On a graphics card
 
@@ -37,17 +38,10 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
 
 
 def page(rows: list[dict[str, Any]], facts: Mapping[str, str]) -> str:
-    tables: dict[str, list[dict[str, Any]]] = {}
+    tables: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
-        tables.setdefault(row["table"], []).append(row)
-    machine = "\n".join(f"- {name}: {value}" for name, value in {**facts, "date": date.today().isoformat()}.items())
-    return "\n".join([INTRODUCTION, machine, "", *(_table(title, each) for title, each in tables.items())])
-
-
-def _table(title: str, rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row["cells"]))
-    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
-    for row in rows:
-        cells = (text(row["cells"].get(name)) for name in columns)
-        lines.append(f"| {row['row']} | {' | '.join(cells)} |")
-    return "\n".join([f"## {title}", "", *lines, ""])
+        tables.setdefault(row["table"], {})[row["row"]] = {name: text(cell) for name, cell in row["cells"].items()}
+    lines = [INTRODUCTION, *(f"- {name}: {value}" for name, value in {**facts, "date": date.today()}.items())]
+    for title, cells in tables.items():
+        lines += ["", f"## {title}", "", *table(cells, empty=text(None))]
+    return "\n".join([*lines, ""])

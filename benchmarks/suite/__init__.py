@@ -11,7 +11,6 @@ from benchmarks.suite import (
     imports,
     interaction,
     large,
-    load,
     overlay,
     page,
     probes,
@@ -34,6 +33,5 @@ BENCHMARKS: dict[str, Benchmark] = {
         explorer,
         page,
         imports,
-        load,
     )
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-import vitviz
 from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
 from benchmarks.others import materialised_rollout, record_attention, vit_explain
@@ -23,15 +23,15 @@ MAX_MAP_BYTES = 4 * 2**30
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape, settings.folder)
+    models = Models(case.shape)
     makes: dict[str, Make] = {FORWARD: partial(timm_forward, models)}
     if case.shape.map_bytes < MAX_MAP_BYTES:
         makes["transformers, output_attentions, matrices multiplied"] = partial(_transformers, models)
         makes[HOOKS] = partial(timm_hooks, models)
-    if settings.vit_explain is not None and case.shape.map_bytes < MAX_MAP_BYTES:
-        makes["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings)
+        if settings.vit_explain is not None:
+            makes["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings.vit_explain)
     makes["vitviz: forward pass"] = partial(_forward, models)
-    makes["vitviz: trace, CLS rows"] = partial(_rows, models)
+    makes["vitviz: trace, CLS rows"] = partial(analysis, models, rolls_out=False)
     makes[MEAN] = partial(analysis, models)
     makes[MAX] = partial(analysis, models, head_fusion="max", discard_ratio=0.9)
     makes["vitviz in bfloat16: trace, CLS rows, mean rollout"] = partial(analysis, models, precision="bfloat16")
@@ -64,42 +64,29 @@ def _transformers(models: Models) -> Run:
     return run
 
 
-def _vit_explain(models: Models, settings: Settings) -> Run:
-    assert settings.vit_explain is not None
+def _vit_explain(models: Models, checkout: Path) -> Run:
     # Its hooks stay on the model, so it gets a model of its own.
-    return partial(vit_explain(settings.vit_explain, Models(models.shape, models.folder).timm), models.pixels)
+    return partial(vit_explain(checkout, Models(models.shape).timm), models.pixels)
 
 
 def _forward(models: Models) -> Run:
     return torch.inference_mode()(partial(models.vitviz.network, models.pixels))
 
 
-def _rows(models: Models) -> Run:
-    network, pixels = models.vitviz.network, models.pixels
-
-    @torch.inference_mode()
-    def run() -> object:
-        return _encode(network, pixels)
-
-    return run
-
-
-def analysis(models: Models, precision: str = "float32", **parameters: Any) -> Run:
+def analysis(
+    models: Models, engine: str = "own", precision: str = "float32", rolls_out: bool = True, **parameters: Any
+) -> Run:
     """Logits, trace, the rows of all layers and heads, and a rollout."""
-    model = models.vitviz if precision == "float32" else models.open(precision)
-    pixels = models.pixels
+    is_plain = (engine, precision) == ("own", "float32")
+    network, pixels = (models.vitviz if is_plain else models.open(engine, precision)).network, models.pixels
 
     @torch.inference_mode()
-    def run() -> object:
-        encoding, rows = _encode(model.network, pixels)
-        return encoding, rows, rollout(encoding.traces[0], **parameters)
+    def run() -> Any:
+        encoding = network.encode(pixels)
+        trace = encoding.traces[0]
+        return encoding, trace.rows("cls"), rollout(trace, **parameters) if rolls_out else None
 
     return run
-
-
-def _encode(network: vitviz.VisionTransformer, pixels: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    encoding = network.encode(pixels)
-    return encoding, encoding.traces[0].rows("cls")
 
 
 BENCHMARK = Benchmark(
@@ -112,5 +99,4 @@ BENCHMARK = Benchmark(
         for shape, repeats, memory in zip(FIVE, (15, 15, 7, 7, 5), (False, False, False, True, True), strict=True)
     ),
     contestants,
-    quick_cases=(3,),
 )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
 
 import torch
 
 import vitviz
 from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
+from benchmarks.gpu.folders import PHOTOS
 from benchmarks.models import Models
 from benchmarks.shapes import B_16
 from vitviz.weights import resources
 
 BATCH = 8
 VITVIZ = "vitviz.analyze_batch, from JPEGs in memory"
-PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape, settings.folder)
+    models = Models(case.shape)
     return {
         "timm forward pass, on ready tensors": partial(_timm, models, case.images),
         VITVIZ: partial(_vitviz, models, case.images),
@@ -32,22 +31,9 @@ def _timm(models: Models, images: int) -> Run:
 
 
 def _vitviz(models: Models, images: int) -> Run:
-    model, jpegs = models.vitviz, [_jpeg(number) for number in range(images)]
-
-    def run() -> None:
-        for _ in vitviz.analyze_batch(jpegs, model, batch_size=BATCH):
-            pass
-
-    return run
-
-
-def _jpeg(number: int) -> bytes:
-    """A JPEG of one of the photographs, cropped differently for each number."""
-    image = vitviz.open_image(resources("assets") / f"{PHOTOS[number % len(PHOTOS)]}.jpg")
-    image = image.crop((number, number, image.width, image.height))
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=90)
-    return stream.getvalue()
+    photos = [(resources("assets") / f"{name}.jpg").read_bytes() for name in PHOTOS]
+    jpegs = [photos[number % len(photos)] for number in range(images)]
+    return lambda: sum(1 for _ in vitviz.analyze_batch(jpegs, models.vitviz, batch_size=BATCH))
 
 
 BENCHMARK = Benchmark(

@@ -25,7 +25,7 @@ REPETITIONS = 8
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape, settings.folder)
+    models = Models(case.shape)
     highest: dict[str, Any] = {"head_fusion": "max", "discard_ratio": 0.9}
     makes: dict[str, Make] = {
         FORWARD: partial(timm_forward, models),

@@ -18,8 +18,8 @@ def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     assert case.resolution is not None
     # timm gets a model for images of this size, vitviz one for smaller images.
     return {
-        FORWARD: partial(timm_forward, Models(case.input_shape, settings.folder)),
-        VITVIZ: partial(_vitviz, Models(case.shape, settings.folder), case.resolution),
+        FORWARD: partial(timm_forward, Models(case.input_shape)),
+        VITVIZ: partial(_vitviz, Models(case.shape), case.resolution),
     }
 
 

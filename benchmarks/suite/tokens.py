@@ -13,7 +13,7 @@ SIDES = {64: 15, 112: 15, 160: 15, 224: 7, 320: 7, 480: 5, 640: 3, 800: 3}
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape, settings.folder)
+    models = Models(case.shape)
     makes: dict[str, Make] = {FORWARD: partial(timm_forward, models)}
     if case.shape.map_bytes < MAX_MAP_BYTES:
         makes[HOOKS] = partial(timm_hooks, models)
@@ -29,5 +29,4 @@ BENCHMARK = Benchmark(
     "precision would take more than 4 GiB, for which the hooks are not run.",
     tuple(Case(S_8.at(side), repeats, memory=True) for side, repeats in SIDES.items()),
     contestants,
-    quick_cases=(1,),
 )

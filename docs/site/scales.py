@@ -1,6 +1,6 @@
 """The picture of docs/methods.md: rollouts of one photograph on four scales.
 
-    python -m benchmarks.scales CHECKPOINT [--photo assets/coffee.jpg] [--output docs/scales.webp]
+    python -m docs.site.scales CHECKPOINT [--photo assets/coffee.jpg] [--output docs/scales.webp]
 
 A checkpoint trained on photographs shows why scales are needed: in its rollouts, one patch is far above the others.
 """
@@ -49,7 +49,7 @@ def draw(heatmaps: dict[str, Heatmap]) -> Image.Image:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.scales", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser("python -m docs.site.scales", description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", help="of a network that was trained on photographs")
     parser.add_argument("--photo", type=Path, default=Path("assets/coffee.jpg"))
     parser.add_argument("--output", type=Path, default=Path("docs/scales.webp"))
