@@ -2,499 +2,230 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
-from einops import rearrange, repeat
-from einops.layers.torch import Rearrange, Reduce
-from torch import nn
-
-HEADS, DEPTH, WIDTH, HIDDEN, CLASSES, PATCH = 4, 3, 64, 96, 7, 8
-
-
-class PreNorm(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.attention_or_mlp = inner
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.attention_or_mlp(self.norm(tokens))
-
-
-class FreeAttention(nn.Module):
-    """Queries, keys and values in one map without bias; heads as wide as one likes; for one head, no map after."""
-
-    def __init__(self, heads: int, head_width: int) -> None:
-        super().__init__()
-        self.heads, self.scale = heads, head_width**-0.5
-        self.attend = nn.Softmax(-1)
-        self.to_qkv = nn.Linear(WIDTH, 3 * heads * head_width, bias=False)
-        mapped = not (heads == 1 and head_width == WIDTH)
-        self.to_out = nn.Sequential(nn.Linear(heads * head_width, WIDTH)) if mapped else nn.Identity()
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        queries, keys, values = (
-            rearrange(part, "b n (h d) -> b h n d", h=self.heads) for part in self.to_qkv(tokens).chunk(3, -1)
-        )
-        weights = self.attend(queries @ keys.mT * self.scale)
-        return self.to_out(rearrange(weights @ values, "b h n d -> b n (h d)"))
-
-
-class FreeMLP(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0), nn.Linear(HIDDEN, WIDTH), nn.Dropout(0)
-        )
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.net(tokens)
-
-
-class FreeTransformer(nn.Module):
-    def __init__(self, heads: int, head_width: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.ModuleList([PreNorm(FreeAttention(heads, head_width)), PreNorm(FreeMLP())]) for _ in range(DEPTH)
-        )
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        for attention, mlp in self.layers:
-            tokens = attention(tokens) + tokens
-            tokens = mlp(tokens) + tokens
-        return tokens
-
-
-class LinearPatchViT(nn.Module):
-    """A linear patch embedding with channels last, CLS or mean of all tokens, then norm and classifier."""
-
-    def __init__(self, pool: str = "cls", heads: int = HEADS, head_width: int = 24) -> None:
-        super().__init__()
-        self.pool = pool
-        order = "b c (h p1) (w p2) -> b (h w) (p1 p2 c)"
-        self.to_patch_embedding = nn.Sequential(Rearrange(order, p1=PATCH, p2=PATCH), nn.Linear(3 * PATCH**2, WIDTH))
-        self.pos_embedding = nn.Parameter(torch.empty(1, 17, WIDTH))
-        self.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-        self.transformer = FreeTransformer(heads, head_width)
-        self.mlp_head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.to_patch_embedding(pixels)
-        tokens = torch.cat([repeat(self.cls_token, "1 1 d -> b 1 d", b=len(pixels)), tokens], 1)
-        tokens = self.transformer(tokens + self.pos_embedding[:, : tokens.shape[1]])
-        return self.mlp_head(tokens.mean(1) if self.pool == "mean" else tokens[:, 0])
-
-
-class LinearExtractor(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        order = "b c (h ph) (w pw) -> b (h w) (ph pw c)"
-        self.projector = nn.Sequential(Rearrange(order, ph=PATCH, pw=PATCH), nn.Linear(3 * PATCH**2, WIDTH))
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.projector(pixels)
-
-
-class ConvolutionalExtractor(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.projector = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.projector(pixels).flatten(2).mT
-
-
-class Token(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.empty(1, 1, WIDTH))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.token.expand(len(tokens), -1, -1), tokens], 1)
-
-
-class Positions(nn.Module):
-    """Positions up to a largest sequence; shorter ones take the first."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.position_embeddings = nn.Parameter(torch.empty(1, limit + 1, WIDTH))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return tokens + self.position_embeddings[:, : tokens.shape[1]]
-
-
-class MultiheadLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.normalization = nn.LayerNorm(WIDTH)
-        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-        self.feed_forward = nn.Sequential(
-            *(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0)),
-            *(nn.Linear(HIDDEN, WIDTH), nn.Dropout(0)),
-        )
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        normal = self.normalization(tokens)
-        tokens = self.attention(normal, normal, normal)[0] + tokens
-        return self.feed_forward(tokens) + tokens
-
-
-class MultiheadTransformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.layers = nn.ModuleList(MultiheadLayer() for _ in range(DEPTH))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            tokens = layer(tokens)
-        return self.norm(tokens)
-
-
-class ClassificationHead(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.linear(tokens[:, 0])
-
-
-class MultiheadViT(nn.Module):
-    """Torch's own attention, a linear or convolutional feature extractor, a norm after the encoder."""
-
-    def __init__(self, extractor: Callable[[], nn.Module] = ConvolutionalExtractor) -> None:
-        super().__init__()
-        self.image_to_embeddings = nn.Sequential(extractor(), Token(), Positions(16), nn.Dropout(0))
-        self.transformer = MultiheadTransformer()
-        self.head = ClassificationHead()
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.head(self.transformer(self.image_to_embeddings(pixels)))
-
-
-class HeadsApart(nn.Module):
-    """A linear map whose weight keeps the axes of the heads, as flax has it."""
-
-    def __init__(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(*inputs, *outputs))
-        self.bias = nn.Parameter(torch.empty(*outputs))
-        self.axes = len(inputs)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.tensordot(tokens, self.weight, self.axes) + self.bias
-
-
-class TensordotAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        apart = (HEADS, WIDTH // HEADS)
-        self.query, self.key, self.value = (HeadsApart((WIDTH,), apart) for _ in range(3))
-        self.out = HeadsApart(apart, (WIDTH,))
-        self.attend = nn.Softmax(-1)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        queries, keys, values = (part(tokens).transpose(1, 2) for part in (self.query, self.key, self.value))
-        weights = self.attend(queries @ keys.mT / (WIDTH // HEADS) ** 0.5)
-        return self.out((weights @ values).transpose(1, 2))
-
-
-class TensordotMLP(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc_1, self.fc_2 = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.fc_2(nn.functional.gelu(self.fc_1(tokens)))
-
-
-class TensordotLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attn, self.mlp = TensordotAttention(), TensordotMLP()
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.attn(self.norm1(tokens))
-        return tokens + self.mlp(self.norm2(tokens))
-
-
-class PositionEmbs(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pos_embedding = nn.Parameter(torch.empty(1, 17, WIDTH))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return tokens + self.pos_embedding
-
-
-class TensordotEncoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pos_embedding = PositionEmbs()
-        self.encoder_layers = nn.ModuleList(TensordotLayer() for _ in range(DEPTH))
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = self.pos_embedding(tokens)
-        for layer in self.encoder_layers:
-            tokens = layer(tokens)
-        return self.norm(tokens)
-
-
-class TensordotViT(nn.Module):
-    """A port of the JAX ViT, its linear layers stored as (in, heads, dim) and applied by tensordot."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-        self.transformer = TensordotEncoder()
-        self.classifier = nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.embedding(pixels).flatten(2).mT
-        tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1)
-        return self.classifier(self.transformer(tokens)[:, 0])
-
-
-class ScaledAfter(nn.Module):
-    """Scores unscaled into the softmax, its weights scaled after it."""
-
-    def __init__(self, one_map: bool) -> None:
-        super().__init__()
-        self.one_map = one_map
-        if one_map:
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        else:
-            self.queries, self.keys, self.values = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.projection = nn.Linear(WIDTH, WIDTH)
-        self.attend = nn.Softmax(-1)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        if self.one_map:
-            queries, keys, values = rearrange(self.qkv(tokens), "b n (h d qkv) -> qkv b h n d", h=HEADS, qkv=3)
-            constant = WIDTH**-0.5
-        else:
-            apart = (part(tokens) for part in (self.queries, self.keys, self.values))
-            queries, keys, values = (rearrange(part, "b n (h d) -> b h n d", h=HEADS) for part in apart)
-            constant = (WIDTH // HEADS) ** -0.5
-        weights = self.attend(queries @ keys.mT)
-        return self.projection(rearrange(weights * constant @ values, "b h n d -> b n (h d)"))
-
-
-class ResidualAdd(nn.Module):
-    def __init__(self, fn: nn.Module) -> None:
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.fn(tokens) + tokens
-
-
-class PatchesAndPositions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.projection = nn.Sequential(nn.Conv2d(3, WIDTH, PATCH, PATCH), Rearrange("b e h w -> b (h w) e"))
-        self.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-        self.positions = nn.Parameter(torch.empty(17, WIDTH))
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.projection(pixels)
-        return torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1) + self.positions
-
-
-def sequential_vit(one_map: bool = True) -> nn.Sequential:
-    """Everything an ``nn.Sequential``; the mean of all tokens is normalised and classified."""
-
-    def layer() -> nn.Sequential:
-        mlp = (nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0), nn.Linear(HIDDEN, WIDTH))
-        return nn.Sequential(
-            ResidualAdd(nn.Sequential(nn.LayerNorm(WIDTH), ScaledAfter(one_map), nn.Dropout(0))),
-            ResidualAdd(nn.Sequential(nn.LayerNorm(WIDTH), nn.Sequential(*mlp), nn.Dropout(0))),
-        )
-
-    head = nn.Sequential(Reduce("b n e -> b e", "mean"), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
-    return nn.Sequential(PatchesAndPositions(), nn.Sequential(*(layer() for _ in range(DEPTH))), head)
-
-
-class NamedAttention(nn.Module):
-    """Attention by linear maps of any names, with a map after it or without."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.names = names
-        for name in names:
-            setattr(self, name, nn.Linear(WIDTH, WIDTH))
-        self.attend = nn.Softmax(-1)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        queries, keys, values = (
-            rearrange(getattr(self, name)(tokens), "b n (h d) -> b h n d", h=HEADS) for name in self.names[:3]
-        )
-        weights = self.attend(queries @ keys.mT / (WIDTH // HEADS) ** 0.5)
-        mixed = rearrange(weights @ values, "b h n d -> b n (h d)")
-        return getattr(self, self.names[3])(mixed) if len(self.names) > 3 else mixed
-
-
-class NamedMLP(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.fc2(nn.functional.gelu(self.fc1(tokens)))
-
-
-class PretrainedLayer(nn.Module):
-    """A layer of PyTorch-Pretrained-ViT (Luke Melas-Kyriazi)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
-        self.attn, self.proj = NamedAttention(("proj_q", "proj_k", "proj_v")), nn.Linear(WIDTH, WIDTH)
-        self.pwff = NamedMLP()
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.proj(self.attn(self.norm1(tokens)))
-        return tokens + self.pwff(self.norm2(tokens))
-
-
-class PretrainedViT(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.class_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-        self.patch_embedding = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.positional_embedding = PositionEmbs()
-        self.transformer = nn.Module()
-        self.transformer.blocks = nn.ModuleList(PretrainedLayer() for _ in range(DEPTH))
-        self.norm, self.fc = nn.LayerNorm(WIDTH, 1e-6), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.patch_embedding(pixels).flatten(2).mT
-        tokens = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], 1)
-        tokens = self.positional_embedding(tokens)
-        for layer in self.transformer.blocks:
-            tokens = layer(tokens)
-        return self.fc(self.norm(tokens)[:, 0])
-
-
-class JeonsworldEmbeddings(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch_embeddings = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.position_embeddings = nn.Parameter(torch.empty(1, 17, WIDTH))
-        self.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.patch_embeddings(pixels).flatten(2).mT
-        return torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], 1) + self.position_embeddings
-
-
-class JeonsworldLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention_norm, self.ffn_norm = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
-        self.ffn, self.attn = NamedMLP(), NamedAttention(("query", "key", "value", "out"))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.attn(self.attention_norm(tokens))
-        return tokens + self.ffn(self.ffn_norm(tokens))
-
-
-class JeonsworldViT(nn.Module):
-    """jeonsworld/ViT-pytorch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transformer = nn.Module()
-        self.transformer.embeddings, self.transformer.encoder = JeonsworldEmbeddings(), nn.Module()
-        self.transformer.encoder.layer = nn.ModuleList(JeonsworldLayer() for _ in range(DEPTH))
-        self.transformer.encoder.encoder_norm = nn.LayerNorm(WIDTH, 1e-6)
-        self.head = nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.transformer.embeddings(pixels)
-        for layer in self.transformer.encoder.layer:
-            tokens = layer(tokens)
-        return self.head(self.transformer.encoder.encoder_norm(tokens)[:, 0])
-
-
-class Scale(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(WIDTH))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return tokens * self.weight
-
-
-class MMAttention(nn.Module):
-    def __init__(self, is_scaled: bool) -> None:
-        super().__init__()
-        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.gamma1 = Scale() if is_scaled else nn.Identity()
-        self.attend = nn.Softmax(-1)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        queries, keys, values = rearrange(self.qkv(tokens), "b n (qkv h d) -> qkv b h n d", h=HEADS, qkv=3)
-        weights = self.attend(queries @ keys.mT / (WIDTH // HEADS) ** 0.5)
-        return self.gamma1(self.proj(rearrange(weights @ values, "b h n d -> b n (h d)")))
-
-
-class MMFeedForward(nn.Module):
-    def __init__(self, is_scaled: bool) -> None:
-        super().__init__()
-        first = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0))
-        self.layers = nn.Sequential(first, nn.Linear(HIDDEN, WIDTH), nn.Dropout(0))
-        self.gamma2 = Scale() if is_scaled else nn.Identity()
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.gamma2(self.layers(tokens))
-
-
-class MMLayer(nn.Module):
-    def __init__(self, is_scaled: bool) -> None:
-        super().__init__()
-        self.ln1, self.ln2 = nn.LayerNorm(WIDTH, 1e-6), nn.LayerNorm(WIDTH, 1e-6)
-        self.attn, self.ffn = MMAttention(is_scaled), MMFeedForward(is_scaled)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.attn(self.ln1(tokens))
-        return tokens + self.ffn(self.ln2(tokens))
-
-
-class MMViT(nn.Module):
-    """MMPretrain's classifier with a Vision Transformer, which reads CLS or the mean of the patches."""
-
-    def __init__(self, is_mean: bool = False, is_scaled: bool = False) -> None:
-        super().__init__()
-        self.backbone, self.head = nn.Module(), nn.Module()
-        self.backbone.cls_token = nn.Parameter(torch.empty(1, 1, WIDTH))
-        self.backbone.pos_embed = nn.Parameter(torch.empty(1, 17, WIDTH))
-        self.backbone.patch_embed = nn.Module()
-        self.backbone.patch_embed.projection = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.backbone.layers = nn.ModuleList(MMLayer(is_scaled) for _ in range(DEPTH))
-        self.is_mean = is_mean
-        setattr(self.backbone, "ln2" if is_mean else "ln1", nn.LayerNorm(WIDTH, 1e-6))
-        if is_mean:
-            self.head.fc = nn.Linear(WIDTH, CLASSES)
-        else:
-            self.head.layers = nn.ModuleDict({"head": nn.Linear(WIDTH, CLASSES)})
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        backbone = self.backbone
-        tokens = backbone.patch_embed.projection(pixels)
-        grid = tokens.shape[-2:]
-        tokens = torch.cat([backbone.cls_token.expand(len(tokens), -1, -1), tokens.flatten(2).mT], 1)
-        planes = rearrange(backbone.pos_embed[:, 1:], "1 (h w) d -> 1 d h w", h=4)
-        patches = nn.functional.interpolate(planes, grid, mode="bicubic") if grid != (4, 4) else planes
-        tokens = tokens + torch.cat([backbone.pos_embed[:, :1], patches.flatten(2).mT], 1)
-        for layer in backbone.layers:
-            tokens = layer(tokens)
-        if self.is_mean:
-            return self.head.fc(backbone.ln2(tokens[:, 1:].mean(1)))
-        return self.head.layers["head"](backbone.ln1(tokens)[:, 0])
+import torch.nn.functional as F
+from einops import rearrange
+
+HEADS, DEPTH, WIDTH, HIDDEN, CLASSES, PATCH, SIDE = 4, 3, 64, 96, 7, 8, 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of a state dict's tensors, and what they mean.
+
+    Names end where ``weight`` and ``bias`` begin; ``{}`` is the number of a layer.
+
+    Args:
+        cls, positions, patches, final_norm, head: of the whole network.
+        norms: before the attention and before the MLP.
+        attention: the maps to queries, keys and values, or the one map to all of them.
+        out: the map after the attention; empty if there is none.
+        mlp: its two maps.
+        scales: of attention and MLP, each a vector.
+        outputs: how the outputs of the maps to queries, keys and values are ordered.
+        pixels: how the inputs of the patch embedding are ordered; ``"c p q"`` is that of a convolution.
+        has_bias: whether the maps to queries, keys and values have one.
+        is_apart: whether maps keep the axes of the heads, ``(in, heads, width)``, as flax has them.
+        constant: of the scores; ``is_after`` says that it multiplies the attention weights instead.
+        pooling: what is normalised and classified.
+        is_flat: whether the positions have no axis for the batch.
+        is_resized: whether positions are interpolated for other sizes; otherwise they take the first ones.
+    """
+
+    cls: str
+    positions: str
+    patches: str
+    norms: tuple[str, str]
+    attention: tuple[str, ...]
+    out: str
+    mlp: tuple[str, str]
+    final_norm: str
+    head: str
+    scales: tuple[str, ...] = ()
+    outputs: str = "qkv h d"
+    pixels: str = "c p q"
+    heads: int = HEADS
+    head_width: int = WIDTH // HEADS
+    constant: float = (WIDTH // HEADS) ** -0.5
+    epsilon: float = 1e-5
+    pooling: str = "cls"
+    has_bias: bool = True
+    is_apart: bool = False
+    is_after: bool = False
+    is_flat: bool = False
+    is_resized: bool = False
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Random weights, with every map as torch applies it."""
+        inner = self.heads * self.head_width
+        state = {self.cls: torch.randn(1, 1, WIDTH), self.positions: torch.randn(1, 1 + SIDE**2, WIDTH)}
+        maps = {self.patches: (WIDTH, 3 * PATCH**2), self.head: (CLASSES, WIDTH)}
+        norms, scales = [self.final_norm], list[str]()
+        for layer in range(DEPTH):
+            norms += [name.format(layer) for name in self.norms]
+            scales += [name.format(layer) for name in self.scales]
+            each = (3 * inner // len(self.attention), WIDTH)
+            maps |= {name.format(layer): each for name in self.attention}
+            maps |= {self.out.format(layer): (WIDTH, inner)} if self.out else {}
+            maps |= {self.mlp[0].format(layer): (HIDDEN, WIDTH), self.mlp[1].format(layer): (WIDTH, HIDDEN)}
+        for name, (outputs, inputs) in maps.items():
+            state[f"{name}weight"] = torch.randn(outputs, inputs) * min(0.15, 1.2 * inputs**-0.5)
+            state[f"{name}bias"] = torch.randn(outputs) * 0.15
+        for name in norms:
+            state |= {f"{name}weight": 1 + 0.2 * torch.randn(WIDTH), f"{name}bias": 0.15 * torch.randn(WIDTH)}
+        state |= {f"{name}weight": 1 + 0.2 * torch.randn(WIDTH) for name in scales}
+        if not self.has_bias:
+            for layer in range(DEPTH):
+                del state[f"{self.attention[0].format(layer)}bias"]
+        return state
+
+    def written(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The weights in the shapes in which they are kept."""
+        kept = {name: tensor.contiguous() for name, tensor in state.items()}
+        if self.pixels == "c p q":
+            kept[f"{self.patches}weight"] = state[f"{self.patches}weight"].view(WIDTH, 3, PATCH, PATCH)
+        if self.is_flat:
+            kept[self.positions] = state[self.positions][0]
+        apart = (self.heads, self.head_width)
+        for layer in range(DEPTH if self.is_apart else 0):
+            for name in self.attention:
+                weight, bias = f"{name.format(layer)}weight", f"{name.format(layer)}bias"
+                kept |= {weight: state[weight].T.reshape(WIDTH, *apart), bias: state[bias].view(apart)}
+            out = f"{self.out.format(layer)}weight"
+            kept[out] = state[out].T.reshape(*apart, WIDTH)
+        return kept
+
+    def answer(self, state: dict[str, torch.Tensor], pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Logits, and the attention weights of every layer."""
+
+        def linear(name: str, tokens: torch.Tensor) -> torch.Tensor:
+            return F.linear(tokens, state[f"{name}weight"], state.get(f"{name}bias"))
+
+        def norm(name: str, tokens: torch.Tensor) -> torch.Tensor:
+            return F.layer_norm(tokens, (WIDTH,), state[f"{name}weight"], state[f"{name}bias"], self.epsilon)
+
+        def scaled(number: int, layer: int, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens * state[f"{self.scales[number].format(layer)}weight"] if self.scales else tokens
+
+        squares = rearrange(pixels, f"b c (h p) (w q) -> b h w ({self.pixels})", p=PATCH, q=PATCH)
+        cls, positions = state[self.cls], state[self.positions]
+        rows, columns = squares.shape[1:3]
+        own, grid = positions[:, :1], positions[:, 1 : 1 + rows * columns]
+        if self.is_resized and (rows, columns) != (SIDE, SIDE):
+            planes = rearrange(positions[:, 1:], "1 (h w) d -> 1 d h w", h=SIDE)
+            grid = F.interpolate(planes, (rows, columns), mode="bicubic").flatten(2).mT
+        patches = linear(self.patches, squares).flatten(1, 2) + grid
+        tokens = torch.cat([(cls + own).expand(len(pixels), -1, -1), patches], 1)
+        weights: list[torch.Tensor] = []
+        before, after = (1.0, self.constant) if self.is_after else (self.constant, 1.0)
+        for layer in range(DEPTH):
+            normal = norm(self.norms[0].format(layer), tokens)
+            maps = torch.cat([linear(name.format(layer), normal) for name in self.attention], -1)
+            queries, keys, values = rearrange(maps, f"b n ({self.outputs}) -> qkv b h n d", qkv=3, h=self.heads)
+            weights.append((queries @ keys.mT * before).softmax(-1))
+            mixed = rearrange(weights[-1] * after @ values, "b h n d -> b n (h d)")
+            tokens = tokens + scaled(0, layer, linear(self.out.format(layer), mixed) if self.out else mixed)
+            hidden = F.gelu(linear(self.mlp[0].format(layer), norm(self.norms[1].format(layer), tokens)))
+            tokens = tokens + scaled(1, layer, linear(self.mlp[1].format(layer), hidden))
+        parts = {"cls": tokens[:, :1], "mean of all": tokens, "mean of patches": tokens[:, 1:]}
+        return linear(self.head, norm(self.final_norm, parts[self.pooling].mean(1))), weights
+
+
+def layers(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}.{{}}.{name}" for name in names)
+
+
+# A linear patch embedding with channels last; heads as wide as one likes; for one head, no map after the attention.
+LINEAR_PATCHES = Layout(
+    *("cls_token", "pos_embedding", "to_patch_embedding.1."),
+    layers("transformer.layers", "0.norm.", "1.norm."),
+    layers("transformer.layers", "0.attention_or_mlp.to_qkv."),
+    *layers("transformer.layers", "0.attention_or_mlp.to_out.0."),
+    layers("transformer.layers", "1.attention_or_mlp.net.0.", "1.attention_or_mlp.net.3."),
+    *("mlp_head.0.", "mlp_head.1."),
+    pixels="p q c",
+    head_width=24,
+    constant=24**-0.5,
+    has_bias=False,
+)
+ONE_HEAD = replace(LINEAR_PATCHES, out="", heads=1, head_width=WIDTH, constant=WIDTH**-0.5)
+# Torch's own attention, a linear or convolutional feature extractor, a norm after the encoder.
+MULTIHEAD = Layout(
+    *("image_to_embeddings.1.token", "image_to_embeddings.2.position_embeddings", "image_to_embeddings.0.projector."),
+    layers("transformer.layers", "normalization.", "feed_forward.0."),
+    layers("transformer.layers", "attention.in_proj_"),
+    *layers("transformer.layers", "attention.out_proj."),
+    layers("transformer.layers", "feed_forward.1.", "feed_forward.4."),
+    *("transformer.norm.", "head.linear."),
+)
+MULTIHEAD_LINEAR = replace(MULTIHEAD, patches="image_to_embeddings.0.projector.1.", pixels="p q c")
+# A port of the JAX ViT.
+TENSORDOT = Layout(
+    *("cls_token", "transformer.pos_embedding.pos_embedding", "embedding."),
+    layers("transformer.encoder_layers", "norm1.", "norm2."),
+    layers("transformer.encoder_layers", "attn.query.", "attn.key.", "attn.value."),
+    *layers("transformer.encoder_layers", "attn.out."),
+    layers("transformer.encoder_layers", "mlp.fc_1.", "mlp.fc_2."),
+    *("transformer.norm.", "classifier."),
+    is_apart=True,
+)
+# Everything an ``nn.Sequential``; scores unscaled into the softmax, its weights scaled after it.
+SEQUENTIAL = Layout(
+    *("0.cls_token", "0.positions", "0.projection.0."),
+    layers("1", "0.fn.0.", "1.fn.0."),
+    layers("1", "0.fn.1.qkv."),
+    *layers("1", "0.fn.1.projection."),
+    layers("1", "1.fn.1.0.", "1.fn.1.3."),
+    *("2.1.", "2.2."),
+    outputs="h d qkv",
+    constant=WIDTH**-0.5,
+    pooling="mean of all",
+    is_after=True,
+    is_flat=True,
+)
+SEQUENTIAL_APART = replace(
+    SEQUENTIAL,
+    attention=layers("1", "0.fn.1.queries.", "0.fn.1.keys.", "0.fn.1.values."),
+    outputs="qkv h d",
+    constant=(WIDTH // HEADS) ** -0.5,
+)
+# By Luke Melas-Kyriazi.
+PYTORCH_PRETRAINED = Layout(
+    *("class_token", "positional_embedding.pos_embedding", "patch_embedding."),
+    layers("transformer.blocks", "norm1.", "norm2."),
+    layers("transformer.blocks", "attn.proj_q.", "attn.proj_k.", "attn.proj_v."),
+    *layers("transformer.blocks", "proj."),
+    layers("transformer.blocks", "pwff.fc1.", "pwff.fc2."),
+    *("norm.", "fc."),
+    epsilon=1e-6,
+)
+JEONSWORLD = Layout(
+    *("transformer.embeddings.cls_token", "transformer.embeddings.position_embeddings"),
+    "transformer.embeddings.patch_embeddings.",
+    layers("transformer.encoder.layer", "attention_norm.", "ffn_norm."),
+    layers("transformer.encoder.layer", "attn.query.", "attn.key.", "attn.value."),
+    *layers("transformer.encoder.layer", "attn.out."),
+    layers("transformer.encoder.layer", "ffn.fc1.", "ffn.fc2."),
+    *("transformer.encoder.encoder_norm.", "head."),
+    epsilon=1e-6,
+)
+# Its classifier, which reads CLS or the mean of the patches.
+MMPRETRAIN = Layout(
+    *("backbone.cls_token", "backbone.pos_embed", "backbone.patch_embed.projection."),
+    layers("backbone.layers", "ln1.", "ln2."),
+    layers("backbone.layers", "attn.qkv."),
+    *layers("backbone.layers", "attn.proj."),
+    layers("backbone.layers", "ffn.layers.0.0.", "ffn.layers.1."),
+    *("backbone.ln1.", "head.layers.head."),
+    epsilon=1e-6,
+    is_resized=True,
+)
+MMPRETRAIN_MEAN = replace(
+    MMPRETRAIN,
+    final_norm="backbone.ln2.",
+    head="head.fc.",
+    scales=layers("backbone.layers", "attn.gamma1.", "ffn.gamma2."),
+    pooling="mean of patches",
+)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from tests.parity import taught
-from tests.parity.case import Answer, Case, Reference, Size, collected, randomised, with_weights
+from tests.parity.case import Case, Reference, Size
 from tests.parity.transformers_cases import case as transformers_case
 
 
-def make(folder: Path, build: Callable[[], nn.Module], wrap: str = "") -> Reference:
-    model = randomised(build())
-    state = model.state_dict()
-    torch.save({wrap: state, "epoch": 3} if wrap else state, folder / "vit.pth")
-    multihead = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
-    with_weights(multihead)
-    softmaxes: list[nn.Module] = [module for module in model.modules() if isinstance(module, nn.Softmax)]
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        def pick(output: torch.Tensor | tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-            return output[1] if isinstance(output, tuple) else output
-
-        with collected([*multihead] or softmaxes, pick) as weights:
-            return model(pixels), weights
-
-    return Reference(folder / "vit.pth", answer)
+def make(folder: Path, layout: taught.Layout, wrap: str = "") -> Reference:
+    state = layout.state()
+    written = layout.written(state)
+    torch.save({wrap: written, "epoch": 3} if wrap else written, folder / "vit.pth")
+    return Reference(folder / "vit.pth", partial(layout.answer, state))
 
 
 def bare_state(folder: Path, **options: object) -> Reference:
@@ -47,7 +35,7 @@ CASES = (
         "vit-pytorch, first layout",
         "CLS",
         "vit-pytorch-first",
-        partial(make, build=taught.LinearPatchViT),
+        partial(make, layout=taught.LINEAR_PATCHES),
         SMALLER,
         {**HEADS, "pooling": "cls"},
     ),
@@ -55,7 +43,7 @@ CASES = (
         "vit-pytorch, first layout",
         "mean of all tokens",
         "vit-pytorch-first",
-        partial(make, build=partial(taught.LinearPatchViT, "mean"), wrap="state_dict"),
+        partial(make, layout=replace(taught.LINEAR_PATCHES, pooling="mean of all"), wrap="state_dict"),
         SMALLER,
         {**HEADS, "pooling": "mean of all"},
     ),
@@ -63,7 +51,7 @@ CASES = (
         "vit-pytorch, first layout",
         "one head, no output projection",
         "vit-pytorch-first",
-        partial(make, build=partial(taught.LinearPatchViT, "cls", 1, 64)),
+        partial(make, layout=taught.ONE_HEAD),
         SQUARE,
         {"pooling": "cls"},
     ),
@@ -71,7 +59,7 @@ CASES = (
         "ViT on torch.nn.MultiheadAttention",
         "convolution",
         "multihead",
-        partial(make, build=taught.MultiheadViT),
+        partial(make, layout=taught.MULTIHEAD),
         SMALLER,
         HEADS,
     ),
@@ -79,7 +67,7 @@ CASES = (
         "ViT on torch.nn.MultiheadAttention",
         "linear",
         "multihead",
-        partial(make, build=partial(taught.MultiheadViT, taught.LinearExtractor), wrap="model"),
+        partial(make, layout=taught.MULTIHEAD_LINEAR, wrap="model"),
         SMALLER,
         HEADS,
     ),
@@ -91,12 +79,12 @@ CASES = (
         ((32, 32), (24, 40)),
         {**HEADS, "pooling": "cls", "activation": "gelu", "norm_epsilon": 1e-12},
     ),
-    Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, build=taught.TensordotViT), SQUARE),
+    Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, layout=taught.TENSORDOT), SQUARE),
     Case(
         "PyTorch-Pretrained-ViT",
         "CLS",
         "pytorch-pretrained-vit",
-        partial(make, build=taught.PretrainedViT),
+        partial(make, layout=taught.PYTORCH_PRETRAINED),
         SQUARE,
         HEADS,
     ),
@@ -104,7 +92,7 @@ CASES = (
         "jeonsworld/ViT-pytorch",
         "CLS",
         "jeonsworld",
-        partial(make, build=taught.JeonsworldViT),
+        partial(make, layout=taught.JEONSWORLD),
         SQUARE,
         HEADS,
     ),
@@ -113,17 +101,20 @@ CASES = (
             "MMPretrain ViT, DeiT",
             name,
             "mmpretrain",
-            partial(make, build=partial(taught.MMViT, **options), wrap="state_dict" if options else ""),
+            partial(make, layout=layout, wrap=wrap),
             ((32, 32), (24, 40)),
             {**HEADS, "activation": "gelu", "norm_epsilon": 1e-6},
         )
-        for name, options in (("CLS", {}), ("mean of the patches, LayerScale", {"is_mean": True, "is_scaled": True}))
+        for name, layout, wrap in (
+            ("CLS", taught.MMPRETRAIN, ""),
+            ("mean of the patches, LayerScale", taught.MMPRETRAIN_MEAN, "state_dict"),
+        )
     ),
     Case(
         "einops ViT as nn.Sequential",
         "one map for queries, keys and values",
         "sequential",
-        partial(make, build=taught.sequential_vit),
+        partial(make, layout=taught.SEQUENTIAL),
         SQUARE,
         HEADS,
     ),
@@ -131,7 +122,7 @@ CASES = (
         "einops ViT as nn.Sequential",
         "three maps",
         "sequential",
-        partial(make, build=partial(taught.sequential_vit, False)),
+        partial(make, layout=taught.SEQUENTIAL_APART),
         SQUARE,
         HEADS,
     ),
