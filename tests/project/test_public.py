@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,29 +20,9 @@ from tests.support.sources import parsed
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
-TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
-TEXT = ROOT / "vitviz" / "weights" / "text_tower.py"
-PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
-# Each has one function that imports its package, and says which extra is missing.
-TABLES = {
-    ROOT / "vitviz" / "datasets" / "arrow.py": ("batch", "pyarrow", {"pyarrow"}),
-    ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
-    ROOT / "vitviz" / "datasets" / "cluster.py": ("ray", "ray", {"ray", "vitviz"}),
-    ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
-    ROOT / "vitviz" / "images" / "decoding.py": ("heif", "pillow_heif", {"pillow-heif"}),
-    ROOT / "vitviz" / "video" / "facts.py": ("video", "av", {"av"}),
-}
-PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, *TABLES))]
 
 
 # Names.
-
-
-def test_all_is_sorted_without_doubles() -> None:
-    """Constants, then classes, then functions, as ruff sorts them."""
-    order = sorted(set(vitviz.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
-    assert vitviz.__all__ == order
 
 
 def test_type_checkers_see_what_is_imported_on_first_use() -> None:
@@ -60,41 +41,6 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert public.__doc__ is not None, "inherited from its base"
     # A dataclass without a docstring gets its signature as one.
     assert not public.__doc__.startswith(f"{name}(")
-
-
-def documented_members() -> list[tuple[str, object]]:
-    """Public methods and properties that vitviz itself defines, of every public class."""
-    classes = [value for name in vitviz.__all__ if inspect.isclass(value := getattr(vitviz, name))]
-    return [
-        (f"{kind.__name__}.{name}", member.fget if isinstance(member, property) else inspect.unwrap(member))
-        for kind in classes
-        for name, member in vars(kind).items()
-        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
-    ]
-
-
-# One word says all about these.
-SELF_EXPLAINING = {
-    "AttentionTrace.layers",
-    "AttentionTrace.heads",
-    "TokenLayout.prefix_count",
-    "TokenLayout.patch_count",
-    "TokenLayout.token_count",
-}
-
-
-def test_every_public_method_is_documented() -> None:
-    members = documented_members()
-    assert len(members) > 30
-    bare = {name for name, member in members if not inspect.getdoc(member)}
-    assert bare <= SELF_EXPLAINING
-
-
-def test_every_error_is_a_vitviz_error() -> None:
-    public = [getattr(vitviz, name) for name in vitviz.__all__]
-    errors = [value for value in public if inspect.isclass(value) and issubclass(value, Exception)]
-    assert len(errors) >= 7
-    assert all(issubclass(error, vitviz.VitvizError) for error in errors)
 
 
 # Modules that an import loads.
@@ -193,12 +139,6 @@ def test_the_explorer_of_a_notebook_needs_no_gradio(imports: Imports) -> None:
 
 
 @pytest.mark.process
-def test_the_tests_above_can_fail(imports: Imports) -> None:
-    assert HEAVY.intersection(imports.loaded[STEPS[3]]) == {"matplotlib", "scipy"}
-    assert "huggingface_hub" in imports.loaded[STEPS[-1]]
-
-
-@pytest.mark.process
 def test_every_module_is_imported_when_it_is_used_and_not_before(imports: Imports) -> None:
     assert imports.rooms == [f"vitviz.{name}" for name in ROOMS]
     assert set(LAZY) <= set(ROOMS) and imports.early == []
@@ -218,21 +158,15 @@ def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> 
 # Requirements.
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level names of everything that a module imports, anywhere in it."""
+def imported(statements: Iterable[ast.AST]) -> set[str]:
+    """Top-level names of what statements import that is not of Python or vitviz itself."""
     names = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements:
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
-    return names
-
-
-def third_party(paths: list[Path]) -> set[str]:
-    """Distributions that modules import from."""
-    names = set().union(*map(imported, paths)) - sys.stdlib_module_names - {"vitviz"}
-    return {"pillow" if name == "PIL" else name for name in names}
+    return names - sys.stdlib_module_names - {"vitviz"}
 
 
 def distributions(lines: list[str]) -> set[str]:
@@ -247,25 +181,25 @@ def in_pyproject(name: str) -> list[str]:
     return re.findall(r'^ *"(.*?)"', found[1], re.MULTILINE)
 
 
-def extra(name: str) -> set[str]:
-    return distributions(in_pyproject(name))
+def extra(*names: str) -> set[str]:
+    """The import names of what extras install."""
+    found = distributions([line for name in names for line in in_pyproject(name)])
+    return {IMPORTED_AS.get(name, name) for name in found}
 
 
-REQUIREMENTS = extra("dependencies")
+IMPORTED_AS = {"pillow": "PIL", "open_clip_torch": "open_clip", "pillow-heif": "pillow_heif"}
+EXTRAS = ("app", "atlas", "batch", "captum", "heif", "hub", "notebook", "ray", "text", "train", "verify", "video")
 
 
 @pytest.mark.slow
-def test_the_requirements_are_exactly_the_imports_at_run_time() -> None:
-    outside = [path for path in RUN_TIME if not path.is_relative_to(ROOT / "vitviz" / "ui") and path.name != "app.py"]
-    assert third_party(outside) == REQUIREMENTS
-    assert third_party(RUN_TIME) == REQUIREMENTS | {"gradio", "pydantic", "starlette"}
-
-
-def test_make_app_installs_the_extra_of_the_app_alone() -> None:
-    assert extra("app") == {"gradio", "pydantic", "starlette", "torch", "vitviz"}
-    makefile = (ROOT / "Makefile").read_text()
-    ((install, stamp),) = re.findall(r"^\$\(VENV\)/\.app: .*\n\t(.*)\n\t(.*)\n", makefile, re.MULTILINE)
-    assert (install, stamp) == ("$(INSTALL) --editable '.[app]'", "@touch $@")
+def test_what_is_imported_is_required_and_what_an_extra_brings_is_imported_when_it_is_used() -> None:
+    required, app = extra("dependencies"), extra("dependencies", "app")
+    in_app = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "ui")]
+    outside = [path for path in MODULES if path not in in_app]
+    assert [path for path in outside if not imported(parsed(path).body) <= required] == []
+    assert [path for path in in_app if not imported(parsed(path).body) <= app] == []
+    everything = set().union(*(imported(ast.walk(parsed(path))) for path in MODULES))
+    assert required <= everything <= required | extra(*EXTRAS)
 
 
 def test_the_requirements_of_a_space_are_those_of_the_app() -> None:
@@ -275,65 +209,6 @@ def test_the_requirements_of_a_space_are_those_of_the_app() -> None:
     asked = [*in_pyproject("dependencies"), *in_pyproject("app"), *in_pyproject("heif")]
     of_app = {re.split(r"[<>=]", line)[0]: line for line in asked}
     assert of_app.pop("vitviz[heif]") and lines == sorted(of_app.values())
-
-
-def test_training_needs_its_extra_only() -> None:
-    assert extra("train") == {"tensorboard"}
-    assert third_party(TRAINING) <= REQUIREMENTS | extra("train")
-    # tensorboard is imported by torch's writer, not by its own name.
-    source = "".join(path.read_text() for path in TRAINING)
-    assert "from torch.utils.tensorboard import" in source
-
-
-@pytest.mark.parametrize("module", TABLES, ids=lambda path: path.stem)
-def test_tables_of_many_pictures_need_their_extra_only(module: Path) -> None:
-    """One function imports the package, and names the extra if it is missing."""
-    name, package, packages = TABLES[module]
-    assert extra(name) == packages
-    assert third_party([module]) <= REQUIREMENTS | {package}
-    assert package not in {name for node in parsed(module).body for name in _names_of(node)}
-
-
-def test_texts_need_their_extra_only() -> None:
-    """Packages for text towers are imported when a tower is opened, and not before."""
-    assert extra("text") == {"open_clip_torch", "transformers"}
-    assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
-    outside = {name for node in parsed(TEXT).body for name in _names_of(node)}
-    assert not outside & {"open_clip", "transformers"}
-
-
-def test_captum_is_loaded_when_it_is_needed() -> None:
-    assert extra("captum") == {"captum"}
-    assert third_party([PIXELS]) <= REQUIREMENTS | {"captum"}
-    assert "captum" not in {name for node in parsed(PIXELS).body for name in _names_of(node)}
-
-
-def _names_of(node: ast.stmt) -> set[str]:
-    """Top-level names that a statement outside of any function imports."""
-    if isinstance(node, ast.Import):
-        return {alias.name.partition(".")[0] for alias in node.names}
-    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
-
-
-# The packages that vitviz is compared with, by their import names.
-COMPARED = {
-    "open_clip": "open_clip_torch",
-    "timm": "timm",
-    "torchvision": "torchvision",
-    "transformers": "transformers",
-    "vit_pytorch": "vit-pytorch",
-}
-
-
-@pytest.mark.slow
-def test_only_verification_and_tests_need_the_reference_packages() -> None:
-    assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
-    assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
-    assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
-    outside = {name for path in PACKAGES for node in parsed(path).body for name in _names_of(node)}
-    assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
-    files = ("reference_packages.py", "torchvision_names.py")
-    assert set().union(*(imported(ROOT / "tests" / name) for name in files)) >= COMPARED.keys()
 
 
 def test_no_module_outgrows_what_can_be_read_at_once() -> None:

@@ -20,7 +20,6 @@ from tests.support.sources import parsed
 from vitviz import METHODS
 from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import PROBES
-from vitviz.training.config import PRESETS
 from vitviz.weights.overrides import OVERRIDES
 
 ROOT = Path(__file__).parents[2]
@@ -130,26 +129,6 @@ def test_python_blocks_call_existing_functions_with_valid_arguments(document: st
     assert sum(check_calls(code) for _, code in python_blocks(document)) > 0
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import vitviz\nvitviz.laod()",
-        "import vitviz\nvitviz.load(head=6)",
-        "from vitviz.weights.text_tower import open_tower",
-        "import vitviz\nvitviz.open_snapshot(1)",
-    ],
-)
-def test_a_wrong_name_or_argument_in_a_block_is_found(code: str) -> None:
-    with pytest.raises((AttributeError, TypeError)):
-        check_calls(code)
-
-
-def test_the_first_block_of_a_document_can_be_pasted() -> None:
-    for document in RUNNABLE:
-        first = next(code for runs, code in python_blocks(document) if runs)
-        assert "import vitviz\n" in first
-
-
 # Commands.
 
 INDENTED = re.compile(r"^ {4,8}((?:[A-Z_]+=\S+ )*)(?:\.venv/bin/)?(vitviz|make|python) (.*)$", re.MULTILINE)
@@ -159,13 +138,6 @@ def commands(document: str, program: str) -> list[list[str]]:
     """The arguments of each call of a program in the indented lines of a document."""
     found = INDENTED.findall(DOCUMENTS[document])
     return [shlex.split(line) for _, name, line in found if name == program]
-
-
-def test_no_form_of_a_command_is_overlooked() -> None:
-    for document, text in DOCUMENTS.items():
-        shown = re.findall(r"^ {4,8}(?:\S+=\S+ )*(?:\.venv/bin/)?vitviz ", FENCE.sub("", text), re.MULTILINE)
-        assert len(shown) == len(commands(document, "vitviz")), document
-    assert sum(len(commands(document, "vitviz")) for document in DOCUMENTS) > 40
 
 
 @pytest.mark.slow
@@ -222,24 +194,11 @@ def test_the_readme_counts_the_families() -> None:
     assert count_text is not None and int(count_text[1]) == len(table(DOCUMENTS["docs/checked.md"], "families"))
 
 
-def test_every_dependency_is_named_with_a_reason() -> None:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    packages = {re.split(r"[<>=]", line)[0] for line in lines if not line.startswith("#")}
-    section = ARCHITECTURE.split("## What vitviz is built on")[1].split("\n## ")[0]
-    named = set(re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE))
-    assert packages <= named
-
-
 def test_every_extra_for_users_is_in_its_table() -> None:
     lists = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     extras = re.findall(r"^([\w-]+) = \[$", lists, re.MULTILINE)
     named = [name for row in table(DOCUMENTS["docs/index.md"], "extras") for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(named) == sorted(set(extras) - {"docs", "kernels", "release", "test", "test-library"})
-
-
-def test_every_preset_is_in_its_table() -> None:
-    table = DOCUMENTS["docs/training.md"].partition("| preset |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PRESETS)
 
 
 # The rooms of the package.
@@ -264,21 +223,6 @@ def imported(path: Path) -> set[str]:
 
 def test_the_table_of_rooms_has_all_rooms() -> None:
     assert {row[0].strip("`") for row in table(ARCHITECTURE, "rooms")} == rooms(ROOT / "vitviz")
-
-
-def test_the_table_of_the_rooms_of_weights_has_all_of_them() -> None:
-    weights = ROOT / "vitviz" / "weights"
-    folders = {path.name for path in weights.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert {row[0].strip("`") for row in table(ARCHITECTURE, "weights")} == folders
-
-
-@pytest.mark.slow
-def test_rooms_import_only_from_those_above_them_in_the_table() -> None:
-    order = [row[0].strip("`") for row in table(ARCHITECTURE, "rooms")]
-    for place, room in enumerate(order):
-        folder = ROOT / "vitviz" / room
-        for path in folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]:
-            assert imported(path) <= set(order[: place + 1]), path
 
 
 # Links and names.
@@ -307,22 +251,6 @@ def test_every_link_leads_to_a_file_and_a_heading(document: str) -> None:
 def test_every_file_that_is_named_exists(document: str) -> None:
     named = re.findall(r"`((?:vitviz|tests|checkpoints|assets|docs|benchmarks)/[\w./]*)`", DOCUMENTS[document])
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -> None:
-    reached, waiting = set(), ["README.md"]
-    while waiting:
-        document = waiting.pop()
-        if document in reached:
-            continue
-        reached.add(document)
-        for link in LINK.findall(DOCUMENTS[document]):
-            target = ((ROOT / document).parent / link.partition("#")[0]).resolve()
-            if "://" not in link and target.is_relative_to(ROOT):
-                name = target.relative_to(ROOT).as_posix()
-                waiting += [name] if name in DOCUMENTS else []
-    # PyPI shows this page alone; pyproject.toml names it.
-    assert reached == set(DOCUMENTS) - {"docs/site/pypi.md"}
 
 
 def test_the_readme_is_short_and_shows_before_it_tells() -> None:
