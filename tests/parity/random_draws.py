@@ -22,13 +22,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.parity.package_answers import Answer, answer_of, expected_output
 from tests.support.long_runs import SEED
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import VitvizError
-from vitviz.weights.packages import Answer, ReferenceModel
+from vitviz.weights.packages import ReferenceModel
 from vitviz.weights.packages.reference import restore_state
 from vitviz.weights.read import Reading
-from vitviz.weights.verify import Comparison, compare, expected_output, whole_patches
+from vitviz.weights.verify import Comparison, compare, whole_patches
 
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
 ASPECTS = ((90, 61), (57, 80), (64, 64))
@@ -132,7 +133,7 @@ def attempt(draw: Draw, make: Maker) -> Outcome:
             with silent(), torch.random.fork_rng(devices=[]), torch.inference_mode():
                 case = make(draw, folder)
                 pixels = torch.randn(2, case.channels, *case.size)
-                expected = case.reference.answer(pixels)
+                expected = answer_of(case.reference, pixels)
         # Not everything that can be drawn is a model.
         except Exception as error:
             return Outcome("impossible", f"{type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tests.parity.case import randomised
 from tests.parity.random_draws import Case, Draw, Drawn, at_times, few, optional, together
 from tests.reference_packages import open_clip, timm
-from vitviz.weights.packages.open_clip import OpenClipModel
+from vitviz.weights.packages.open_clip import reference_of
 
 SMALL = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 2, "head_width": 8}
 TEXT = {"context_length": 8, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1}
@@ -103,7 +103,7 @@ def make(draw: Draw, folder: Path) -> Case:
     else:
         torch.save(state, folder / "open_clip_pytorch_model.bin")
     size = vision["image_size"]
-    return Case(OpenClipModel(model.visual), (size, size) if isinstance(size, int) else tuple(size))
+    return Case(reference_of(model.visual), (size, size) if isinstance(size, int) else tuple(size))
 
 
 OWN = st.builds(

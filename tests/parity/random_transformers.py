@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.parity.case import randomised
 from tests.parity.random_draws import Case, Draw, Drawn, at_times, few, optional, together
 from tests.reference_packages import transformers
-from vitviz.weights.packages.transformers import TransformersModel
+from vitviz.weights.packages.transformers import reference_of
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": 8, "image_size": 32}
 MLP = {"intermediate_size": 48}
@@ -183,7 +183,7 @@ def make(draw: Draw, folder: Path) -> Case:
     # Whatever wrote the file, the class that reads it is the one with torchvision, where that is installed.
     backend = "Pil" if files.pop("pil", False) and processor != "DINOv3ViT" else ""
     getattr(transformers, f"{processor}ImageProcessor{backend}")(**sizes, **files).save_pretrained(folder)
-    return Case(TransformersModel(network, folder), sides, channels)
+    return Case(reference_of(network, folder), sides, channels)
 
 
 def inspectable(config_class: type) -> list[str]:

@@ -21,6 +21,7 @@ from PIL import Image
 
 from tests.parity.case import randomised
 from tests.parity.coverage.subject import Softmaxes
+from tests.parity.package_answers import of_timm, of_transformers
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Draw, silent
 from tests.reference_packages import timm, torchvision, transformers
@@ -29,8 +30,6 @@ from vitviz import Model, VisionTransformer, VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
-from vitviz.weights.packages.timm import TimmModel
-from vitviz.weights.packages.transformers import TransformersModel
 
 pytestmark = pytest.mark.parity
 
@@ -171,7 +170,7 @@ def test_families_of_timm_have_the_attention_that_timm_computes_without_its_kern
         pixels = torch.randn(1, 3, 48, 48)
         encoding = model.network.encode(pixels)
         assert torch.equal(encoding.logits, module(pixels))
-        expected = TimmModel(module).answer(pixels).attention
+        expected = of_timm(module, pixels).attention
     trace = encoding.traces[0]
     assert len(expected) == trace.layers == 2
     for layer, weights in enumerate(expected):
@@ -244,7 +243,7 @@ def test_families_of_transformers_have_the_attention_that_it_returns(name: str, 
         config._attn_implementation = "eager"
         module = randomised(getattr(transformers, name)(config))
         pixels = torch.randn(1, 3, 48, 48)
-        expected = TransformersModel(module, Path()).answer(pixels).attention
+        expected = of_transformers(module, pixels).attention
         module.set_attn_implementation(kernel)
         prefix = {"prefix": ["cls", "detection 1", "detection 2", "detection 3"]} if name.startswith("Yolos") else {}
         kernel = module.config._attn_implementation
@@ -370,7 +369,7 @@ def test_towers_get_their_patches_as_their_processor_packs_them(name: str) -> No
         processor = Qwen2VLImageProcessorPil(image_mean=[0.5] * 3, image_std=[0.5] * 3, **sizes)
         packed = processor(Image.fromarray(picture), return_tensors="pt")
         expected = module(packed["pixel_values"], grid_thw=packed["image_grid_thw"])
-        close(model.network._facts.forward(module, pixels)[0], expected.pooler_output, name)
+        close(model.network.facts.forward(module, pixels)[0], expected.pooler_output, name)
         trace = model.network.encode(pixels).traces[0]
     assert (trace.layout.grid_height, trace.layout.grid_width) == (4, 6)
 

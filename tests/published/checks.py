@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tests.parity.package_answers import answer_of, expected_output
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.opening import open_image
@@ -21,7 +22,6 @@ from vitviz.weights.verify import (
     Comparison,
     attention_bound,
     compare,
-    expected_output,
     whole_patches,
 )
 
@@ -108,7 +108,7 @@ def _beside(reading: Reading, reference: ReferenceModel, photo: Path) -> dict[st
     image, config = open_image(photo), network.config
     ours = model.preprocessing.prepare(image, config.patch_height, config.patch_width).pixels
     theirs = reference.preprocess(image)
-    answer = reference.answer(theirs)
+    answer = answer_of(reference, theirs)
     output, weights = network(ours, need_weights=True)
     found = {
         "pixels": compare(f"pixels of {photo.name}", ours, whole_patches(theirs, config)),

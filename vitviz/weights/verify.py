@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
+from torch import nn
 
-from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
+from vitviz.models.capture import ModuleFacts
 from vitviz.models.capture.network import CapturedNetwork
+from vitviz.models.capture.outputs import is_vector
 from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.pooling import POOLINGS
-from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
-from vitviz.weights.packages.captured import Pairs, captured_attention, captured_output
+from vitviz.weights.model import Model
+from vitviz.weights.modules.calling import default_forward
+from vitviz.weights.packages import PACKAGES, ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.reference import Size, check_counts, package_errors
 from vitviz.weights.read import Reading
 
@@ -125,53 +129,73 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     photo = open_image(image)
     comparisons: list[Comparison] = []
     attention: dict[int, Comparison] = {}
-    not_compared: dict[str, None] = {}
+    not_compared: list[str] = []
 
-    def run_both(quantity: str, peer: ReferenceModel, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def run_both(quantity: str, peer: ReferenceModel, size: Size, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
             with package_errors(package.name, f"cannot compute the {quantity}"):
-                expected = peer.answer(theirs)
-            output, pairs = _outputs_and_attention(network, ours, expected)
-        comparisons.append(compare(quantity, *output))
-        if not pairs:
-            reason = "does not give those of these layers" if expected.attention else "does not give them"
-            not_compared[f"attention weights: {peer.title} {reason}"] = None
-        for layer, (our_weights, their_weights) in enumerate(pairs):
-            each = compare(f"attention, layer {layer}", our_weights, their_weights, attention_bound(their_weights))
+                captured = _capture(peer, model, size)
+                expected, their_weights = _output_and_attention(captured, whole_patches(theirs, config))
+            output, our_weights = _output_and_attention(network, ours)
+        comparisons.append(compare(quantity, output, _pooled(expected, network, ours)))
+        if len(our_weights) != len(their_weights):
+            layers = f"of {len(our_weights)} layers, the package's of {len(their_weights)}"
+            comparisons.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
+        for layer, pair in enumerate(zip(our_weights, their_weights, strict=False)):
+            each = compare(f"attention, layer {layer}", *pair, attention_bound(pair[1]))
             if layer not in attention or each.ratio > attention[layer].ratio:
                 attention[layer] = each
-        if isinstance(network, VisionTransformer) and 0 < len(expected.attention) != network.config.depth:
-            layers = f"of {network.config.depth} layers, the package's of {len(expected.attention)}"
-            comparisons.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
 
     config = network.config
     trained = reference.size or (config.image_height, config.image_width)
     for size in dict.fromkeys([trained, *sizes]):
         peer = reference if size == trained else open_reference(package, folder, size)
         noise = _noise(config.channels, size)
-        run_both(f"output for noise of {size[0]}×{size[1]}", peer, whole_patches(noise, config), noise)
+        run_both(f"output for noise of {size[0]}×{size[1]}", peer, size, whole_patches(noise, config), noise)
     try:
         with package_errors(package.name, f"cannot prepare {image_name}"):
             theirs = reference.preprocess(photo)
         ours = model.preprocessing.prepare(photo, config.patch_height, config.patch_width).pixels
     except VitvizError as error:
-        not_compared[f"pixels: {error}"] = None
+        not_compared.append(f"pixels: {error}")
     else:
         comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
-        run_both(f"output for {image_name}", reference, ours, theirs)
+        run_both(f"output for {image_name}", reference, trained, ours, theirs)
     return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
 
 
-def _outputs_and_attention(
-    network: Network, pixels: torch.Tensor, expected: Answer
-) -> tuple[tuple[torch.Tensor, torch.Tensor], Pairs]:
-    """Our output and theirs, and our attention and theirs for each layer that both have."""
-    if isinstance(network, CapturedNetwork):
-        return captured_output(network, pixels, expected), captured_attention(network, pixels, expected)
-    vit = require_vit(network, "comparing")
-    output, weights = vit(pixels, need_weights=True)
-    pairs = zip(weights, expected.attention, strict=False)
-    return (output, expected_output(expected, vit, pixels)), tuple(pairs)
+def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNetwork:
+    """The package's model for images of a size, captured."""
+    if isinstance(model.network, CapturedNetwork):
+        return CapturedNetwork(reference.module, model.network.facts)
+    config, call = model.network.config, default_forward(reference.module, model.name, reference.size or size)
+    patch = config.patch_height, config.patch_width
+
+    def forward(module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
+        # The last rows and columns of an image, which fill no patch, are for the package alone.
+        height, width = (max(0, side - pixels.shape[axis]) for side, axis in zip(size, (-2, -1), strict=True))
+        rest = (height, width) if height < patch[0] and width < patch[1] else (0, 0)
+        return reference.output(call(module, F.pad(pixels, (0, rest[1], 0, rest[0]), value=1.0)))
+
+    whole = size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
+    return CapturedNetwork(
+        reference.module, ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
+    )
+
+
+def _output_and_attention(network: Network, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """A network's output, or its last tokens, and the attention weights of its layers, ``"batch head query key"``."""
+    if not isinstance(network, CapturedNetwork):
+        return network(pixels, need_weights=True)
+    traces = network.encode(pixels).traces
+    weights = [torch.stack([trace.weights(layer) for trace in traces]) for layer in range(network.config.depth)]
+    return torch.cat([network.returned(image) for image in pixels.split(1)]), weights
+
+
+def _pooled(output: torch.Tensor, network: Network, pixels: torch.Tensor) -> torch.Tensor:
+    """The package's output; if it gives only tokens, these with vitviz's pooling."""
+    pool = POOLINGS[network.config.pooling].pool if isinstance(network, VisionTransformer) else None
+    return output if pool is None or is_vector(output) else pool(output, network.config.layout(*pixels.shape[-2:]))
 
 
 def compare(quantity: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
@@ -213,16 +237,6 @@ def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
     height, width = pixels.shape[-2:]
     rows, columns = height // config.patch_height, width // config.patch_width
     return pixels[..., : rows * config.patch_height, : columns * config.patch_width]
-
-
-def expected_output(answer: Answer, network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:
-    """The package's output; if it has none, its tokens with vitviz's pooling."""
-    if answer.output is not None:
-        return answer.output
-    pool = POOLINGS[network.config.pooling].pool
-    if answer.tokens is None or pool is None:
-        raise CheckpointError("the package's model gives neither an output nor tokens to compare")
-    return pool(answer.tokens, network.config.layout(*pixels.shape[-2:]))
 
 
 def _noise(channels: int, size: Size) -> torch.Tensor:

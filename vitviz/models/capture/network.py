@@ -46,13 +46,13 @@ class CapturedNetwork:
 
     def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
         self.module = module
-        self._facts = facts
+        self.facts = facts
         self._verified: dict[tuple[Size, torch.dtype, torch.device], VerifiedCapture] = {}
         check_state(module)
         noise = torch.randn(1, facts.channels, *facts.image_size, generator=torch.Generator().manual_seed(0))
         verified = self.verified(noise)
         if verified.is_padded:
-            self._facts = facts = replace(facts, prefix=(PADDING,))
+            self.facts = facts = replace(facts, prefix=(PADDING,))
         self.verified_at_own_size, structure = verified, verified.structure
         pooling = UNKNOWN_POOLING if structure.pooling is None else ATTENTION_POOLING
         self._config = ModuleConfig(
@@ -92,7 +92,7 @@ class CapturedNetwork:
     @property
     def name(self) -> str:
         """The module's name in messages."""
-        return self._facts.name
+        return self.facts.name
 
     @property
     def config(self) -> ModuleConfig:
@@ -271,7 +271,7 @@ class CapturedNetwork:
         size = (image.shape[-2], image.shape[-1])
         key = (size, self.precision, self.device)
         if key not in self._verified:
-            grid = self._facts.grid(*size)
+            grid = self.facts.grid(*size)
             with self.running(image) as inputs:
                 self._try(inputs)
                 verified = self._verify(inputs, grid)
@@ -286,21 +286,21 @@ class CapturedNetwork:
             yield copy.to(self.device, self.precision)
 
     def _run(self, pixels: torch.Tensor) -> torch.Tensor:
-        return primary_output(self._facts.forward(self.module, pixels))
+        return primary_output(self.facts.forward(self.module, pixels))
 
     def _try(self, pixels: torch.Tensor) -> None:
         """Run the module once without capture, to tell its own errors from those of the capture."""
-        output = primary_output(first_output(self.name, self.module, self._facts.forward, pixels))
-        classes = self._facts.classes
+        output = primary_output(first_output(self.name, self.module, self.facts.forward, pixels))
+        classes = self.facts.classes
         if classes and (not is_vector(output) or output.shape[1] != classes):
             shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
             raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
 
     def _verify(self, pixels: torch.Tensor, grid: Size) -> VerifiedCapture:
-        name, prefix = self._facts.name, self._facts.prefix
+        name, prefix = self.facts.name, self.facts.prefix
         is_padded = prefix == (PADDING,)
         try:
-            verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self._facts.depth)
+            verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self.facts.depth)
             if verified.order.extra == len(prefix):
                 verified = replace(verified, reads_cls=verify_cls(self._run, pixels, verified, prefix))
         except ConfigError as error:

@@ -23,7 +23,6 @@ from vitviz.weights.model import Model
 from vitviz.weights.modules.modifications import ChangeGuard, find_modification
 from vitviz.weights.modules.unwrap import package_of
 from vitviz.weights.overrides import Stated
-from vitviz.weights.packages.transformers import tensors_as_saved
 from vitviz.weights.read import read_tensors
 
 # Allowed difference of both networks, relative to the largest absolute value, or to 1 if that is larger.
@@ -163,7 +162,7 @@ def _copy_weights(module: nn.Module, name: str) -> VisionTransformer:
     package = package_of(module)
     tensors: Mapping[str, torch.Tensor] = module.state_dict()
     if package == "transformers":
-        return _read_tensors(name, tensors_as_saved(module), _transformers_config(module), {})
+        return _read_tensors(name, _tensors_as_saved(module), _transformers_config(module), {})
     if package == "torchvision":
         return _read_tensors(name, tensors, None, {"heads": _heads(module)})
     if package == "open_clip":
@@ -184,6 +183,16 @@ def _read_tensors(
     sidecars = Sidecars() if config is None else Sidecars(config=config)
     reading = read_tensors(tensors_in_memory(name, tensors), sidecars, Stated.of(normalisation="half", **facts), name)
     return require_vit(reading.model.network, name)
+
+
+def _tensors_as_saved(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a model of transformers by their names in its files, which may differ from those in memory."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ModuleNotFoundError:
+        # transformers 4 has no such module: its networks of pictures have the same names in memory.
+        return dict(module.state_dict())
+    return dict(revert_weight_conversion(module, dict(module.state_dict())))
 
 
 # What the files beside the weights of each package would state.

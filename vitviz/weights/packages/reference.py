@@ -1,4 +1,4 @@
-"""The reference for a checkpoint, computed by its own package: model, preprocessing and attention weights."""
+"""The reference for a checkpoint, computed by its own package: model and preprocessing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,11 @@ from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import quote
+from vitviz.models.capture.outputs import is_vector, primary_output
 from vitviz.weights.formats.limits import MAX_DEPTH
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.modules.sizes import find_image_size
 
 Size = tuple[int, int]
 EXTRA = "verify"
@@ -30,40 +32,30 @@ LAYER_COUNTS, COUNTS = ("layers", "depth", "depths"), "num_"
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """The result of a package's model for pixels.
+class ReferenceModel:
+    """A model of a package, with random weights or from a folder.
 
     Args:
-        output: logits or features, ``"batch feature"``; None for a model that returns only its last tokens.
-        attention: the weights of every layer, ``"batch head query key"``; empty if the package does not return them.
-        tokens: of the last layer, ``"batch token width"``, for a model without output.
+        module: takes pixels: the model or its vision tower.
+        title: the model's class and package, for tables.
+        preprocess: the package's own preprocessing of an RGB image: ``"1 channel height width"``.
+        projection: what the model around the tower applies to its features; None for nothing.
     """
 
-    output: torch.Tensor | None
-    attention: tuple[torch.Tensor, ...]
-    tokens: torch.Tensor | None = None
-
-
-class ReferenceModel(Protocol):
-    """A model of a package, with random weights or from a folder."""
-
-    @property
-    def title(self) -> str:
-        """Its class and package, for tables."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that takes pixels: the model or its vision tower."""
+    module: nn.Module
+    title: str
+    preprocess: Callable[[Image.Image], torch.Tensor]
+    projection: nn.Module | None = None
 
     @property
     def size(self) -> Size | None:
         """Height and width in pixels of its images; None if it has no such size."""
+        return find_image_size(self.module)
 
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """The package's own preprocessing of an RGB image: ``"1 channel height width"``."""
-
-    def answer(self, pixels: torch.Tensor) -> Answer:
-        """The package's own forward pass of ``"batch channel height width"``."""
+    def output(self, result: Any) -> torch.Tensor:
+        """The output of the model, ``"batch feature"``, or its last tokens, from the module's result."""
+        output = primary_output(result)
+        return output if self.projection is None or not is_vector(output) else self.projection(output)
 
 
 @dataclass(frozen=True)
@@ -210,26 +202,6 @@ def restore_state() -> Iterator[None]:
         root.setLevel(level)
         constants.HF_HUB_OFFLINE = offline
         torch.set_default_dtype(dtype)
-
-
-@contextmanager
-def collect_outputs(
-    modules: Sequence[nn.Module], pick: Callable[[Any], torch.Tensor | None]
-) -> Iterator[list[torch.Tensor]]:
-    """Collect what ``pick`` returns for each output of the modules while they run, without None."""
-    outputs: list[torch.Tensor] = []
-
-    def collect(module: nn.Module, arguments: Any, output: Any) -> None:
-        picked = pick(output)
-        if picked is not None:
-            outputs.append(picked)
-
-    hooks = [module.register_forward_hook(collect) for module in modules]
-    try:
-        yield outputs
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def as_mode(image: Image.Image, channels: int) -> Image.Image:

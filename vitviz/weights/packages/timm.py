@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, rule_of_cfg
-from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collect_outputs
+from vitviz.weights.modules.sizes import find_image_size
+from vitviz.weights.packages.reference import Package, ReferenceModel, Size, as_mode
 
 
 def _find_mention(sidecars: Sidecars) -> str | None:
@@ -28,66 +30,27 @@ def _find_mention(sidecars: Sidecars) -> str | None:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class TimmModel:
-    """A Vision Transformer of timm."""
+def reference_of(model: Any) -> ReferenceModel:
+    """A Vision Transformer of timm as a reference."""
+    import timm
 
-    model: Any
-
-    @property
-    def title(self) -> str:
-        import timm
-
-        return f"{type(self.model).__name__} of timm {timm.__version__}"
-
-    @property
-    def module(self) -> nn.Module:
-        return self.model
-
-    @property
-    def size(self) -> Size | None:
-        size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
-        return tuple(size or self.model.pretrained_cfg["input_size"][1:])
-
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        from timm.data.config import resolve_model_data_config
-        from timm.data.transforms_factory import create_transform
-
-        config = resolve_model_data_config(self.model)
-        channels = config["input_size"][0]
-        if self.size is not None and not getattr(self.model, "dynamic_img_size", False):
-            # A folder may state the size of an original model, which this one does not accept.
-            config["input_size"] = (channels, *self.size)
-        transform = create_transform(**config, is_training=False)
-        return torch.as_tensor(transform(as_mode(image, channels)))[None]
-
-    def answer(self, pixels: torch.Tensor) -> Answer:
-        blocks = getattr(self.model, "blocks", None)
-        attentions = [
-            module for module in self.model.modules() if hasattr(module, "attn_drop") and hasattr(module, "fused_attn")
-        ]
-        if blocks is not None:
-            block_attentions = [getattr(block, "attn", None) for block in blocks]
-            attentions = [attention for attention in block_attentions if hasattr(attention, "attn_drop")]
-        fused_flags = [getattr(attention, "fused_attn", None) for attention in attentions]
-        for attention in attentions:
-            attention.fused_attn = False
-        try:
-            with collect_outputs([attention.attn_drop for attention in attentions], _weights) as weights:
-                output = self.model(pixels)
-        finally:
-            for attention, flag in zip(attentions, fused_flags, strict=True):
-                attention.fused_attn = flag
-        is_complete = len(weights) == len(attentions if blocks is None else blocks)
-        # In training only, DeiT's distilled models return the outputs of both heads.
-        return Answer(output, tuple(weights) if is_complete else ())
+    return ReferenceModel(model, f"{type(model).__name__} of timm {timm.__version__}", partial(_preprocess, model))
 
 
-def _weights(output: torch.Tensor) -> torch.Tensor | None:
-    return output if output.ndim == 4 and output.shape[-1] == output.shape[-2] else None
+def _preprocess(model: Any, image: Image.Image) -> torch.Tensor:
+    from timm.data.config import resolve_model_data_config
+    from timm.data.transforms_factory import create_transform
+
+    config, size = resolve_model_data_config(model), find_image_size(model)
+    channels = config["input_size"][0]
+    if size is not None and not getattr(model, "dynamic_img_size", False):
+        # A folder may state the size of an original model, which this one does not accept.
+        config["input_size"] = (channels, *size)
+    transform = create_transform(**config, is_training=False)
+    return torch.as_tensor(transform(as_mode(image, channels)))[None]
 
 
-def _open(folder: Path, size: Size | None) -> TimmModel:
+def _open(folder: Path, size: Size | None) -> ReferenceModel:
     import timm
 
     # torch's safe loader reads the weights, and timm looks up names of layers in its tables.
@@ -96,7 +59,7 @@ def _open(folder: Path, size: Size | None) -> TimmModel:
     if size is not None:
         # The preprocessing keeps the trained size.
         model.set_input_size(img_size=size)  # type: ignore[operator]
-    return TimmModel(model)
+    return reference_of(model)
 
 
 # Entries of pretrained_cfg that the loader may see: none about sources of weights, none that change the classifier.
@@ -161,12 +124,12 @@ def default_rule(architecture: str) -> PreprocessingRule:
     return replace(rule_of_cfg(Settings(entries, source), source, 3), defaults=STATED_ENTRIES)
 
 
-def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
+def _load(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
     if ignore:
         raise CheckpointError(f"ignore = {listing(ignore)}: timm reads every key of a file; expected none")
     classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"].get("num_classes")
     loaded = _open(folder, None)
-    model_classes = getattr(loaded.model, "num_classes", None)
+    model_classes = getattr(loaded.module, "num_classes", None)
     # If the number of classes differs from that of the weights, timm leaves the classifier random.
     if classes is not None and model_classes != classes:
         raise CheckpointError(f"{quote(model_classes)} classes of timm's model; its config.json says {quote(classes)}")

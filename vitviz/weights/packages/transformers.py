@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from einops import rearrange
 from PIL import Image
+from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
-from vitviz.models.capture.outputs import primary_output
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.packages.reference import (
-    Answer,
-    Package,
-    ReferenceModel,
-    Size,
-    as_mode,
-)
-from vitviz.weights.packages.timm import CLASS_ENTRIES, TimmModel
+from vitviz.weights.modules.sizes import find_channels
+from vitviz.weights.modules.unwrap import find_vision_part
+from vitviz.weights.packages import timm
+from vitviz.weights.packages.reference import Package, ReferenceModel, Size, as_mode
 from vitviz.weights.suggestions import ignore_argument
 
 
@@ -35,161 +31,64 @@ def _find_mention(sidecars: Sidecars) -> str | None:
     return "model_type in config.json" if "model_type" in sidecars.config else None
 
 
-@dataclass(frozen=True, eq=False)
-class TransformersModel:
-    """A Vision Transformer of transformers, alone or as the tower of a model of images and text.
+def reference_of(model: Any, folder: Path | None = None) -> ReferenceModel:
+    """A model of transformers, alone or as the tower of one of images and text, as a reference.
 
     Args:
-        model: a ``PreTrainedModel``, with eager attention.
+        model: a ``PreTrainedModel``.
         folder: with the file of its image processor; None for a model without one.
     """
+    import transformers
 
-    model: Any
-    folder: Path | None = None
-
-    @property
-    def title(self) -> str:
-        import transformers
-
-        return f"{type(self.model).__name__} of transformers {transformers.__version__}"
-
-    @property
-    def module(self) -> torch.nn.Module:
-        module: torch.nn.Module = self._tower
-        return module
-
-    @property
-    def size(self) -> Size | None:
-        size = getattr(self._vision, "image_size", None)
-        return None if size is None else _sides(size)
-
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        from transformers import AutoImageProcessor
-
-        # transformers selects the class: one with torchvision, if that is installed.
-        with _silence():
-            processor = AutoImageProcessor.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
-        channels = getattr(self._vision, "num_channels", 3)
-        inputs = processor(as_mode(image, channels), return_tensors="pt")
-        if "spatial_shapes" in inputs:
-            return _pixels_of_patches(inputs, self._vision.patch_size)
-        return torch.as_tensor(inputs["pixel_values"])
-
-    def answer(self, pixels: torch.Tensor) -> Answer:
-        tower = self._tower
-        inputs = self._inputs(pixels)
-        parameters = inspect.signature(tower.forward).parameters
-        if "interpolate_pos_encoding" in parameters and self.size != tuple(pixels.shape[-2:]):
-            inputs["interpolate_pos_encoding"] = True
-        result = tower(**inputs, output_attentions=True)
-        output = next((result[name] for name in OUTPUTS if result.get(name) is not None), None)
-        projection = next(
-            (module.visual_projection for module in self.model.modules() if _has_projection(module)), None
-        )
-        if output is not None and tower is not self.model and projection is not None:
-            output = projection(output)
-        tokens = result.get("last_hidden_state")
-        if output is None and tokens is None:
-            # The output of another head, such as a depth map.
-            tokens = primary_output(result)
-        weights = tuple(result.attentions) if result.get("attentions") and result.attentions[0] is not None else ()
-        return Answer(output, weights, tokens if output is None else None)
-
-    @property
-    def _vision(self) -> Any:
-        """The configuration of the vision tower."""
-        names = ("encoder",) if self.model.config.model_type == CAPTIONER else ("vision_config", "image_config")
-        configs = (getattr(self.model.config, name, None) for name in names)
-        return next((config for config in configs if config is not None), self.model.config)
-
-    @property
-    def _tower(self) -> Any:
-        """The vision tower, without heads for pretraining and without text towers."""
-        from transformers import PreTrainedModel
-
-        if type(self.model).__name__.endswith(("ForImageClassification", "WithTeacher")):
-            return self.model
-        vision = self._vision
-        if vision is self.model.config:
-            # Models for pretraining have heads that reconstruct pixels; their encoder is the tower.
-            return self.model.base_model if "For" in type(self.model).__name__ else self.model
-        submodules = (submodule for submodule in self.model.modules() if isinstance(submodule, PreTrainedModel))
-        tower = next((submodule for submodule in submodules if type(submodule.config) is type(vision)), None)
-        if tower is None:
-            raise CheckpointError(
-                f"{type(self.model).__name__} of transformers has no part for {type(vision).__name__}"
-            )
-        return tower
-
-    def _inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
-        config = self._vision
-        if config.model_type.startswith("siglip2"):
-            rows, columns = (side // config.patch_size for side in pixels.shape[-2:])
-            order = "batch channel (row height) (column width) -> batch (row column) (height width channel)"
-            return {
-                "pixel_values": rearrange(pixels, order, row=rows, column=columns),
-                "pixel_attention_mask": torch.ones(len(pixels), rows * columns, dtype=torch.long),
-                "spatial_shapes": torch.tensor([[rows, columns]] * len(pixels)),
-            }
-        if config.model_type == "vit_mae":
-            # MAE orders patches by this noise; ascending noise keeps their order.
-            height, width = _sides(config.patch_size)
-            patches = (pixels.shape[-2] // height) * (pixels.shape[-1] // width)
-            return {"pixel_values": pixels, "noise": torch.arange(patches).float().expand(len(pixels), -1)}
-        return {"pixel_values": pixels}
+    if hasattr(model, "timm_model"):
+        return timm.reference_of(_wrapped_timm(model))
+    title, tower = f"{type(model).__name__} of transformers {transformers.__version__}", _tower(model)
+    projections = (getattr(module, "visual_projection", None) for module in model.modules() if tower is not model)
+    projection = next((each for each in projections if isinstance(each, nn.Linear)), None)
+    return ReferenceModel(tower, title, partial(_preprocess, folder, find_channels(tower) or 3), projection)
 
 
-# The model_type of an encoder of pictures with a decoder of texts.
-CAPTIONER = "vision-encoder-decoder"
-OUTPUTS = ("logits", "image_embeds", "pooler_output")
+def _tower(model: Any) -> nn.Module:
+    """The vision tower, without heads for pretraining and without text towers."""
+    name, part = type(model).__name__, find_vision_part(model)
+    if name.endswith(("ForImageClassification", "WithTeacher")):
+        return model
+    if part is not None:
+        return model.get_submodule(part)
+    # Models for pretraining have heads that reconstruct pixels; their encoder is the tower.
+    return model.base_model if "For" in name else model
 
 
-def _has_projection(module: Any) -> bool:
-    """Whether a module has a projection of images into the space of texts."""
-    return isinstance(getattr(module, "visual_projection", None), torch.nn.Linear)
+def _preprocess(folder: Path | None, channels: int, image: Image.Image) -> torch.Tensor:
+    from transformers import AutoImageProcessor
 
-
-def tensors_as_saved(model: Any) -> dict[str, torch.Tensor]:
-    """A model's tensors by the names in files of transformers, which may differ from those in memory."""
-    return _by_saved_names(model, dict(model.state_dict()))
-
-
-def _by_saved_names(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    try:
-        from transformers.core_model_loading import revert_weight_conversion
-    except ModuleNotFoundError:
-        # transformers 4 has no such module: its networks of pictures have the same names in memory.
-        return tensors
-    return dict(revert_weight_conversion(model, dict(tensors)))
-
-
-def _sides(value: Any) -> Size:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
-
-
-def _pixels_of_patches(inputs: Any, patch: int) -> torch.Tensor:
-    """The image that NaFlex's patches form."""
+    # transformers selects the class: one with torchvision, if that is installed.
+    with _silence():
+        processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    inputs = processor(as_mode(image, channels), return_tensors="pt")
+    pixels = torch.as_tensor(inputs["pixel_values"])
+    if "spatial_shapes" not in inputs:
+        return pixels
     rows, columns = inputs["spatial_shapes"][0].tolist()
+    # The image that NaFlex's patches form.
+    patch = math.isqrt(pixels.shape[-1] // channels)
     order = "1 (row column) (height width channel) -> 1 channel (row height) (column width)"
-    patches = inputs["pixel_values"][:, : rows * columns]
-    return rearrange(patches, order, row=rows, column=columns, height=patch, width=patch)
+    return rearrange(pixels[:, : rows * columns], order, row=rows, column=columns, height=patch, width=patch)
 
 
 def _open(folder: Path, size: Size | None) -> ReferenceModel:
     with _silence():
         model = _load(folder, "eager")
-    return _wrapped_timm(model) or TransformersModel(model, folder)
+    return reference_of(model, folder)
 
 
-def _wrapped_timm(model: Any) -> TimmModel | None:
-    """The model of timm in transformers' wrapper, with the entries of timm's configuration; None for another model."""
-    inner, config = getattr(model, "timm_model", None), model.config
-    if inner is None:
-        return None
-    stated = {name: value for name in CLASS_ENTRIES if (value := getattr(config, name, None))}
+def _wrapped_timm(model: Any) -> Any:
+    """The model of timm in transformers' wrapper, with the entries of timm's configuration."""
+    inner, config = model.timm_model, model.config
+    stated = {name: value for name in timm.CLASS_ENTRIES if (value := getattr(config, name, None))}
     # As its image processor does, leave entries that the configuration omits to timm's defaults for all models.
     inner.pretrained_cfg = {**(getattr(config, "pretrained_cfg", None) or inner.pretrained_cfg), **stated}
-    return TimmModel(inner)
+    return inner
 
 
 def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = None) -> Any:
@@ -306,10 +205,10 @@ def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(walk(config))
 
 
-def _build(folder: Path) -> torch.nn.Module:
+def _build(folder: Path) -> nn.Module:
     cls = _model_class(folder)
     with _silence():
-        model: torch.nn.Module = cls(cls.config_class.from_pretrained(folder, local_files_only=True))
+        model: nn.Module = cls(cls.config_class.from_pretrained(folder, local_files_only=True))
     return model
 
 
@@ -319,7 +218,7 @@ def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
     for parameter in model.parameters():
         # Copy memory-mapped weights: truncating the file would otherwise end the process.
         parameter.data = parameter.data.clone()
-    return _wrapped_timm(model) or TransformersModel(model)
+    return reference_of(model)
 
 
 PACKAGE = Package(
