@@ -119,7 +119,7 @@ def test_a_patch_size_that_is_not_the_modules_is_refused() -> None:
         load_own(OwnViT(), patch_size=2)
     with pytest.raises(
         ConfigError,
-        match=r"^OwnViT: \d+ of 25 tokens changed with 3 patches of a grid of 2×3, and not those of these patches; .*$",
+        match=r"^OwnViT: attention among 25 tokens: in no layer do they match the 2×3 patches one to one$",
     ):
         load_own(OwnViT(), patch_size=8)
 

@@ -12,7 +12,8 @@ from torch import nn
 import vitviz
 from tests.support.comparison import closeness
 from tests.support.modules import DEPTH, HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own, picture
-from vitviz import ConfigError
+from vitviz import ConfigError, VitvizError
+from vitviz.metrics.ablation import switched_off
 
 pytestmark = pytest.mark.slow
 
@@ -264,6 +265,17 @@ def test_tokens_that_always_move_alike_are_put_back_in_every_layer() -> None:
     rest.layers, rest.tokens = module.layers[1:], lambda _: module.move(tokens)  # type: ignore[method-assign]
     for number, weights in enumerate(explicit_weights(rest, pixels), 1):
         close(trace.weights(number), weights[:, back][:, :, back])
+
+
+def test_halves_that_change_places_are_no_order_in_which_patches_can_be_hidden() -> None:
+    class Halves(Moving):
+        def move(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.cat([tokens[:, :1], tokens[:, 13:], tokens[:, 1:13]], 1)
+
+    model, pixels = load_own(Halves()), torch.randn(1, 3, *SIZE)
+    assert model.network.encode(pixels).traces[0].layers == DEPTH
+    with pytest.raises(VitvizError, match="patches can be hidden only if every layer"):
+        switched_off(model.network, pixels, patches=[(0, 0)])
 
 
 class Prompted(OwnViT):

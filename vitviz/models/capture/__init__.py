@@ -1,6 +1,6 @@
 """Modules of other packages, or the user's own, as networks whose attention is captured while they run.
 
-``interception`` observes the calls of attention, ``structure`` and ``order`` interpret them, ``verification`` compares
+``interception`` observes the calls of attention, ``codes`` and ``sequence`` interpret them, ``verification`` compares
 them with what the module computed, and ``recording`` turns them into traces.
 """
 

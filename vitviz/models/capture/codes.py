@@ -1,16 +1,16 @@
 """The patch of each token of a call, decoded from pictures in which the changed patches spell their places in binary.
 
-:mod:`vitviz.models.capture.order` compares the tokens of the first layer for two pictures. In later layers, tokens have
-mixed, and the module may have shifted and cut windows. So attention returns zeros while the coded pictures pass through
-the module: a token then changes only if its own patch does. Picture *n* changes the patches whose row (or column) has a
-1 as its n-th digit in Gray code, in which neighbours differ by one digit. A convolution may mix neighbours. Then a
-second picture changes the other patches, and a token takes the digit of the picture that changes it more, summed over
-several pairs. The decoded places must be all patches, each exactly once.
+In later layers, tokens have mixed, and the module may have shifted and cut windows. So attention returns zeros while
+the coded pictures pass through the module: a token then changes only if its own patch does. Picture *n* changes the
+patches whose row (or column) has a 1 as its n-th digit in Gray code, in which neighbours differ by one digit. A
+convolution may mix neighbours. Then a second picture changes the other patches, and a token takes the digit of the
+picture that changes it more, summed over several pairs. The decoded places must be all patches, each exactly once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -27,37 +27,41 @@ from vitviz.models.capture.structure import CallShape
 MAX_PAIRS = 4
 # Padding tokens of windows may differ by rounding: relative to their largest number.
 PAD_TOLERANCE = 1e-6
+# The most by which tokens that are no patches may change, squared and relative to the largest change of a token.
+MAX_ROUNDING = 1e-2
 Grid = tuple[int, int]
-# Queries and values of a call, or how much each of its tokens changed in them.
-_QueriesValues = tuple[torch.Tensor, torch.Tensor]
+# Queries, keys and values of a call, or how much each of its tokens changed in them.
+_Read = tuple[torch.Tensor, ...]
+
+
+class _Complete(Exception):
+    """All calls are recorded: what follows in a pass does not matter."""
 
 
 @dataclass
 class _ZeroAttention:
-    """Returns zeros for attention, and records queries and values, or how much they change.
+    """Returns zeros for attention, and records queries, keys and values, or how much they change.
 
     Args:
         shapes: shapes of the calls to record, by number.
-        reference: queries and values of these calls for the unchanged picture; empty for that picture itself.
+        reference: queries, keys and values of these calls for the unchanged picture; empty for that picture itself.
     """
 
     shapes: Mapping[int, CallShape]
-    reference: dict[int, _QueriesValues]
+    reference: dict[int, _Read]
     number: int = 0
-    records: dict[int, _QueriesValues] = field(default_factory=dict)
+    records: dict[int, _Read] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, self.number = self.number, self.number + 1
         if number in self.shapes and CallShape.of(call) == self.shapes[number]:
-            record = (precise(call.queries.detach()), precise(call.values.detach()))
+            record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
             if self.reference:
-                queries, values = (
-                    (after - before).square().sum(-1)
-                    for after, before in zip(record, self.reference[number], strict=True)
-                )
-                self.records[number] = (queries, values)
-            else:
-                self.records[number] = record
+                pairs = zip(record, self.reference[number], strict=True)
+                record = tuple((after - before).square().sum(-1) for after, before in pairs)
+            self.records[number] = record
+        if number >= max(self.shapes):
+            raise _Complete
         return torch.zeros_like(call.output)
 
 
@@ -92,12 +96,12 @@ def decode_places(
     patterns = _patterns(grid)
     reference = _records(run, pixels, candidates, {})
 
-    def changes(masks: list[torch.Tensor], seed: int) -> list[dict[int, _QueriesValues]]:
+    def changes(masks: list[torch.Tensor], seed: int) -> list[dict[int, _Read]]:
         return [_records(run, _repaint(pixels, mask, seed), candidates, reference) for mask in masks]
 
     everywhere, *ones = changes([torch.ones(grid, dtype=torch.bool), *patterns], 0)
     places = _all_places(candidates, grid, extra, reference, everywhere, ones, None)
-    zeros: list[dict[int, _QueriesValues]] = []
+    zeros: list[dict[int, _Read]] = []
     for seed in range(MAX_PAIRS):
         if len(places) == len(candidates):
             break
@@ -112,11 +116,9 @@ def _may_hold(tokens: int, count: int, extra: int) -> bool:
     return tokens == count if extra else tokens >= count
 
 
-def _sums(
-    first: list[dict[int, _QueriesValues]], second: list[dict[int, _QueriesValues]]
-) -> list[dict[int, _QueriesValues]]:
+def _sums(first: list[dict[int, _Read]], second: list[dict[int, _Read]]) -> list[dict[int, _Read]]:
     return [
-        {number: (one[number][0] + two[number][0], one[number][1] + two[number][1]) for number in one if number in two}
+        {number: tuple(map(torch.add, one[number], two[number])) for number in one if number in two}
         for one, two in zip(first, second, strict=True)
     ]
 
@@ -125,10 +127,10 @@ def _records(
     run: Callable[[torch.Tensor], torch.Tensor],
     pixels: torch.Tensor,
     shapes: Mapping[int, CallShape],
-    reference: dict[int, _QueriesValues],
-) -> dict[int, _QueriesValues]:
+    reference: dict[int, _Read],
+) -> dict[int, _Read]:
     attention = _ZeroAttention(shapes, reference)
-    with Interception(attention, without_neighbours):
+    with suppress(_Complete), Interception(attention, without_neighbours):
         run(pixels)
     return attention.records
 
@@ -164,17 +166,17 @@ def _all_places(
     shapes: Mapping[int, CallShape],
     grid: Grid,
     extra: int,
-    reference: dict[int, _QueriesValues],
-    everywhere: dict[int, _QueriesValues],
-    ones: list[dict[int, _QueriesValues]],
-    zeros: list[dict[int, _QueriesValues]] | None,
+    reference: dict[int, _Read],
+    everywhere: dict[int, _Read],
+    ones: list[dict[int, _Read]],
+    zeros: list[dict[int, _Read]] | None,
 ) -> dict[int, TokenPlaces]:
     places_by_call = {}
     for number, shape in shapes.items():
         if any(number not in change for change in (everywhere, *ones, *(zeros or ()))):
             continue
         for has_heads_first in (False, True) if len(shape.leading) == 2 else (False,):
-            queries, values = (
+            index, *others = (
                 _index(
                     _by_token(everywhere[number][item], has_heads_first),
                     [_by_token(change[number][item], has_heads_first) for change in ones],
@@ -182,17 +184,17 @@ def _all_places(
                     grid,
                     extra,
                 )
-                for item in (0, 1)
+                for item in range(3)
             )
-            # If queries and values are different patches, the call is not attention among the patches of one grid.
-            if queries is None or values is None or not torch.equal(queries, values):
+            # If queries and keys are different patches, the call is not attention among the patches of one grid.
+            if index is None or any(other is None or not torch.equal(index, other) for other in others):
                 continue
             windows = shape.windows if not has_heads_first else shape.leading[0] * shape.heads
-            places = TokenPlaces(queries, windows, has_heads_first)
+            places = TokenPlaces(index, windows, has_heads_first)
             if not extra:
-                total = len(_by_token(everywhere[number][1], has_heads_first))
-                places = replace(places, pads=_pads(queries, total))
-            if not len(places.pads) or _is_padding(places, reference[number][1]):
+                total = len(_by_token(everywhere[number][-1], has_heads_first))
+                places = replace(places, pads=_pads(index, total))
+            if not len(places.pads) or _is_padding(places, reference[number][-1]):
                 places_by_call[number] = places
                 break
     return places_by_call
@@ -224,7 +226,8 @@ def _index(
     everywhere: torch.Tensor, ones: list[torch.Tensor], zeros: list[torch.Tensor] | None, grid: Grid, extra: int
 ) -> torch.Tensor | None:
     """The place of each token, those that are not patches first; None if they are not every patch once."""
-    is_patch = everywhere > 0
+    # Other tokens change by rounding where all features are quantised by one scale.
+    is_patch = everywhere > (0 if zeros is None or not extra else MAX_ROUNDING * float(everywhere.max()))
     count = grid[0] * grid[1]
     # If the module has no extra tokens, tokens that are not patches may pad windows.
     if int(is_patch.sum()) != count or (len(is_patch) != count + extra and extra):

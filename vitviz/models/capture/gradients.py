@@ -63,7 +63,6 @@ def captured_gradients(
     """
     verified = network.verified(pixels)
     recorder = _GraphRecorder(verified, start_layer)
-    structure = verified.structure
     layout = network.config.layout(*pixels.shape[-2:])
     with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         output = network.output_of(inputs, target.reads, recorder)
@@ -71,7 +70,7 @@ def captured_gradients(
         found = score_gradients(score, recorder.outputs)
         sources = dict(zip(recorder.numbers, recorder.outputs, strict=True))
         gradients = zeros_without_effect(network, verified, inputs, target, sources, found)
-    count = structure.depth - start_layer
+    count = len(verified.calls) - start_layer
     places = verified.places[start_layer:]
     layers = [place.by_window(call) for place, call in zip(places, recorder.calls[:count], strict=True)]
     contexts = [call.context_gradient(gradient) for call, gradient in zip(layers, gradients[:count], strict=True)]

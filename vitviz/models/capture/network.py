@@ -53,17 +53,17 @@ class CapturedNetwork:
         verified = self.verified(noise)
         if verified.is_padded:
             self.facts = facts = replace(facts, prefix=(PADDING,))
-        self.verified_at_own_size, structure = verified, verified.structure
-        pooling = UNKNOWN_POOLING if structure.pooling is None else ATTENTION_POOLING
+        self.verified_at_own_size, depth = verified, len(verified.calls)
+        pooling = UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING
         self._config = ModuleConfig(
             facts,
-            structure.depth,
-            structure.heads,
-            structure.head_width,
-            structure.heads * structure.head_width,
+            depth,
+            verified.heads,
+            verified.head_width,
+            verified.heads * verified.head_width,
             pooling,
             sum(parameter.numel() for parameter in module.parameters()),
-            structure.heads * structure.depth if verified.has_bias else 0,
+            verified.heads * depth if verified.has_bias else 0,
             verified.is_written_out,
             verified.stream is not None,
         )

@@ -11,6 +11,55 @@ from vitviz.attention.precision import precise
 from vitviz.models.capture.calls import AttentionCall
 
 
+@dataclass(frozen=True)
+class TokenOrder:
+    """The position of the patches in a sequence of tokens.
+
+    Args:
+        before, after: number of other tokens before and after the patches.
+        patches: number of patches.
+    """
+
+    before: int
+    after: int
+    patches: int
+
+    @classmethod
+    def of(cls, places: TokenPlaces, patches: int) -> TokenOrder:
+        """The order of a layer's tokens, if its patches are contiguous; else that of the layout, the patches last."""
+        extra, index = len(places.index) - patches, places.index[-patches:]
+        start = int(index[0]) if bool((index.diff() == 1).all()) and places.windows == 1 else extra
+        return cls(start, extra - start, patches)
+
+    @property
+    def extra(self) -> int:
+        return self.before + self.after
+
+    @property
+    def index(self) -> torch.Tensor:
+        """``"token"``: the place of each layout token, those that are not patches first, among the module's tokens."""
+        extras = [*range(self.before), *range(self.before + self.patches, self.extra + self.patches)]
+        return torch.tensor([*extras, *range(self.before, self.before + self.patches)])
+
+    def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """The module's tokens in the order of a :class:`vitviz.TokenLayout`: those that are not patches first."""
+        if not self.after:
+            return tokens
+        return tokens.index_select(dim, self.index.to(tokens.device))
+
+    def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
+        if not self.after:
+            return tokens
+        return tokens.index_select(dim, self.index.argsort().to(tokens.device))
+
+    def place(self, token: int) -> int:
+        """The index of the layout's token in the order of the module."""
+        if token < self.before or not self.after:
+            return token
+        return token + self.patches if token < self.extra else token - self.after
+
+
 @dataclass(frozen=True, eq=False)
 class TokenPlaces:
     """The mapping from the tokens of a :class:`vitviz.TokenLayout` to those of a layer's call.
@@ -36,11 +85,9 @@ class TokenPlaces:
         in_order = self.windows == 1 and torch.equal(self.index, torch.arange(len(self.index)))
         return in_order and not self.is_padded
 
-    @property
-    def is_in_reading_order(self) -> bool:
-        """Whether all tokens attend to each other, with the patches contiguous in reading order."""
-        steps = self.index.diff()
-        return self.windows == 1 and int((steps != 1).sum()) <= 2 and not self.is_padded
+    def is_in(self, order: TokenOrder) -> bool:
+        """Whether all tokens attend to each other, in this order."""
+        return self.windows == 1 and not self.is_padded and torch.equal(self.index, order.index)
 
     @property
     def token_count(self) -> int:

@@ -15,9 +15,9 @@ from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.order import TokenOrder
+from vitviz.models.capture.places import TokenOrder
 from vitviz.models.capture.residual import StreamTap
-from vitviz.models.capture.structure import AttentionStructure, CallShape
+from vitviz.models.capture.structure import CallShape
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.progress import Progress
 
@@ -46,10 +46,6 @@ class Recording:
     log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @property
-    def structure(self) -> AttentionStructure:
-        return self.verified.structure
-
-    @property
     def order(self) -> TokenOrder:
         return self.verified.order
 
@@ -72,7 +68,7 @@ class Recording:
         queries, keys = (places.sort(tensor.detach()) for tensor in (windowed.queries, windowed.keys))
         if self.records is None:
             like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
-            self.records = empty_record((self.structure.depth, *keys.shape), like)
+            self.records = empty_record((len(self.verified.calls), *keys.shape), like)
             self.scale = call.scale
         all_queries, all_keys = self.records
         copy_tokens(queries, all_queries[layer])
@@ -87,7 +83,7 @@ class Recording:
         if call.log_sums is not None and is_exact:
             self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
-            self.report(Progress(layer + 1, self.structure.depth))
+            self.report(Progress(layer + 1, len(self.verified.calls)))
 
     @property
     def tap(self) -> StreamTap | None:

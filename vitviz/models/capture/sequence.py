@@ -18,11 +18,12 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.local import without_other_tokens
-from vitviz.models.capture.order import MIN_CORRELATION, correlation
 from vitviz.models.capture.places import TokenPlaces
 
 # Marks must survive a layer scale that has hardly been trained.
 MARK_SCALE = 100.0
+# Operations that read all tokens change others, too. The changes must still correlate with the marks.
+MIN_CORRELATION = 0.5
 # Numbers per token by which the queries, keys and values of two passes are compared.
 DIGEST = 8
 
@@ -192,7 +193,7 @@ def _check_change(
         if torch.equal(changed | is_replaced, expected):
             continue
         # Operations that read all tokens, such as a mean, change others, too, but less.
-        is_mixed = bool(changed[expected].all()) and correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
+        is_mixed = bool(changed[expected].all()) and _correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
         if not is_mixed:
             raise ConfigError(
                 f"between the calls of attention {calls[max(0, layer - 1)]} and {number}, tokens change places or mix "
@@ -207,3 +208,10 @@ def _beside(first: int, second: int) -> str:
         "what the other reads, as in branches side by side, an ensemble or several passes; expected layers in a row, "
         "or branches that are added up before the residual connection, x + (a(x) + b(x))"
     )
+
+
+def _correlation(change: torch.Tensor, pattern: torch.Tensor) -> float:
+    """Pearson's correlation of how much tokens changed with the pattern of those that should have; 0 for none."""
+    pair = torch.stack([change.double(), pattern.double()])
+    correlation = torch.corrcoef(pair)[0, 1] if len(pattern) > 2 else torch.tensor(0.0)
+    return float(correlation.nan_to_num(0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +18,10 @@ from vitviz.models.capture.codes import decode_places
 from vitviz.models.capture.eager_attention import Origin, SoftmaxDisturbance
 from vitviz.models.capture.grids import is_one_grid
 from vitviz.models.capture.interception import Interception
-from vitviz.models.capture.order import TokenOrder, change_patches, measure_order
-from vitviz.models.capture.places import TokenPlaces
+from vitviz.models.capture.places import TokenOrder, TokenPlaces
 from vitviz.models.capture.residual import ResidualStream, call_output, find_stream
 from vitviz.models.capture.sequence import verify_sequence
-from vitviz.models.capture.structure import AttentionStructure, CallShape
+from vitviz.models.capture.structure import CallShape
 
 Run = Callable[[torch.Tensor], torch.Tensor]
 """A forward pass: pixels of one image, ``"1 channel height width"``, to the module's output."""
@@ -37,11 +36,10 @@ RANDOM_PASSES = 64
 
 @dataclass
 class _Check:
-    """Compares each call with its output, and records its shape and parts, as well as what the first call reads."""
+    """Compares each call with its output, and records its shape and parts."""
 
     shapes: list[CallShape] = field(default_factory=list)
     parts: list[tuple[int, ...]] = field(default_factory=list)
-    first: tuple[torch.Tensor, ...] = ()
     has_bias: bool = False
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
@@ -58,8 +56,6 @@ class _Check:
             )
         self.shapes.append(CallShape.of(call))
         self.parts.append(call.parts)
-        if 0 in (number, *self.all_parts(number)):
-            self.first = tuple(tensor.clone() for tensor in _read(call))
         return call.output
 
     def all_parts(self, number: int) -> tuple[int, ...]:
@@ -79,13 +75,13 @@ class VerifiedCapture:
     """The verified properties of a module for one input shape.
 
     Args:
-        structure: its layers and pooling.
+        heads, head_width: sizes of every layer.
         order: order of its patches among its tokens.
         has_bias: whether a layer adds a bias to its scores, or attends inside windows.
         is_written_out: whether the module computes whole matrices of attention weights.
         shapes: shapes of all calls.
         calls: number of each layer's call among all calls.
-        pooling_call: number of the call that is the pooling; None for no pooling.
+        pooling_call: number of the call after the layers in which one query reads the tokens; None for no pooling.
         others: numbers of the calls that are neither layers, nor parts of them, nor the pooling.
         places: places of the tokens in every layer.
         stream: the residual stream; None if unknown.
@@ -94,7 +90,8 @@ class VerifiedCapture:
         reads_cls: whether the output reads the token with the name ``"cls"``, and no other.
     """
 
-    structure: AttentionStructure
+    heads: int
+    head_width: int
     order: TokenOrder
     has_bias: bool
     is_written_out: bool
@@ -107,6 +104,11 @@ class VerifiedCapture:
     mixed_from: int | None = None
     unfollowed: tuple[str, ...] = ()
     reads_cls: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Number of the module's tokens in every layer."""
+        return self.order.extra + self.order.patches
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -130,7 +132,7 @@ class VerifiedCapture:
     @property
     def is_global(self) -> bool:
         """Whether every call is a layer or the pooling, and attends globally to tokens in reading order."""
-        return not self.others and all(places.is_in_reading_order for places in self.places)
+        return not self.others and all(places.is_in(self.order) for places in self.places)
 
     def layer_of(self, call: int) -> int | None:
         """The layer of a call, by its number in the forward pass; None if it is not a layer."""
@@ -151,7 +153,7 @@ class VerifiedCapture:
         for call in self.others:
             shape, place = self.shapes[call], str(all_calls.index(call))
             is_self_attention = shape.queries == shape.keys
-            if is_self_attention and self.structure.tokens in shape.token_counts:
+            if is_self_attention and self.tokens in shape.token_counts:
                 kinds.setdefault("of this grid, whose tokens could not be distinguished", []).append(place)
             elif not is_self_attention or shape.token_counts.isdisjoint(listed):
                 kinds.setdefault(f"among {shape.tokens}", []).append(place)
@@ -224,8 +226,8 @@ def verify_capture(
     verified = replace(verified, unfollowed=unfollowed)
     if not verified.is_global:
         return verified
-    tokens, is_stated = verified.structure.tokens, stated_depth is not None
-    return replace(verified, stream=find_stream(run, pixels, tokens, verified.calls, is_stated))
+    is_stated = stated_depth is not None
+    return replace(verified, stream=find_stream(run, pixels, verified.tokens, verified.calls, is_stated))
 
 
 def _have_effect(run: Run, pixels: torch.Tensor, output: torch.Tensor, origins: list[Origin]) -> bool:
@@ -250,116 +252,73 @@ def _verify_calls(
     check: _Check,
     is_written_out: bool,
 ) -> VerifiedCapture:
-    """The capture whose layers follow one another, by the order of the first layer or else by that of every layer."""
-    numbers = check.numbers
-    shapes = [check.shapes[number] for number in numbers]
-    if is_one_grid(shapes):
-        depth = sum(shape.queries > 1 for shape in shapes)
-        if stated_depth is not None and depth != stated_depth:
-            more = "some layers attend more than once, or others follow them, such as a decoder's"
-            reason = "some use another kernel" if depth < stated_depth else more
-            raise ConfigError(f"{depth} calls of attention were seen for {stated_depth} layers: {reason}")
-    try:
-        structure = AttentionStructure.of(shapes, grid[0] * grid[1])
-        calls, rest = tuple(numbers[: structure.depth]), numbers[structure.depth :]
-        order = _reading_order(run, pixels, grid, check, calls[0])
-        places, pooling_call = (order.places,) * structure.depth, rest[0] if rest else None
-        all_shapes, has_bias = tuple(check.shapes), check.has_bias
-        verified = VerifiedCapture(
-            structure, order, has_bias, is_written_out, all_shapes, calls, pooling_call, (), places
-        )
-        parts = [check.all_parts(call) for call in calls]
-        return replace(verified, mixed_from=verify_sequence(run, pixels, calls, parts, (), places, order.extra))
-    except ConfigError as error:
-        reason = str(error)
-    verified = _decode(run, pixels, grid, extra, check, is_written_out, reason)
-    calls, others, places, extra = verified.calls, verified.others, verified.places, verified.order.extra
-    parts = [check.all_parts(call) for call in calls]
-    return replace(verified, mixed_from=verify_sequence(run, pixels, calls, parts, others, places, extra))
+    """The capture of layers that follow one another, with the tokens of the first one or else those of each."""
+    shapes, count = {number: check.shapes[number] for number in check.numbers}, grid[0] * grid[1]
+    layers = [number for number, shape in shapes.items() if shape.queries > 1]
+    is_single = is_one_grid(list(shapes.values()))
+    if is_single and stated_depth not in (None, len(layers)):
+        more = "some layers attend more than once, or others follow them, such as a decoder's"
+        reason = "some use another kernel" if len(layers) < (stated_depth or 0) else more
+        raise ConfigError(f"{len(layers)} calls of attention were seen for {stated_depth} layers: {reason}")
+    kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
+    reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
+    if is_single and layers:
+        first = shapes[layers[0]]
+        if first.queries < count:
+            few = f"fewer than the {count} patches of the picture; expected a token for each"
+            raise ConfigError(f"attention among {kinds}: {few}")
+        shared = decode_places(run, pixels, grid, {layers[0]: first}, first.queries - count)
+        try:
+            if shared:
+                places = dict.fromkeys(layers, shared[layers[0]])
+                return _verify_places(run, pixels, grid, places, check, is_written_out)
+        except ConfigError as error:
+            reason = str(error)
+    places = {}
+    for prefix_count in dict.fromkeys((extra, 0)):
+        places = places or decode_places(run, pixels, grid, shapes, prefix_count)
+    if not places or (is_single and not places.keys() >= set(layers)):
+        raise ConfigError(reason)
+    return _verify_places(run, pixels, grid, places, check, is_written_out)
 
 
-def _reading_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check, call: int) -> TokenOrder:
-    patch_mask, changed = change_patches(pixels, grid)
-    recorder = _ReadRecorder(call)
-    with Interception(recorder):
-        run(changed)
-    pairs = zip(check.first, recorder.first, strict=True)
-    orders = [measure_order(before, after, patch_mask) for before, after in pairs]
-    if len(set(orders)) > 1:
-        raise ConfigError("queries, keys and values of the first layer are of other tokens: expected self-attention")
-    return orders[0]
-
-
-def _decode(
+def _verify_places(
     run: Run,
     pixels: torch.Tensor,
     grid: tuple[int, int],
-    extra: int,
+    places: Mapping[int, TokenPlaces],
     check: _Check,
     is_written_out: bool,
-    reason: str,
 ) -> VerifiedCapture:
-    """The capture of layers among several grids, inside windows, or with tokens in another order than reading order."""
-    numbers = check.numbers
-    places: dict[int, TokenPlaces] = {}
-    for prefix_count in dict.fromkeys((extra, 0)):
-        places = places or decode_places(run, pixels, grid, {n: check.shapes[n] for n in numbers}, prefix_count)
-    is_single = is_one_grid([check.shapes[number] for number in numbers])
-    if not places:
-        grids = f"in no layer do the tokens match the {grid[0]}×{grid[1]} patches one to one"
-        raise ConfigError(reason if is_single else f"{reason}; {grids}")
+    """The capture of layers whose tokens have these places, after a check that they follow one another."""
+    numbers, count = check.numbers, grid[0] * grid[1]
     first, last = min(places), max(places)
-    if is_single and any(number not in places and check.shapes[number].queries > 1 for number in numbers):
-        raise ConfigError(reason)
     calls = tuple(number for number in numbers if first <= number <= last)
     between = [check.shapes[call].tokens for call in calls if call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
-        count = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
+        number = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
         reasons = "padded windows, coarser keys or attention between channels"
-        raise ConfigError(f"{patches}, but {count}, such as {between[0]}: {reasons}")
-    sizes = [check.shapes[call].sizes(places[call].has_heads_first) for call in calls]
-    if len(set(sizes)) > 1:
-        kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in dict.fromkeys(sizes))
+        raise ConfigError(f"{patches}, but {number}, such as {between[0]}: {reasons}")
+    sizes = list(dict.fromkeys(check.shapes[call].sizes(places[call].has_heads_first) for call in calls))
+    if len(sizes) > 1:
+        kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
         raise ConfigError(f"{patches}, with {kinds}; expected the same in every layer")
-    tokens = len(places[first].index)
+    order = TokenOrder.of(places[first], count)
     rest = [number for number in numbers if number > last]
-    shape = check.shapes[rest[0]] if len(rest) == 1 else None
-    pooling = shape if shape is not None and shape.pools(tokens, grid[0] * grid[1]) else None
-    heads, dim = sizes[0]
-    structure = AttentionStructure(len(calls), heads, dim, tokens, pooling)
+    pooling_call = rest[0] if len(rest) == 1 and check.shapes[rest[0]].pools(order.extra + count, count) else None
     layer_places = tuple(places[call] for call in calls)
-    order = TokenOrder(tokens - grid[0] * grid[1], 0, grid[0] * grid[1])
-    if pooling is not None and not all(place.is_sorted for place in layer_places):
+    if pooling_call is not None and not all(place.is_in(order) for place in layer_places):
         raise ConfigError(f"{patches}, but in windows or reordered: a pooling over these is not supported")
     has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
-    pooling_call = None if pooling is None else rest[0]
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))
-    shapes = tuple(check.shapes)
+    shapes, parts = tuple(check.shapes), [check.all_parts(call) for call in calls]
+    mixed_from = verify_sequence(run, pixels, calls, parts, others, layer_places, order.extra)
     verified = VerifiedCapture(
-        structure, order, has_bias, is_written_out, shapes, calls, pooling_call, others, layer_places
+        *(*sizes[0], order, has_bias, is_written_out, shapes, calls, pooling_call, others, layer_places),
+        mixed_from=mixed_from,
     )
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
-
-
-@dataclass
-class _ReadRecorder:
-    """Records queries, keys and values of one call."""
-
-    call: int
-    number: int = 0
-    first: tuple[torch.Tensor, ...] = ()
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        if self.number == self.call:
-            self.first = _read(call)
-        self.number += 1
-        return call.output
-
-
-def _read(call: AttentionCall) -> tuple[torch.Tensor, ...]:
-    """Queries, keys and values of the first image, each ``"head token dim"``."""
-    return tuple(tensor[0].detach() for tensor in (call.queries, call.keys, call.values))
 
 
 def _random_states(device: torch.device) -> tuple[Any, ...]:
