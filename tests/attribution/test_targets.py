@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 import vitviz
 from tests.support.comparison import closeness
-from tests.support.example import COARSEST
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
 from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin
 from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
-from vitviz.evaluation.comparison import compare
-from vitviz.evaluation.randomization import cascade
 from vitviz.models.targets import ClassDifference, LikenessScore
-from vitviz.weights import resources
 
 Make = Callable[..., VisionTransformer]
 MakeModel = Callable[..., Model]
@@ -166,24 +162,6 @@ def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
     assert float(other.map("relevance", target=likeness(other, (0, 0))).values.max()) > 0
 
 
-def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, tmp_path: Any) -> None:
-    model = make_model(classes=0)
-    photo(2).save(tmp_path / "rocket.png")
-    file = vitviz.analyze(tmp_path / "rocket.png", model)
-    analysis, other = analyses(model)
-    assert likeness(file).name == "likeness to rocket.png"
-    assert likeness(other).name == "likeness to another picture"
-    assert likeness(file, (2, 3)).name == "likeness to patch (2, 3) of rocket.png"
-    assert analysis.map("relevance", target=likeness(file)).description.startswith(
-        "Relevance for likeness to rocket.png as the CLS token sees it"
-    )
-    # A score that depends on all patches starts from all of them.
-    description = analysis.map("relevance", target=likeness(file, (2, 3))).description
-    assert "as the mean patch sees it" in description
-    description = analysis.map("gradient_rollout", target=likeness(file, (2, 3))).description
-    assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in description
-
-
 def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
     model = make_model(classes=0)
     analysis, other = analyses(model)
@@ -245,23 +223,6 @@ def test_a_contrast_needs_two_classes_and_a_classifier(make_model: MakeModel) ->
 
 
 # Every function that takes a target takes these.
-
-
-@pytest.mark.slow
-def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> None:
-    model = coarsest_example.model
-    mirrored = ImageOps.mirror(Image.open(resources("assets") / "chelsea.jpg"))
-    other = vitviz.analyze(mirrored, model, resolution=COARSEST)
-    for target, name in ((likeness(other, name="its mirror image"), "likeness to its mirror image"),):
-        correlations = cascade(coarsest_example, ["grad_cam"], target)["grad_cam"]
-        assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])
-        maps = {"LeGrad": coarsest_example.map("legrad", target=target)}
-        curve = coarsest_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
-        # The shares of the whole and of the blank picture.
-        torch.testing.assert_close(curve.scores[[0, -1]], torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
-        found = compare(coarsest_example, target=target, metrics=[])
-        assert (found.target_name, type(found.target)) == (name, Target)
-        assert {"relevance", "legrad", "occlusion"} <= {each.method for each in found.maps}
 
 
 def test_equal_contrasts_share_one_computation(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

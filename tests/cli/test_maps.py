@@ -11,12 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.commands import Capture, command_of, same_pixels, write_transformers
-from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
+from tests.support.commands import Capture, command_of, same_pixels
+from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
-from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.weights.overrides import Stated
 from vitviz.weights.sources import read_source
@@ -132,21 +131,6 @@ def test_device_and_precision_reach_the_reader(
         assert main(command) == 0
     assert given == [("cpu", "bfloat16"), ("cpu", "float32")] * 2
     assert launched[0][0].network.precision == torch.bfloat16
-
-
-def test_evaluate_computes_where_the_model_is(
-    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    path, devices = write_transformers(tmp_path), []
-
-    def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
-        devices.append((device, network.device))
-        return logits_of(network, preprocessing, data, device)
-
-    monkeypatch.setattr("vitviz.training.out_of_distribution.logits_of", spy)
-    assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
-    assert "of 8 images, cross-entropy" in capsys.readouterr().out
-    assert devices == [(torch.device("cpu"), torch.device("cpu"))]
 
 
 @pytest.mark.parametrize("method", ["attention", "integrated_gradients"])
@@ -273,17 +257,6 @@ def test_a_map_is_about_what_is_typed(
     heatmap = own.map("relevance", target=target(own, another))
     assert same_pixels(written, heatmap.overlay(Style()))
     assert capsys.readouterr().out == f"{heatmap.caption(Style())}\nwritten to {written}\n"
-
-
-def test_likeness_needs_no_classifier(
-    photo: Path, other: Path, make_model: Callable[..., Model], capsys: Capture, tmp_path: Path
-) -> None:
-    save_checkpoint(tmp_path / "features.safetensors", make_model(classes=0))
-    arguments = ["grad-cam", str(photo), "--checkpoint", str(tmp_path / "features.safetensors"), "--layer", "0"]
-    assert main([*arguments, "--like", str(other), "--resolution", "32"]) == 0
-    assert "Grad-CAM for likeness to other.png" in capsys.readouterr().out
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("vitviz: grad_cam: this model has no classifier")
 
 
 @pytest.mark.parametrize(

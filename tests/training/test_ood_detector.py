@@ -16,12 +16,10 @@ from safetensors.torch import load_file, save_file
 
 import vitviz
 from tests.support.reading import load_checkpoint
-from tests.support.visits import on_loop
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
 from vitviz.training.out_of_distribution import SHRINKAGE, detector_of, fit_detector
-from vitviz.ui import build_demo
 from vitviz.weights import save_checkpoint
 from vitviz.weights.detector import OODDetector, features_of
 
@@ -211,12 +209,3 @@ def test_the_bundled_model_knows_text_noise_and_gradients_for_what_they_are(bund
         kind: vitviz.analyze(each, bundled).is_out_of_distribution for kind, each in pictures_of_another_kind().items()
     }
     assert all(found.values()), found
-
-
-def test_the_page_knows_whether_a_picture_is_out_of_distribution(bundled: Model) -> None:
-    detector = bundled.ood_detector
-    assert detector is not None
-    for threshold, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
-        kept = None if threshold is None else replace(detector, threshold=threshold)
-        handlers = build_demo(replace(bundled, ood_detector=kept)).handlers
-        assert on_loop(handlers.start())["views"][0]["is_out_of_distribution"] is is_unlike

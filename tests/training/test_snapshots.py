@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -184,12 +183,3 @@ def test_a_link_contains_the_step(handlers: Handlers) -> None:
     other = on_loop(handlers.open_link({"link": "?step=7"}, lambda state: None))
     assert other["state"]["views"][0]["step"] is None
     assert "no snapshot of training step 7; expected 0, 20, 1000" in other["notes"][0]
-
-
-def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> None:
-    page_state = on_loop(handlers.open_link({"link": "?step=20"}, lambda state: None))
-    uid = page_state["views"][0]["uid"]
-    lines = handlers.describe({"state": page_state["state"], "uids": [uid]})["python"]
-    answers: dict[str, Any] = {}
-    exec("\n".join(line for line in lines.splitlines() if line.startswith(("import", "from", "model"))), answers)
-    assert same_weights(answers["model"].network, open_snapshot(vitviz.load(run), 20).network)

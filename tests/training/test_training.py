@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tqdm import tqdm
 
 import vitviz
 from tests.support.training import (
@@ -129,21 +128,6 @@ def test_the_seed_determines_the_weights_and_nothing_else_does(
     assert same_weights(repeated.network, finished.model.network)
     other_seed, _ = loop.train(folder, tmp_path / "other_seed", replace(SMALL, seed=1))
     assert not same_weights(other_seed.network, finished.model.network)
-
-
-def test_the_progress_bar_does_not_decide_what_is_learnt(
-    finished: TrainedRun, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Hidden(tqdm):
-        """A bar as with TQDM_DISABLE=1."""
-
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options, disable=True)
-
-    monkeypatch.setattr(loop, "tqdm", Hidden)
-    model, _ = loop.train(folder, tmp_path, SMALL)
-    assert same_weights(model.network, finished.model.network)
-    assert steps_of(curves(tmp_path), "test/loss") == [6, 12, 18]
 
 
 def test_the_first_epochs_are_seen_at_low_resolution_and_each_grid_is_evaluated(
