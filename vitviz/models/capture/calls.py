@@ -38,6 +38,7 @@ class AttentionCall:
         log_sums: ``"batch head query"``, logarithm of the sum of exponentials by which the softmax divided; None if the
             kernel did not return it.
         parts: numbers of the calls whose heads a module joined to this one; empty for a call of its own.
+        number: of the call in its forward pass.
     """
 
     queries: torch.Tensor
@@ -50,6 +51,7 @@ class AttentionCall:
     tokens: torch.Tensor | None = None
     log_sums: torch.Tensor | None = None
     parts: tuple[int, ...] = ()
+    number: int = 0
 
     def aligned(self, windows: int = 1) -> AttentionCall:
         """The same call with the same two or more leading dimensions everywhere: ``"… head token dim"``.

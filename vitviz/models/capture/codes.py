@@ -49,11 +49,10 @@ class _ZeroAttention:
 
     shapes: Mapping[int, CallShape]
     reference: dict[int, _Read]
-    number: int = 0
     records: dict[int, _Read] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, self.number = self.number, self.number + 1
+        number = call.number
         if number in self.shapes and CallShape.of(call) == self.shapes[number]:
             record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
             if self.reference:

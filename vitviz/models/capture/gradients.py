@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -30,14 +31,12 @@ class _GraphRecorder:
     verified: VerifiedCapture
     start_layer: int
     is_cut: bool = True
-    number: int = 0
     calls: list[AttentionCall] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, output = self.number, call.output
-        self.number += 1
+        number, output = call.number, call.output
         layer = self.verified.layer_of(number)
         if number < self.verified.calls[self.start_layer]:
             return output.detach() if self.is_cut else output
@@ -157,23 +156,16 @@ def zeros_without_effect(
     missing = [number for number, gradient in zip(sources, gradients, strict=True) if gradient is None]
     numbers = (-1, *missing) if missing else ()
     with torch.no_grad():
-        outputs = [network.output_of(pixels, target.reads, _Disturbance(number))[0] for number in numbers]
+        outputs = [network.output_of(pixels, target.reads, partial(_disturb, number))[0] for number in numbers]
     if any(not torch.equal(target.score(output), target.score(outputs[0])) for output in outputs):
         raise MethodError(NO_GRADIENTS)
     pairs = zip(sources.values(), gradients, strict=True)
     return [torch.zeros_like(source) if gradient is None else gradient for source, gradient in pairs]
 
 
-@dataclass
-class _Disturbance:
-    """Adds noise to the output of one call of attention."""
-
-    target_call: int
-    number: int = 0
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, self.number = self.number, self.number + 1
-        return call.output + torch.randn_like(call.output) if number == self.target_call else call.output
+def _disturb(target_call: int, call: AttentionCall) -> torch.Tensor:
+    """The output of a call, with noise for one of them."""
+    return call.output + torch.randn_like(call.output) if call.number == target_call else call.output
 
 
 def _pooled(

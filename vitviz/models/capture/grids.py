@@ -42,13 +42,11 @@ class _ShapeRecorder:
     """Records the shapes of calls, without those whose heads another one joins, by number."""
 
     shapes: dict[int, CallShape] = field(default_factory=dict)
-    number: int = 0
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         for part in call.parts:
             del self.shapes[part]
-        self.shapes[self.number] = CallShape.of(call)
-        self.number += 1
+        self.shapes[call.number] = CallShape.of(call)
         return call.output
 
 

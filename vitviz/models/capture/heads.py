@@ -29,7 +29,6 @@ MOVES = frozenset(
 class _Part:
     """A call whose output became a tensor, and how: from its ``"batch head query dim"`` before any projection."""
 
-    number: int
     call: AttentionCall
     replay: Callable[[torch.Tensor], torch.Tensor]
     is_projected: bool = False
@@ -41,11 +40,11 @@ class HeadJoiner:
     def __init__(self) -> None:
         self._parts: Any = WeakIdKeyDictionary()
 
-    def add(self, number: int, call: AttentionCall, output: torch.Tensor) -> None:
-        """Follow the output of a call with this number."""
+    def add(self, call: AttentionCall, output: torch.Tensor) -> None:
+        """Follow the output of a call."""
         # A call that kept its output would keep the key of the dictionary alive.
         call = replace(call, output=output.new_empty(0))
-        self._parts[output] = _Part(number, call, call.to_output)
+        self._parts[output] = _Part(call, call.to_output)
 
     def observe(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
@@ -88,7 +87,7 @@ class HeadJoiner:
 def _join(parts: list[_Part], join: Callable[..., torch.Tensor], output: torch.Tensor) -> AttentionCall | None:
     """The call with the heads of all parts; None if they attend among different numbers of tokens, or share a call."""
     calls = [part.call for part in parts]
-    first, numbers = calls[0], tuple(part.number for part in parts)
+    first, numbers = calls[0], tuple(call.number for call in calls)
     sizes = {
         (*call.queries.shape[:-3], *call.queries.shape[-2:], call.key_count, call.values.shape[-1]) for call in calls
     }

@@ -84,10 +84,11 @@ class Interception(TorchFunctionMode):
         return result if call is None else self._report(self._with_tokens(call))
 
     def _report(self, call: AttentionCall) -> torch.Tensor:
-        number, self.calls = self.calls, self.calls + 1
+        call = replace(call, number=self.calls)
+        self.calls += 1
         self.layers += 1 - len(call.parts)
         output = self.on_call(call)
-        self.heads.add(number, call, output)
+        self.heads.add(call, output)
         return output
 
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -25,14 +26,12 @@ class _LayerRecorder:
     """
 
     verified: VerifiedCapture
-    number: int = 0
     calls: list[AttentionCall] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
     tokens: list[torch.Tensor] = field(default_factory=list)
 
     def on_call(self, call: AttentionCall) -> torch.Tensor:
-        number, self.number = self.number, self.number + 1
-        if self.verified.layer_of(number) is None:
+        if self.verified.layer_of(call.number) is None:
             return call.output
         self.calls.append(call)
         self.outputs.append(call.output.detach().requires_grad_())
@@ -73,7 +72,7 @@ def captured_layer_gradients(
             # Tokens below the last layer need no graph in this pass.
             return ends if step == len(stream.ends) else tokens.detach()
 
-        output = network.output_of(inputs, target.reads, _DetachedLayers(verified), StreamTap(stream, replace))
+        output = network.output_of(inputs, target.reads, partial(_detach_layers, verified), StreamTap(stream, replace))
         score = torch.stack([target.score(row) for row in output]).sum()
         found = score_gradients(score, recorder.outputs[start_layer:])
     gradients = [gradient for gradient in found if gradient is not None]
@@ -85,13 +84,6 @@ def captured_layer_gradients(
         yield places.sort(context), places.sort(call.values.detach())
 
 
-@dataclass
-class _DetachedLayers:
-    """Detaches the output of each layer's attention; a pooling after the layers keeps its graph."""
-
-    verified: VerifiedCapture
-    number: int = 0
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, self.number = self.number, self.number + 1
-        return call.output if self.verified.layer_of(number) is None else call.output.detach()
+def _detach_layers(verified: VerifiedCapture, call: AttentionCall) -> torch.Tensor:
+    """The output of a call, detached if it is a layer; a pooling after the layers keeps its graph."""
+    return call.output if verified.layer_of(call.number) is None else call.output.detach()

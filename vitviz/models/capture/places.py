@@ -53,12 +53,6 @@ class TokenOrder:
             return tokens
         return tokens.index_select(dim, self.index.argsort().to(tokens.device))
 
-    def place(self, token: int) -> int:
-        """The index of the layout's token in the order of the module."""
-        if token < self.before or not self.after:
-            return token
-        return token + self.patches if token < self.extra else token - self.after
-
 
 @dataclass(frozen=True, eq=False)
 class TokenPlaces:

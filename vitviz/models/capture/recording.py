@@ -50,8 +50,8 @@ class Recording:
         return self.verified.order
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        verified, number = self.verified, self.calls
-        self.calls += 1
+        verified, number = self.verified, call.number
+        self.calls = number + 1
         if number >= len(verified.shapes) or CallShape.of(call) != verified.shapes[number]:
             shape = f"call {number}: attention among {CallShape.of(call).tokens}"
             raise ConfigError(f"{shape}; when it was verified, this module attended otherwise")

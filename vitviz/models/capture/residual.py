@@ -183,7 +183,7 @@ class _Chain:
     """The last sum of the layer before, and that of this one."""
 
     def on_call(self, call: AttentionCall) -> torch.Tensor:
-        self.calls += 1
+        self.calls = call.number + 1
         return call.output
 
     def __call__(self, function: Function, args: tuple[Any, ...], result: Any) -> Any:

@@ -45,11 +45,10 @@ class MarkedPass:
     marks: torch.Tensor | None
     others: Sequence[int] = ()
     has_other_noise: bool = False
-    number: int = 0
     digests: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, self.number = self.number, self.number + 1
+        number = call.number
         layer = self.layers.get(number)
         if number in self.others:
             self.digests[number] = torch.stack([precise(each).sum() for each in (call.queries, call.keys, call.values)])

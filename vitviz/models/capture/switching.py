@@ -28,25 +28,21 @@ class _Ablation:
     verified: VerifiedCapture
     head_mask: torch.Tensor
     hidden: Collection[int]
-    number: int = 0
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number, order = self.number, self.verified.order
-        self.number += 1
-        layer = self.verified.layer_of(number)
+        order, layer = self.verified.order, self.verified.layer_of(call.number)
         mask = None if layer is None else self.head_mask[layer]
         mask = None if mask is None or bool(mask.all()) else mask
         if not self.hidden:
-            return call.output if layer is None or mask is None else self._without_heads(layer, call, mask)
+            if layer is None or mask is None:
+                return call.output
+            return self.verified.places[layer].by_window(call).ablated_output(mask, None)
         # A pooling may read the patches only.
         offset = 0 if call.key_count > order.patches else order.extra
         key_bias = torch.zeros(call.key_count, dtype=torch.float32, device=call.keys.device)
-        keys = [token - offset if offset else order.place(token) for token in self.hidden]
-        key_bias[keys] = -math.inf
+        tokens = torch.tensor(list(self.hidden))
+        key_bias[tokens - offset if offset else order.index[tokens]] = -math.inf
         return call.ablated_output(mask, key_bias)
-
-    def _without_heads(self, layer: int, call: AttentionCall, mask: torch.Tensor) -> torch.Tensor:
-        return self.verified.places[layer].by_window(call).ablated_output(mask, None)
 
 
 def output_without(
