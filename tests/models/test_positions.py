@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from tests.reference_packages import transformers
 from vitviz.errors.kinds import ImageError
 from vitviz.models.positions import (
     POSITION_RULES,
@@ -22,7 +20,7 @@ from vitviz.models.positions import (
 pytestmark = pytest.mark.parity
 
 GRIDS = [(3, 4), (7, 5), (2, 9), (1, 1), (10, 12), (6, 5)]
-INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("by fraction", "reading order", "fixed")]
+INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("reading order", "fixed")]
 every_interpolation = pytest.mark.parametrize("rule", INTERPOLATING)
 every_grid = pytest.mark.parametrize(("height", "width"), GRIDS)
 
@@ -102,27 +100,6 @@ def test_every_rule_equals_its_definition(rule: str, height: int, width: int) ->
     expected = np.einsum("rR,cC,RCw->rcw", rows, columns, positions.numpy())
     assert found.shape == (height, width, 3)
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("side", [1, 2, 3, 19, 27, 49, 70])
-@pytest.mark.parametrize(("height", "width"), [(0, 0), (5, 9), (64, 33), (103, 1)])
-def test_by_fraction_is_as_idefics_has_it(side: int, height: int, width: int) -> None:
-    if side == 49 and transformers.__version__.startswith("4."):
-        pytest.skip("transformers 4 rounds another way on its own grid")
-    # On some trained grids, such as 19 and 49, a patch takes the position of another.
-    height, width = height or side, width or side
-    idefics = importlib.import_module(f"{transformers.__name__}.models.idefics3.modeling_idefics3")
-    config = idefics.Idefics3VisionConfig(hidden_size=4, num_attention_heads=1, image_size=side, patch_size=1)
-    package = idefics.Idefics3VisionEmbeddings(config).requires_grad_(False)
-    package.patch_embedding.weight.zero_()
-    package.patch_embedding.bias.zero_()
-    mask = torch.ones(1, height, width, dtype=torch.bool)
-    expected = package(torch.zeros(1, 3, height, width), mask)[0]
-    trained_positions = package.position_embedding.weight.unflatten(0, (side, side))
-    found = resize_positions(trained_positions, height, width, "by fraction")
-    assert torch.equal(found.flatten(0, 1), expected)
-    unchanged = resize_positions(trained_positions, side, side, "by fraction")
-    assert torch.equal(unchanged, trained_positions) == (side not in (19, 49))
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 4), (5, 5), (6, 5), (1, 30), (2, 15)])

@@ -44,24 +44,6 @@ def _refuse(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Te
     raise ImageError(f"{grid}: this model has positions for {rows}×{columns} and no rule for others")
 
 
-def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
-    """The position at the same fraction of a side, as in NaViT (Dehghani et al. 2023) and Idefics.
-
-    As in Idefics, fractions are compared in single precision, so that rounding gives some patches the position of the
-    one before, even on the trained grid.
-    """
-
-    def lower(count: int, side: int) -> torch.Tensor:
-        fractions = torch.arange(count).float() * (1.0 / torch.tensor(count, dtype=torch.float32))
-        positions = torch.bucketize(
-            fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side, dtype=torch.float32), right=True
-        )
-        return positions.clamp(max=side - 1).to(planes.device)
-
-    rows, columns = lower(grid_height, planes.shape[-2]), lower(grid_width, planes.shape[-1])
-    return planes[..., rows, :][..., columns]
-
-
 PositionRule = Literal[
     "bicubic antialiased",
     "bicubic",
@@ -69,7 +51,6 @@ PositionRule = Literal[
     "bicubic corners",
     "bilinear antialiased",
     "bilinear corners",
-    "by fraction",
     "reading order",
     "fixed",
 ]
@@ -80,21 +61,16 @@ POSITION_RULES: dict[str, Rule] = {
     "bicubic corners": partial(_resized, mode="bicubic", align_corners=True),
     "bilinear antialiased": partial(_resized, mode="bilinear", antialias=True),
     "bilinear corners": partial(_resized, mode="bilinear", align_corners=True),
-    "by fraction": _by_fraction,
     "reading order": _first,
     "fixed": _refuse,
 }
 """How learned positions are resized to another grid. Each library does it in its own way, with its own numbers."""
 
 
-NON_IDENTITY_RULES = ("by fraction",)
-"""Rules that may change positions even on the trained grid."""
-
-
 def resize_positions(
     positions: torch.Tensor, grid_height: int, grid_width: int, rule: str = "bicubic antialiased"
 ) -> torch.Tensor:
-    """Position embeddings for another grid; unchanged for the trained one, except by :data:`NON_IDENTITY_RULES`.
+    """Position embeddings for another grid; unchanged for the trained one.
 
     Args:
         positions: ``"row column width"`` of the trained grid.
@@ -107,7 +83,7 @@ def resize_positions(
     Raises:
         ImageError: the rule has no positions for this grid.
     """
-    if positions.shape[:2] == (grid_height, grid_width) and rule not in NON_IDENTITY_RULES:
+    if positions.shape[:2] == (grid_height, grid_width):
         return positions
     precise = positions.to(torch.promote_types(positions.dtype, torch.float32))
     planes = rearrange(precise, "row column width -> 1 width row column")
