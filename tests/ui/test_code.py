@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import vitviz
+from tests.parity.transformers_cases import make as make_published
 from tests.reference_packages import transformers  # noqa: F401
 from tests.support.example import COARSE, COARSEST
 from tests.support.map_contents import map_metadata, map_values
@@ -111,6 +112,25 @@ def test_the_lines_of_an_example_draw_what_the_page_shows(
     drawn = expected.overlay(style, (3, 4))
     with Image.open("attention.png") as written:
         assert np.array_equal(np.asarray(written), np.asarray(drawn))
+
+
+def test_the_lines_open_all_files_of_a_checkpoint(
+    handlers: Handlers, picture: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    names = {0: "crow", 1: "crane"}
+    make_published(folder, "ViTForImageClassification", "ViTConfig", id2label=names)
+    (folder / "model.safetensors").rename(folder / "mine.safetensors")
+    files = [{"path": str(path), "orig_name": path.name} for path in sorted(folder.iterdir())]
+    (folder / picture.name).write_bytes(picture.path.read_bytes())
+    upload = {"path": str(folder / picture.name), "orig_name": picture.name}
+    request = {"state": PageState().to_json(), "index": 0, "own": {"files": files}, "upload": upload}
+    opened = on_loop(handlers.change_view(request, ignore))
+    python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
+    assert "there are config.json, mine.safetensors, and no other weights" in python
+    monkeypatch.chdir(folder)
+    assert run(python)["model"].labels == tuple(names.values())
 
 
 def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

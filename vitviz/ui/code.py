@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
@@ -69,8 +70,11 @@ def _opening(source: ViewSource) -> list[str]:
     arguments = ", ".join(
         [python_of(source_of(choice, model)), *(f"{name}={python_of(value)}" for name, value in options.items())]
     )
+    files = ", ".join(Path(file).name for file in choice.files)
+    folder = [f"# Where these lines run, there are {files}, and no other weights."] if choice.is_loose else []
     snapshot = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
     return [
+        *folder,
         f"model = vitviz.load({arguments})",
         *snapshot,
         f"analysis = vitviz.analyze({_picture(source.origin.upload)}, {_analyze_arguments(source)})",

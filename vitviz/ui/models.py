@@ -21,6 +21,7 @@ from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
+from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.isolated_models import open_checkpoint, open_published
 from vitviz.weights.model import Origin as FileOrigin
@@ -44,6 +45,11 @@ class ModelChoice(NamedTuple):
     overrides: tuple[tuple[str, Any], ...] = ()
     step: int | None = None
     name: str = ""
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether its files were chosen one by one: together, they are what a folder with them alone is."""
+        return len(self.files) > 1 and is_weight_file(self.name)
 
     @property
     def run(self) -> ModelChoice:
@@ -165,7 +171,9 @@ class Origin:
 
 
 def source_of(choice: ModelChoice, model: Model) -> str:
-    """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
+    """The argument of :func:`vitviz.load` for a model; of a visitor's own checkpoint, its file or their folder."""
+    if choice.is_loose:
+        return "."
     return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
 
