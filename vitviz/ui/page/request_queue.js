@@ -25,6 +25,8 @@ export class RequestQueue {
     this.queue = new Map();
     /** @type {any} */
     this.running = null;
+    // The runs of one kind that follow each other have one progress, which never goes back.
+    this.round = { kind: "", runs: 0, share: 0 };
   }
 
   /**
@@ -76,19 +78,29 @@ export class RequestQueue {
   next() {
     if (this.running) return;
     const slots = [...this.queue.keys()], slot = SLOT_ORDER.flatMap((word) => slots.filter((name) => name.startsWith(word)))[0];
-    if (!slot) return this.showProgress(null);
+    if (!slot) {
+      this.round.kind = "";
+      return this.showProgress(null);
+    }
     this.running = this.queue.get(slot);
     this.queue.delete(slot);
     this.start();
   }
 
   async start() {
-    const { running, page } = this, { slot, body } = running;
-    const show = (/** @type {Progress} */ step) => this.showProgress({ ...step, slot, method: body.method });
+    const { running, page } = this, { slot, body } = running, kindOf = (/** @type {string} */ name) => name.split(" ")[0];
+    if (this.round.kind !== kindOf(slot)) this.round = { kind: kindOf(slot), runs: 0, share: 0 };
+    const { round } = this;
+    const show = (/** @type {Progress} */ { text, done, total }) => {
+      const runs = round.runs + 1 + [...this.queue.keys()].filter((name) => kindOf(name) === round.kind).length;
+      round.share = Math.max(round.share, (round.runs + done / total) / runs);
+      this.showProgress({ text, done: round.share, total: 1, slot, method: body.method });
+    };
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
     this.running = null;
+    round.runs += 1;
     // The promise of a replaced request is already rejected.
     if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final, architectures: reply.architectures }));
     else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
