@@ -1,10 +1,13 @@
 // Pointers over a picture: they ask, choose and pin squares, or paint over those to hide.
 
 import { hideLens, showLens } from "./lens.js";
+import { range } from "./numbers.js";
 import { queryOf } from "./token_names.js";
 
 // A finger that has moved so far sweeps; one that stays pins.
 const SWEEP_PIXELS = 8, HOLD_MS = 500;
+// Between two points of a stroke, no more than the side of the smallest square.
+const STROKE_PIXELS = 4;
 // The fingertip hides the square that it asks about, which is shown above it.
 const FINGER_TIMES = 1.6;
 
@@ -14,16 +17,22 @@ const FINGER_TIMES = 1.6;
  */
 export function listenToPicture(pane) {
   const canvas = pane.find("canvas"), { hooks } = pane;
-  let start = { x: 0, y: 0 }, isSweeping = false, isHeld = false, isPainting = false;
+  let start = { x: 0, y: 0 }, last = start, isSweeping = false, isHeld = false, isPainting = false;
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
   // Whether the stroke under way hides squares, or shows them again, as it does if it begins on a hidden one.
   /** @type {boolean | null} */
   let isOff = null;
 
-  const paint = (/** @type {PointerEvent} */ event) => {
-    const token = pane.tokenAt(event);
-    if (token !== null && isOff !== null && isPainting) hooks.hide(pane, pane.attention.cell(token), isOff);
+  const paint = (/** @type {PointerEvent} */ { clientX, clientY }) => {
+    if (isOff === null || !isPainting) return;
+    // A quick stroke has few events: it skips no square between them.
+    const [across, down] = [clientX - last.x, clientY - last.y], steps = Math.ceil(Math.hypot(across, down) / STROKE_PIXELS) || 1;
+    for (const step of range(steps + 1)) {
+      const token = pane.tokenAt({ clientX: last.x + across * step / steps, clientY: last.y + down * step / steps });
+      if (token !== null) hooks.hide(pane, pane.attention.cell(token), isOff);
+    }
+    last = { x: clientX, y: clientY };
   };
   const pin = (/** @type {MouseEvent} */ event) => {
     const token = pane.tokenAt(event);
@@ -38,7 +47,7 @@ export function listenToPicture(pane) {
       if (token === null) return;
       isOff = !hooks.isHidden(pane.attention.cell(token));
       canvas.setPointerCapture(event.pointerId);
-      start = { x: event.clientX, y: event.clientY };
+      start = last = { x: event.clientX, y: event.clientY };
       // A finger that goes up or down scrolls the page; its stroke begins across, or is a tap.
       isPainting = event.pointerType !== "touch";
       paint(event);
