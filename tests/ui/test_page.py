@@ -80,7 +80,11 @@ def test_it_opens_with_a_map_that_answers_the_hand_and_few_words_and_controls(
         page.close()
 
 
-def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, address: str) -> None:
+# Squares without which the model is not sure, and says so in many words.
+LONG = [[row, column] for row in range(2, 9) for column in range(2, 9)]
+
+
+def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, address: str, example: Analysis) -> None:
     boxes = """() => ["canvas", "frames", "sheet", "tabs", "predictions", "compare-open"].map((name) => {
         const { left, top, width, height } = document.querySelector(`.vx-${name}`).getBoundingClientRect();
         return [name, left, top, width, height].join(" ");
@@ -95,6 +99,7 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
         for width, height in ((1440, 900), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
             page.wait_for_function("document.querySelector('.vx-canvas').getBoundingClientRect().right <= innerWidth")
+            expect(page.locator(".vx-frame")).to_have_count(example.trace.layers)
             settle(page)
             before = page.evaluate(boxes)
             for question in ("target", "layers", "hide", "token"):
@@ -103,6 +108,16 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
                 page.evaluate(paste)
                 expect(notice(page)).to_be_visible()
                 assert page.evaluate(boxes) == before, (width, question)
+            # A sentence that gets longer under the brush has its place.
+            headline = page.locator(".vx-headline")
+            for hidden, begins in (([[3, 5]], "Without 1 square:"), (LONG, f"Without {len(LONG)} squares and 1 head:")):
+                heads = [[0, 0]] if hidden is LONG else []
+                view = f"{{ patches_off: {hidden}, heads_off: {heads} }}"
+                page.evaluate(f"{EXPLORER}.store.patchView(0, {view})")
+                settle(page)
+                expect(headline).to_contain_text(begins)
+                assert page.evaluate(boxes) == before, (width, begins)
+            page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [], heads_off: [] }})")
 
 
 def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_a_saved_explorer_opens_as_it_was_left(
     page.locator(".vx-colormap").select_option("viridis")
     settle(page)
     path = saved(page, "page").replace(tmp_path / "kept.html")
-    expect(page.locator(".vx-said")).to_have_text("")
+    expect(page.locator(".vx-said")).to_have_text(re.compile(r"^Saved .*\.html\.$"))
     shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
     with saved_page(browser, path) as other:
         expect(caption(other)).to_contain_text(shown.description)

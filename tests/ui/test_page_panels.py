@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from json import dumps as as_json
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import (
+    EXPLORER,
     ask,
     caption,
     choose_example,
     choose_layout,
     choose_method,
+    choose_option,
     click_cell,
     click_patch,
     expect_map,
@@ -34,7 +37,7 @@ from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, small_app
 from vitviz import METHODS, Analysis, Model
-from vitviz.errors.number_text import digits
+from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.weights.text_tower import open_text_tower
@@ -154,6 +157,34 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
     expect(headline.locator("b")).to_have_text(label)
     for parts, name in ((patches, "square"), (heads, "head")):
         assert not parts or re.search(rf"^Without .*\b{len(parts)} {name}", headline.inner_text())
+
+
+def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, example: Analysis) -> None:
+    trace, cell = example.trace, page.locator(".vx-cell")
+    layout, marked, query = trace.layout, [(3, 5), (3, 6), (4, 6)], (7, 7)
+    even = percent(len(marked) / layout.patch_count)
+    click_patch(page, example, *query)
+    # Squares are marked where they are hidden, and where they are pinned; one may be both.
+    hidden, pinned = f"patches_off: {as_json(marked)}", f"patches_off: [[3, 5]], pins: {as_json(marked)}"
+    for direction, change, opening in (
+        ("row", hidden, "Attention from patch (7, 7) lies most on"),
+        ("row", pinned, "Attention from patch (7, 7) lies most on"),
+        ("column", pinned, "Attention to patch (7, 7) comes most from"),
+    ):
+        values = layout.grid(trace.rows(query) if direction == "row" else trace.columns(query))
+        shares = torch.stack([values[..., row, column] for row, column in marked]).sum(0) / values.sum((-1, -2))
+        best = [divmod(int(index), trace.heads) for index in shares.flatten().argsort(descending=True)[:3]]
+        named = "; ".join(f"layer {layer}, head {head} ({percent(float(shares[layer, head]))})" for layer, head in best)
+        page.evaluate(f"{EXPLORER}.store.patchParameters(0, {{ direction: '{direction}' }})")
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ {change} }})")
+        page.mouse.move(1, 1)
+        sentence = f"{opening} the 3 marked squares (orange) in {named}. Evenly spread, it would be {even}."
+        expect(cell).to_have_text(sentence)
+    choose_option(page, "direction", "row")
+    shares = layout.grid(trace.rows(query))[..., 3, 5] / layout.grid(trace.rows(query)).sum((-1, -2))
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[3, 5]], pins: [] }})")
+    click_cell(page, example, 2, 1)
+    expect(cell).to_contain_text(f"; {percent(float(shares[2, 1]))} on the marked squares.")
 
 
 def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:

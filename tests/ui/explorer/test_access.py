@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -257,11 +258,11 @@ def test_a_finger_that_scrolls_chooses_no_layer_and_hides_nothing(phone: Browser
     with page_at(phone, app.address) as page:
         fingers = page.context.new_cdp_session(page)
 
-        def swipe(shown: Locator, across: float, down: float) -> None:
+        def swipe(shown: Locator, across: float, down: float, steps: int = 8) -> None:
             edges = shown.bounding_box()
             assert edges is not None
             x, y = edges["x"] + edges["width"] / 2, edges["y"] + edges["height"] / 2
-            points = [{"x": x + across * step / 8, "y": y + down * step / 8} for step in range(9)]
+            points = [{"x": x + across * step / steps, "y": y + down * step / steps} for step in range(steps + 1)]
             fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points[:1]})
             for point in points[1:]:
                 fingers.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
@@ -281,5 +282,121 @@ def test_a_finger_that_scrolls_chooses_no_layer_and_hides_nothing(phone: Browser
         swipe(canvas(page), 120, 0)
         hidden = state(page)["views"][0]["patches_off"]
         assert len(hidden) > 1 and len({row for row, _ in hidden}) == 1
+        # A quick stroke skips no square between its few events.
+        page.locator(".vx-all-on").tap()
+        swipe(canvas(page), 120, 0, 1)
+        columns = sorted({column for _, column in state(page)["views"][0]["patches_off"]})
+        assert len(columns) > 2 and columns == list(range(columns[0], columns[-1] + 1))
         canvas(page).tap(position=patch_position(page, app.analysis, 0, 0))
         assert [0, 0] in state(page)["views"][0]["patches_off"]
+
+
+# ---- each with one thing alone ----
+
+
+def check_hidden(page: Page, heads: list[list[int]]) -> None:
+    """Squares and heads are hidden, and the answer above the picture is the one without them."""
+    settle(page)
+    view = state(page)["views"][0]
+    assert view["patches_off"] and view["heads_off"] == heads
+    expect(page.locator(".vx-headline")).to_contain_text("Without 1 square")
+    expect(page.locator(".vx-cell")).to_contain_text(
+        re.compile(r"lies most on the marked square|on the marked squares")
+    )
+
+
+def check_figure(page: Page, press: Callable[[], None]) -> None:
+    with page.expect_download() as saved:
+        press()
+    assert saved.value.suggested_filename.endswith(".png")
+    expect(page.locator(".vx-paper-said")).to_have_text(f"Saved {saved.value.suggested_filename}.")
+
+
+def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> None:
+    with page_at(browser, app.address) as page:
+        keys = page.keyboard
+
+        def press(selector: str, *names: str, back: bool = False) -> None:
+            for _ in range(60):
+                if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+                    break
+                keys.press("Shift+Tab" if back else "Tab")
+            else:
+                pytest.fail(f"{selector} is not reached")
+            for name in names:
+                keys.press(name)
+                settle(page)
+
+        # Why it says so.
+        press(".vx-tab", "ArrowRight")
+        assert state(page)["views"][0]["method"] == "relevance"
+        # Without a square and a head.
+        press(".vx-tab", "ArrowRight", "ArrowRight")
+        press(".vx-canvas", "ArrowRight", "Enter")
+        press(".vx-sheet", "ArrowRight", "Enter")
+        check_hidden(page, [[2, 0]])
+        # What takes it all back goes, and leaves the focus on the picture.
+        press(".vx-all-on", "Enter", back=True)
+        expect(canvas(page)).to_be_focused()
+        press(".vx-tab", "ArrowRight", back=True)
+        # Two heads, and two models.
+        press(".vx-compare-open", "Enter", back=True)
+        press(".vx-other", "ArrowDown")
+        heads = [view["parameters"].get("head", "mean") for view in state(page)["views"]]
+        assert state(page)["layout"] == "two" and heads[0] != heads[1]
+        press(".vx-other-kind", "ArrowDown", "ArrowDown", back=True)
+        first, second = state(page)["views"]
+        assert first["picture"] != second["picture"]
+        press(".vx-other-kind", "ArrowDown")
+        # Its list offers others alone.
+        own = page.locator(".vx-model-name").inner_text()
+        offered = page.locator(".vx-other option").all_inner_texts()
+        assert offered[0] == "another model …" and not any(text.startswith(f"{own} ·") for text in offered)
+        press(".vx-compare-end", "Enter")
+        expect(canvas(page)).to_be_focused()
+        # A figure, and a link.
+        press("[data-panel=save] > summary", "Enter", back=True)
+        press("[data-act=figure]", "Enter")
+        press("[data-figure=png2]")
+        check_figure(page, lambda: keys.press("Enter"))
+        keys.press("Escape")
+        expect(page.locator("[data-act=figure]")).to_be_focused()
+        press("[data-act=link]", "Enter", back=True)
+        expect(page.locator(".vx-code")).to_contain_text("method=attention")
+        keys.press("Escape")
+        expect(page.locator("[data-panel=save] > summary")).to_be_focused()
+
+
+def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, app: SmallApp) -> None:
+    with page_at(phone, app.address) as page:
+
+        def tap(selector: str) -> None:
+            page.locator(selector).first.tap()
+            settle(page)
+
+        tap(".vx-tab[data-question=target]")
+        assert state(page)["views"][0]["method"] == "relevance"
+        tap(".vx-tab[data-question=hide]")
+        canvas(page).tap(position=patch_position(page, app.analysis, 2, 5))
+        sheet = page.locator(".vx-sheet").bounding_box()
+        assert sheet is not None
+        # The first head of the first layer, below the numbers of the heads.
+        page.locator(".vx-sheet").tap(position={"x": sheet["width"] / 2, "y": 30})
+        check_hidden(page, [[0, 0]])
+        tap(".vx-all-on")
+        tap(".vx-tab[data-question=token]")
+        tap(".vx-compare-open")
+        page.locator(".vx-other").select_option("1")
+        settle(page)
+        assert state(page)["views"][1]["parameters"]["head"] == 1
+        page.locator(".vx-other-kind").select_option("picture")
+        settle(page)
+        first, second = state(page)["views"]
+        assert first["picture"] != second["picture"]
+        tap(".vx-compare-end")
+        tap("[data-panel=save] > summary")
+        tap("[data-act=figure]")
+        check_figure(page, page.locator("[data-figure=png2]").tap)
+        tap(".vx-paper-close")
+        tap("[data-act=link]")
+        expect(page.locator(".vx-code")).to_contain_text("method=attention")

@@ -8,6 +8,8 @@ import { backend } from "./settings.js";
 
 // Below this probability the sentence says that the model is not sure.
 const SURE = 0.5;
+// A longer sentence is smaller: its place is reserved, so that nothing moves while somebody paints.
+const LONG_CHARS = 72;
 
 /**
  * What the model says now, the likeliest class first; of what is hidden from it, with the probabilities before.
@@ -42,6 +44,7 @@ export function showAnswer() {
  */
 function setHeadline(parts) {
   const headline = find("headline"), text = parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
+  headline.classList.toggle("vx-long", text.length > LONG_CHARS);
   if (headline.textContent !== text) headline.replaceChildren(...parts);
 }
 

@@ -5,8 +5,9 @@ import { contextOf, create } from "./dom.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
-// The largest share of the screen's height.
-const MAX_HEIGHT_SHARE = 0.54, PHONE_SHARE = 0.43, PROJECTED_SHARE = 0.62, PHONE_WIDTH = 720;
+// The largest share of the screen's height, and on a high one the pixels that it leaves to what stands around.
+const MAX_HEIGHT_SHARE = 0.53, PROJECTED_SHARE = 0.62, AROUND = 465, AROUND_PROJECTED = 360;
+const PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
 // Rows and columns are numbered if patches have at least this many pixels.
 const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.
@@ -21,8 +22,9 @@ export function fitCanvas(canvas, ratio) {
   const availableWidth = canvas.parentElement?.clientWidth ?? 0;
   if (!availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
-  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? MAX_HEIGHT_SHARE : PHONE_SHARE;
-  const cssWidth = Math.min(availableWidth, share * window.innerHeight / ratio);
+  const [share, around] = canvas.closest(".vx-projected") ? [PROJECTED_SHARE, AROUND_PROJECTED]
+    : innerWidth > PHONE_WIDTH ? [MAX_HEIGHT_SHARE, AROUND] : [PHONE_SHARE, Infinity];
+  const cssWidth = Math.min(availableWidth, Math.max(share * innerHeight, innerHeight - around) / ratio);
   canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
   const width = Math.max(1, Math.round(cssWidth * scale)), height = Math.max(1, Math.round(width * ratio));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });

@@ -65,6 +65,8 @@ export class Comparison {
       this.kind = find("other-kind").value;
       chooseOther(this.kind);
       store.refresh();
+      // Another picture is at hand; another model may have to be downloaded, which is for the visitor to choose.
+      if (this.kind === "picture") this.choose(this.offers[1]);
     };
     find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
     find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
@@ -89,8 +91,10 @@ export class Comparison {
     const differing = ["model", "picture", "layer"].find((name) =>
       KINDS[name].of(first, panes[0].facts) !== KINDS[name].of(second, facts));
     const kind = this.kind || (differing ?? "head"), { offers, of, nameOf, menu } = KINDS[kind], value = of(second, facts);
-    const offered = offers(facts), known = offered.some((offer) => offer.value === value);
-    const shown = [...(known ? [] : [{ title: nameOf(pane), value }]), ...offered, ...(menu ? [OWN] : [])];
+    // In a list of names, A's own is none to compare with.
+    const own = menu ? of(first, panes[0].facts) : undefined, offered = offers(facts).filter((offer) => offer.value !== own);
+    const known = offered.some((offer) => offer.value === value), title = value === own ? `another ${kind} …` : nameOf(pane);
+    const shown = [...(known ? [] : [{ title, value }]), ...offered, ...(menu ? [OWN] : [])];
     find("other-kind").value = kind;
     if (JSON.stringify(shown) !== JSON.stringify(this.offers))
       find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));

@@ -8,7 +8,7 @@ import { colours, differenceColours } from "./colour_tables.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
-import { clamped, differenceOfMaps, digits, sum } from "./numbers.js";
+import { clamped, differenceOfMaps, digits, percent, sum } from "./numbers.js";
 import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { METHODS, SCALES } from "./settings.js";
@@ -20,6 +20,8 @@ import { tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, panels, probes } from "./widgets.js";
 
 const CELL_HINT = "Point at a cell to see it large, click to keep it.", OWN_SCALES = "Each cell has a scale of its own.";
+// Heads that are named for what they attend to.
+const NAMED_HEADS = 3;
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
 
 /**
@@ -227,8 +229,11 @@ function showSheet(pane, token) {
   const { facts, attention, view } = pane, [left, top, right, bottom] = facts.box;
   if (page.sheet?.attention !== attention) page.sheet = new Sheet(find("sheet"), attention);
   const head = valueOf(view, "head", facts);
+  const marked = markedPatches(view, facts);
   page.sheet.show({
     token,
+    marked,
+    onDraw: () => showCell(pane, token, marked.length),
     layer: valueOf(view, "layer", facts),
     head,
     shared: store.state.shared_scale,
@@ -240,12 +245,51 @@ function showSheet(pane, token) {
     ratio: clamped((bottom - top) / (right - left), SHEET_RATIOS[0], SHEET_RATIOS[1]),
     ink: getComputedStyle(pane.find("status")).color,
     off: view.heads_off,
-    drops: isHiding() ? panels.ranking?.drops : null,
+    drops: effects(),
   });
-  const hasFocus = document.activeElement === find("sheet"), layer = valueOf(view, "layer", facts);
+  showCell(pane, token, marked.length);
+}
+
+/** What every head changes where it is switched off, while that is asked about. */
+const effects = () => (isHiding() ? panels.ranking?.drops : null);
+
+/**
+ * The patches that are hidden or pinned.
+ * @param {View} view
+ * @param {Facts} facts
+ */
+const markedPatches = ({ patches_off, pins }, { columns }) =>
+  [...new Set([...patches_off, ...pins].flatMap((query) => (Array.isArray(query) ? query[0] * columns + query[1] : [])))];
+
+/**
+ * Below the sheet: the cell under the pointer, or the heads that attend most to the marked patches, or what can be done.
+ * @param {Pane} pane
+ * @param {number} token
+ * @param {number} count of marked patches
+ */
+function showCell(pane, token, count) {
+  const hasFocus = document.activeElement === find("sheet"), { facts, view } = pane;
+  const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
   const hint = isHiding() ? HIDING_HINT : store.state.shared_scale ? CELL_HINT : `${CELL_HINT} ${OWN_SCALES}`;
-  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : hint);
+  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
+}
+
+/**
+ * Where most of a token's attention lies on the marked patches; empty until the sheet is drawn.
+ * @param {Pane} pane
+ * @param {number} token
+ * @param {number} count
+ */
+function sentenceOfMarked({ facts, view }, token, count) {
+  const ranked = (page.sheet?.shares ?? [])
+    .flatMap((row, layer) => (row ?? []).map((share, head) => ({ share, text: `layer ${layer}, head ${head} (${percent(share)})` })))
+    .sort((one, other) => other.share - one.share).slice(0, NAMED_HEADS);
+  const squares = `the ${count === 1 ? "marked square" : `${count} marked squares`} (orange)`, name = nameOf(queryOf(token, facts));
+  const opening = valueOf(view, "direction", facts) === "column"
+    ? `Attention to ${name} comes most from ${squares} in` : `Attention from ${name} lies most on ${squares} in`;
+  const even = percent(count / (facts.rows * facts.columns));
+  return ranked.length ? `${opening} ${ranked.map(({ text }) => text).join("; ")}. Evenly spread, it would be ${even}.` : "";
 }
 
 /**
@@ -262,7 +306,9 @@ function sentenceOfCell({ attention, view }, { layer, head }, token) {
   const entropyText = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats`;
   const isOff = view.heads_off.some((pair) => isEqual(pair, [layer, head]));
   const change = typeof head === "number" && panels.changeWithout(layer, head);
-  return `Layer ${layer}, ${name}${isOff ? ", switched off" : ""}${entropyText}${distanceText}${change ? `; ${change} without it` : ""}.`;
+  const share = typeof head === "number" && page.sheet?.shares?.[layer]?.[head];
+  const parts = [change && `${change} without it`, typeof share === "number" && `${percent(share)} on the marked squares`];
+  return `Layer ${layer}, ${[`${name}${isOff ? ", switched off" : ""}${entropyText}${distanceText}`, ...parts].filter(Boolean).join("; ")}.`;
 }
 
 /**

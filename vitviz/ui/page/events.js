@@ -136,7 +136,8 @@ export function setTheme(isDark) {
 /** Listen to the visitor. */
 export function listen() {
   document.addEventListener("keydown", (/** @type {any} */ event) => {
-    if (event.key === "Escape" && closeMenus()) return;
+    // The dialog itself closes by this key.
+    if (event.key === "Escape" && (element.querySelector("dialog[open]") || closeMenus())) return;
     const pane = activePane(), isOurs = element.contains(event.target) || event.target === document.body;
     const isCovered = element.querySelector("dialog[open], .vx-menu-of[open]");
     if (!isOurs || !pane.painter || isCovered || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -150,6 +151,11 @@ export function listen() {
     event.preventDefault();
     page.moveTime = event.timeStamp;
     action();
+  });
+
+  // What is hidden by its own press gives the focus to the picture.
+  document.addEventListener("focusout", ({ target, relatedTarget }) => {
+    if (!relatedTarget && !/** @type {Element} */ (target).checkVisibility()) activePane().find("canvas").focus({ preventScroll: true });
   });
 
   find("sheet").onpointermove = (/** @type {any} */ event) => {

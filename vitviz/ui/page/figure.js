@@ -198,7 +198,6 @@ export function offerFigure() {
       const panels = panelsNow();
       await Promise.all(panels.map((panel) => panel.enlarge?.()));
       await SAVE_FIGURE[button.dataset.figure](layoutOf(panels));
-      find("paper-said").textContent = "Saved.";
     } catch (/** @type {any} */ error) {
       find("paper-said").textContent = `That did not work: ${error.message}.`;
     }

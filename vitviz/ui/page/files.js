@@ -1,11 +1,11 @@
 // Files made in the page.
 
-import { create } from "./dom.js";
+import { create, findAll } from "./dom.js";
 import { range } from "./numbers.js";
 import { tokenOf, valueOf } from "./tokens.js";
 
 /**
- * Offer bytes or text as a file.
+ * Offer bytes or text as a file, and say so beside every button that does.
  * @param {BlobPart} content
  * @param {string} name
  * @param {string=} type
@@ -14,6 +14,7 @@ export function saveFile(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
+  for (const place of findAll(".vx-saved")) place.textContent = `Saved ${name}.`;
 }
 
 /**

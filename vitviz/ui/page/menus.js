@@ -8,14 +8,19 @@ import { findAll } from "./dom.js";
  */
 export function closeMenus(except = null) {
   const others = findAll(".vx-menu-of[open]").filter((menu) => !menu.contains(except));
-  for (const menu of others) menu.querySelector("summary").click();
+  for (const menu of others) {
+    const summary = menu.querySelector("summary");
+    if (menu.contains(document.activeElement)) summary.focus();
+    summary.click();
+  }
   return others.length > 0;
 }
 
 export function listenToMenus() {
   document.addEventListener("pointerdown", (event) => {
     const { target } = /** @type {{ target: any }} */ (event);
-    if (!closeMenus(target) || !target.closest?.(".vx-canvas")) return;
+    // A dialog that a menu has opened goes back to it.
+    if (target.closest?.("dialog") || !closeMenus(target) || !target.closest?.(".vx-canvas")) return;
     // The picture gets neither this press nor its click.
     event.stopPropagation();
     const swallow = (/** @type {Event} */ click) => click.stopPropagation();

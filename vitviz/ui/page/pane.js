@@ -17,6 +17,8 @@ import { hasParameter, placeOf, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
+// Every map gets the kind of scale that shows it; while the pointer asks, it stays that of the chosen square.
+const AUTOMATIC = ", chosen for this map";
 /**
  * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
  * @param {Float32Array} values
@@ -263,7 +265,7 @@ export class Pane {
     fitCanvas(canvas, this.painter.ratio);
     // The strip of layers is as wide as the picture, and on a phone stays below it.
     if (this.index === 0) {
-      root.style.setProperty("--vx-picture", canvas.style.width || "none");
+      root.style.setProperty("--vx-picture", canvas.style.width || "100%");
       root.style.setProperty("--vx-picture-height", `${canvas.height / Math.min(2, window.devicePixelRatio || 1)}px`);
     }
     this.drawOn(canvas, this.painter, look);
@@ -310,7 +312,9 @@ export class Pane {
     }
     this.find("ramp").style.background = gradient(table);
     this.find("quantity").textContent = quantity;
-    this.find("scale-name").textContent = `${title.toLowerCase()} scale${sharing}`;
+    const choice = scale.automatic && !sharing ? AUTOMATIC : "";
+    setText(this.find("scale-name"), `${title.toLowerCase()} scale${sharing}${choice}`);
+    this.find("scale-name").title = SCALES[choice ? "" : scale.name].help;
   }
 
   /** What the map is of: model, layer, head and picture. */
@@ -330,7 +334,8 @@ export class Pane {
   legendTexts() {
     const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
     const [below, above] = ["below", "above"].map((name) => !this.find(name).hidden);
-    return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, [quantity, scale].filter(Boolean).join(", ")];
+    const texts = [quantity, scale.replace(AUTOMATIC, "")].filter(Boolean);
+    return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, texts.join(", ")];
   }
 
   /** @param {string} text */

@@ -71,7 +71,7 @@ export class Panels {
     }
     find("compare-start").onclick = () => this.compare();
     find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
-    find("rank").onclick = () => this.rank();
+    find("rank").onclick = () => (this.ranking ? this.showRanking(null) : this.rank());
     find("all-on").onclick = () => store.patch({
       views: store.state.views.map((view) => ({ ...view, heads_off: [], patches_off: [] })),
     });
@@ -86,6 +86,7 @@ export class Panels {
   show(state, index, facts, model) {
     for (const panel of findAll("details.vx-panel")) panel.open = panel.dataset.panel === state.panel;
     find("hide").hidden = state.panel !== "switches";
+    find("rank").setAttribute("aria-pressed", Boolean(this.ranking));
     if (!facts) return;
     const view = state.views[index], { key } = lookOfPanels();
     if (this.lookKey !== key) {
@@ -110,7 +111,7 @@ export class Panels {
     Object.assign(this, { comparison: null, ranking: null });
     find("cards").replaceChildren();
     this.showChanges(null);
-    find("switch-said").textContent = "";
+    sayOfSwitches("");
   }
 
   /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
@@ -242,9 +243,15 @@ export class Panels {
     );
   }
 
-  /** @param {any} reply */
+  /** @param {any} reply of the request; null takes the ranking away */
   showRanking(reply) {
     this.ranking = reply;
+    sayOfSwitches(reply ? this.rankingSentence(reply) : "");
+    store.refresh();
+  }
+
+  /** @param {any} reply */
+  rankingSentence(reply) {
     const best = reply.drops
       .flatMap((/** @type {number[]} */ row, /** @type {number} */ layer) =>
         row.map((/** @type {any} */ drop, /** @type {number} */ head) => ({ layer, head, drop })),
@@ -254,10 +261,8 @@ export class Panels {
     const named = best
       .slice(0, 5)
       .map((/** @type {any} */ { layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    find("switch-said").textContent =
-      `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: ` +
+    return `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: ` +
       `orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
-    store.refresh();
   }
 
   /** Request the predictions without the heads and patches that are off. */

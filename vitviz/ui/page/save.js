@@ -65,7 +65,7 @@ const ACTIONS = {
     // A JSON block ends at the first closing tag.
     const block = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
     saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
-    find("said").textContent = isLess ? NEEDS_SERVER : "";
+    if (isLess) find("said").append(` ${NEEDS_SERVER}`);
   },
 };
 

@@ -4,6 +4,7 @@ import { FUSIONS } from "./attention.js";
 import { crossOut } from "./canvas.js";
 import { paintPixels } from "./colours.js";
 import { contextOf, createCanvas, whiteCanvas } from "./dom.js";
+import { range, sum } from "./numbers.js";
 
 const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
@@ -34,6 +35,9 @@ export class Sheet {
     this.timer = 0;
     /** @type {HTMLCanvasElement | null} */
     this.enlarged = null;
+    // Of the marked patches, by layer and head, once the sheet is drawn; null for a layer that is not loaded.
+    /** @type {(number[] | null)[] | null} */
+    this.shares = null;
     const { layers, heads, rows, columns } = attention.facts;
     this.columnsOfCells = heads + 1;
     // In pixels of the page, once the sheet is drawn.
@@ -56,7 +60,7 @@ export class Sheet {
       !this.request ||
       ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.request[key] !== request[key]);
     this.request = request;
-    this.enlarged = null;
+    this.enlarged = this.shares = null;
     clearTimeout(this.timer);
     // First the values of every layer, then their colours.
     this.nextStep = stale ? 0 : Math.min(this.nextStep, this.attention.facts.layers);
@@ -128,8 +132,19 @@ export class Sheet {
     }
   }
 
+  /** In every layer and head, the share of the token's attention to all patches that lies on the marked ones. */
+  markedShares() {
+    const { layers, heads } = this.attention.facts, { marked } = this.request;
+    return range(layers).map((layer) => !this.loadedCells[layer * this.columnsOfCells] ? null : range(heads).map((head) => {
+      const values = this.valuesOf(layer * this.columnsOfCells + 1 + head);
+      return sum(marked.map((/** @type {number} */ patch) => values[patch])) / (sum(values) || 1);
+    }));
+  }
+
   draw() {
-    const { layers } = this.attention.facts, { ratio } = this.request;
+    const { layers } = this.attention.facts, { ratio, marked, onDraw } = this.request;
+    if (marked.length) this.shares = this.markedShares();
+    onDraw();
     contextOf(this.raster).putImageData(this.image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), cssWidth = this.canvas.clientWidth;
     if (cssWidth < 1) return;
@@ -177,7 +192,7 @@ export class Sheet {
   copy() {
     const raster = createCanvas(this.raster.width, this.raster.height), request = { ...this.request, layer: undefined };
     contextOf(raster).drawImage(this.raster, 0, 0);
-    return Object.assign(Object.create(Sheet.prototype), this, { raster, request, loadedCells: [...this.loadedCells] });
+    return Object.assign(Object.create(Sheet.prototype), this, { raster, request, shares: null, loadedCells: [...this.loadedCells] });
   }
 
   /**
@@ -222,14 +237,14 @@ export class Sheet {
   }
 
   /**
-   * Cross out a head that is off, and underline one by the change without it.
+   * Cross out a head that is off, and underline one by the change without it, or by its attention to the marked patches.
    * @param {CanvasRenderingContext2D} context
    * @param {number} layer
    * @param {number} head
    * @param {[number, number, number, number]} box
    */
   markHead(context, layer, head, [x, y, width, height]) {
-    const { off, drops } = this.request, drop = drops?.[layer][head];
+    const { off } = this.request, drops = this.request.drops ?? this.shares, drop = drops?.[layer]?.[head];
     if (off.some((/** @type {[number, number]} */ pair) => pair[0] === layer && pair[1] === head))
       crossOut(context, [x, y, width, height], 1.5);
     if (!drop) return;

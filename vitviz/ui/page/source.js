@@ -105,8 +105,11 @@ export class Source {
     find("own").hidden = legal !== "all";
     find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
     // The latest choice counts.
-    for (const [one, other] of [["own-files", "own-folder"], ["own-folder", "own-files"]])
-      find(one).onchange = () => { find(other).value = ""; };
+    for (const [one, other] of [["own-files", "own-folder"], ["own-folder", "own-files"]]) find(one).onchange = () => {
+      find(other).value = "";
+      const { files, folder } = chosenFolder();
+      find("own-chosen").textContent = folder ?? (files.map(({ name }) => name).join(", ") || "none chosen");
+    };
     find("own-open").onclick = () => openOwn({
       ...chosenFolder(), hub: find("own-hub").value, overrides: find("own-overrides").value,
     });
@@ -237,7 +240,10 @@ export class Source {
   }
 }
 
-/** The files of a checkpoint that were chosen, and the name of the folder that they lie in, if it was chosen. */
+/**
+ * The files of a checkpoint that were chosen, and the name of the folder that they lie in, if it was chosen.
+ * @returns {{ files: File[], folder?: string }}
+ */
 function chosenFolder() {
   const files = [...find("own-folder").files].filter(({ webkitRelativePath: path }) => path.split("/").length === 2);
   return files.length ? { files, folder: files[0].webkitRelativePath.split("/")[0] } : { files: [...find("own-files").files] };
