@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import accumulate, islice, product
+from itertools import accumulate, product
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listing, quote
@@ -109,10 +109,8 @@ def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCh
         rival for _, rival in candidates if rival.group == candidate.group and rival.prefix != candidate.prefix
     ]
     _ignore_other_encoders(checkpoint, [rival.prefix for rival in same_group])
-    find_head(checkpoint, _ancestors(checkpoint.prefix))
     _assign_keys(checkpoint)
     _refuse_objects(checkpoint)
-    _check_layers(checkpoint)
     _check_tensors(checkpoint)
     return checkpoint
 
@@ -228,12 +226,9 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
     Raises:
         UnknownFamilyError: the family has no such key.
     """
-    ancestors, assigned = _ancestors(checkpoint.prefix), set(checkpoint.keys.values())
-    surplus = [
-        key
-        for key in checkpoint.file.groups[checkpoint.group]
-        if key not in assigned and key not in checkpoint.ignored and not _place_key(checkpoint, key, ancestors)
-    ]
+    ancestors = _ancestors(checkpoint.prefix)
+    others = [key for key in checkpoint.file.groups[checkpoint.group] if key not in checkpoint.ignored]
+    surplus = find_head(checkpoint, [key for key in others if not _place_key(checkpoint, key, ancestors)], ancestors)
     if surplus:
         foreign_kind = _foreign_kind(surplus)
         if foreign_kind:
@@ -291,49 +286,20 @@ def _add_key(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> Non
     checkpoint.keys[canonical_key] = key
 
 
-def _check_layers(checkpoint: MatchedCheckpoint) -> None:
-    """Require the same canonical keys in every layer, without gaps between layers."""
-    keys_by_layer: dict[int, set[str]] = {}
-    for layer, canonical_key in checkpoint.keys:
-        if layer is not None:
-            keys_by_layer.setdefault(layer, set()).add(canonical_key)
-    all_keys = set().union(*keys_by_layer.values()) if keys_by_layer else set()
-    # Layer numbers may be huge, so missing keys are counted and only those in the message are built.
-    count = checkpoint.depth * len(all_keys) - sum(map(len, keys_by_layer.values()))
-    if count:
-        missing = (
-            checkpoint.expected_key(canonical_key, layer)
-            for layer in range(checkpoint.depth)
-            for canonical_key in sorted(all_keys - keys_by_layer.get(layer, set()))
-        )
-        listed_keys = list(islice(missing, 4))
-        more = f" and {count - len(listed_keys):,} more" * (count > len(listed_keys))
-        raise CheckpointError(f"{checkpoint.name}: missing {listing(listed_keys)}{more}")
-
-
 def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
-    """Require a weight for each bias, a query for attention pooling, and shapes that a model can have."""
-    for layer, canonical_key in checkpoint.keys:
+    """Require a weight for each bias, a query for attention pooling, and shapes that a tensor of a model can have."""
+    for (layer, canonical_key), key in checkpoint.keys.items():
         stem, _, suffix = canonical_key.rpartition(".")
         # BEiT has separate biases of queries and values, and one weight of queries, keys and values.
-        needs_weight = suffix == "bias" and not (
-            stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys
-        )
-        if needs_weight and (layer, f"{stem}.weight") not in checkpoint.keys:
+        is_of_qkv = stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys
+        if suffix == "bias" and not is_of_qkv and (layer, f"{stem}.weight") not in checkpoint.keys:
             raise checkpoint.missing_key(f"{stem}.weight", layer)
         if canonical_key.startswith("pool.") and (None, "pool.probe") not in checkpoint.keys:
             raise checkpoint.missing_key("pool.probe")
-    for (_, canonical_key), key in checkpoint.keys.items():
-        stem, _, suffix = canonical_key.rpartition(".")
         shape = checkpoint.file.groups[checkpoint.group][key].shape
         min_ndim = 2 if suffix == "weight" and stem in MAPS else 1
-        if (
-            len(shape) < min_ndim
-            or ("norm" in stem and len(shape) > 1)
-            or (0 in shape and canonical_key not in TOKENS[:3])
-        ):
-            expected = "one dimension" if "norm" in stem else f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}"
-            expected += ", not empty"
+        if len(shape) < min_ndim or (0 in shape and canonical_key not in TOKENS[:3]):
+            expected = f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}, not empty"
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 
 

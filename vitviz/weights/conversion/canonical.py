@@ -267,13 +267,13 @@ class MatchedCheckpoint:
         return 1 + max((layer for layer, _ in self.keys if layer is not None), default=-1)
 
     def has(self, canonical_key: str) -> bool:
-        """Whether the tensor exists; of a tensor in every layer, whether layer 0 has it."""
-        return (None, canonical_key) in self.keys or (0, canonical_key) in self.keys
+        """Whether the tensor exists; of a tensor in every layer, whether any layer has it."""
+        return any(key == canonical_key for _, key in self.keys)
 
     def shape(self, canonical_key: str) -> tuple[int, ...]:
-        """The shape of a tensor in the file (of a tensor in every layer, that of layer 0); ``()`` if it is missing."""
-        key = self.keys.get((None, canonical_key)) or self.keys.get((0, canonical_key))
-        return self.file.groups[self.group][key].shape if key else ()
+        """The shape of a tensor in the file, for one in every layer that of any layer; ``()`` if it is missing."""
+        keys = (key for (_, name), key in self.keys.items() if name == canonical_key)
+        return next((self.file.groups[self.group][key].shape for key in keys), ())
 
     def expected_key(self, canonical_key: str, layer: int | None = None) -> str:
         """The key that a missing tensor would have, spelt like that of other layers or of its weight or bias."""

@@ -18,35 +18,31 @@ NAMES = (
 )
 
 
-def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
-    """Match a classifier that does not have the keys of its family, or ignore it with a reason.
+def find_head(checkpoint: MatchedCheckpoint, surplus: Sequence[str], ancestors: Sequence[str]) -> list[str]:
+    """Match a classifier that does not have the keys of its family, or ignore it with a reason; returns the other keys.
 
     A single linear map, as in ``Sequential(Dropout(), Linear())``, is a classifier. Several layers are not, since the
     file does not tell what lies between them.
 
     Args:
         checkpoint: whose matched and ignored keys are extended.
+        surplus: keys that its family does not have.
         ancestors: the encoder's prefix and all shorter ones.
     """
-    shapes = {
-        key: tensor.shape
-        for key, tensor in checkpoint.file.groups[checkpoint.group].items()
-        if key not in checkpoint.ignored
-    }
+    tensors = checkpoint.file.groups[checkpoint.group]
     for ancestor in ancestors:
         for name in NAMES:
             place = ancestor + name + "."
-            keys = [key for key in shapes if key.startswith(place)]
-            if not keys or all(checkpoint.family.match(key[len(ancestor) :]) for key in keys):
+            keys = [key for key in tensors if key.startswith(place)]
+            if not keys or not set(keys) <= set(surplus) or checkpoint.has("classifier.weight"):
                 continue
-            if any(_is_family_key(checkpoint, key, ancestors) for key in keys):
-                continue
+            rest = [key for key in surplus if key not in keys]
             if checkpoint.family.model_types and not _is_family_head(checkpoint, name):
                 # No file tells what a module around an encoder of transformers reads from it.
                 checkpoint.ignored.update(dict.fromkeys(keys, SURROUNDING))
                 checkpoint.record("classifier", "left out", SURROUNDING, assumed=True)
-                return
-            matrices = [key for key in keys if len(shapes[key]) == 2 and key.endswith("weight")]
+                return rest
+            matrices = [key for key in keys if len(tensors[key].shape) == 2 and key.endswith("weight")]
             linear_keys = {matrices[0], matrices[0].removesuffix("weight") + "bias"} if len(matrices) == 1 else set()
             if linear_keys >= set(keys) and re.fullmatch(r"(\w+\.){0,2}weight", matrices[0].removeprefix(place)):
                 for key in keys:
@@ -57,7 +53,8 @@ def find_head(checkpoint: MatchedCheckpoint, ancestors: Sequence[str]) -> None:
             else:
                 checkpoint.ignored.update(dict.fromkeys(keys, SEVERAL_LAYERS))
                 checkpoint.record("classifier", "left out", SEVERAL_LAYERS, assumed=True)
-            return
+            return rest
+    return list(surplus)
 
 
 def leave_pooling_open(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,14 +89,3 @@ def leave_pooling_open(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) 
 def _is_family_head(checkpoint: MatchedCheckpoint, name: str) -> bool:
     """Whether the family's own classifier has this name."""
     return any(spelling.split(".")[0] == name for spelling in checkpoint.family.keys_of("classifier.weight"))
-
-
-def _is_family_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
-    """Whether the family has a key, as a tensor of the network or as one that it ignores."""
-    for ancestor in ancestors:
-        if key.startswith(ancestor):
-            name = key[len(ancestor) :]
-            patterns = {**checkpoint.family.ignored, **checkpoint.family.outside}
-            if checkpoint.family.match(name) or any(name.startswith(pattern.rstrip("*")) for pattern in patterns):
-                return True
-    return False
