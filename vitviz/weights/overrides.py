@@ -15,6 +15,7 @@ from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
+from vitviz.weights.metadata.settings import both_sides, is_side
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),
@@ -67,7 +68,7 @@ def _checked(fact: str, value: Any) -> Any:
     if fact in CHOICES:
         is_legal, expected = value in CHOICES[fact], choices(CHOICES[fact])
     elif fact == "heads":
-        is_legal, expected = _is_count(value), "a whole number above 0"
+        is_legal, expected = is_side(value), "a whole number above 0"
     elif fact == "norm_epsilon":
         is_legal, expected = is_positive(value), "a finite number above 0"
     elif fact == "architecture":
@@ -78,9 +79,12 @@ def _checked(fact: str, value: Any) -> Any:
         is_legal, expected = bool(names), "a name for each class from 0 on"
         value = names or value
     elif fact in SIZES:
-        pair = (value, value) if _is_count(value) else value
-        is_legal = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_count, pair))
-        expected, value = "one or two whole numbers above 0 (height, width)", tuple(pair) if is_legal else value
+        sides = both_sides(value)
+        is_legal, expected, value = (
+            sides is not None,
+            "one or two whole numbers above 0 (height, width)",
+            sides or value,
+        )
     else:
         legal = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
         raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
@@ -144,7 +148,3 @@ def _parse_value(fact: str, value: str) -> Any:
     except ValueError:
         raise CheckpointError(f"{plain(fact)} = {quote(value)}: expected a number") from None
     return value
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

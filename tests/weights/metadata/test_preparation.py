@@ -295,7 +295,7 @@ def test_what_timm_does_and_preprocessing_cannot_is_refused(change: dict[str, An
         ({"preprocess_cfg": {"mode": "L"}}, "mode = 'L': expected 'RGB'"),
         ({"preprocess_cfg": []}, r"preprocess_cfg = \[\]: expected a JSON object"),
         ({"model_cfg": {"vision_cfg": "ViT"}}, "vision_cfg = 'ViT': expected a JSON object"),
-        ({"model_cfg": {"vision_cfg": {"image_size": "224"}}}, "image_size = '224': expected a whole number or"),
+        ({"model_cfg": {"vision_cfg": {"image_size": "224"}}}, "image_size = '224': expected one or two whole numbers"),
     ],
 )
 def test_what_open_clip_does_and_preprocessing_cannot_is_refused(values: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from vitviz.weights.families.timm_architectures import TimmArchitecture, archite
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
 from vitviz.weights.families.transformers.classes import COMMON
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.settings import Settings, is_side
+from vitviz.weights.metadata.settings import Settings, are_sides
 
 NAMES = {
     "patch_embed.proj": "patch",
@@ -329,9 +329,7 @@ def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
 
 def _input_size(checkpoint: MatchedCheckpoint) -> tuple[int, int] | None:
     size = (checkpoint.config.inner("pretrained_cfg") or checkpoint.config).get("input_size")
-    return (
-        (size[-2], size[-1]) if isinstance(size, list | tuple) and len(size) == 3 and all(map(is_side, size)) else None
-    )
+    return (size[1], size[2]) if are_sides(size, 3) else None
 
 
 TIMM = Family(

@@ -16,7 +16,7 @@ from vitviz.errors.messages import choices
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
-from vitviz.weights.metadata.settings import Settings, is_pair, is_side
+from vitviz.weights.metadata.settings import Settings, are_sides, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 
 
@@ -232,7 +232,7 @@ def _read_sides(section: Settings, name: str, default: object, square: bool) -> 
     value = section.get(name, default)
     if is_side(value):
         return (value, value) if square else value
-    if is_pair(value):
+    if are_sides(value, 2):
         return value[0], value[1]
     if isinstance(value, Mapping):
         sides = {key: side for key, side in value.items() if side is not None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vitviz.weights.metadata.normalisations import CLIP
 from vitviz.weights.metadata.rules import PreprocessingRule, read_moments
-from vitviz.weights.metadata.settings import is_pair, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 
 # open_clip reads the size from vision_cfg, and fills borders only if resize_mode is "longest".
@@ -21,11 +20,7 @@ def read_open_clip_transform(sidecars: Sidecars, channels: int) -> Preprocessing
     vision = config.inner_or_empty("model_cfg").inner_or_empty("vision_cfg")
     section.skip(UNUSED_ENTRIES)
     section.only("mode", "RGB")
-    size = vision.get("image_size")
-    if is_side(size):
-        size = [size, size]
-    if size is not None and not is_pair(size):
-        raise vision.refuse("image_size", "a whole number or [height, width]")
+    size = vision.size("image_size")
     arguments = {
         **read_moments(section, CLIP, channels),
         # "longest" would pad.
@@ -36,4 +31,4 @@ def read_open_clip_transform(sidecars: Sidecars, channels: int) -> Preprocessing
         # image_transform ignores the file's interpolation here.
         arguments["interpolation"] = "bicubic"
     defaults = tuple(name for name in ("mean", "std", "interpolation") if not section.get(name))
-    return PreprocessingRule(config.place, arguments, None if size is None else (size[0], size[1]), defaults=defaults)
+    return PreprocessingRule(config.place, arguments, size, defaults=defaults)

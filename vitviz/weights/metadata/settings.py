@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeGuard
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, several
@@ -184,12 +184,10 @@ class Settings(Mapping[str, Any]):
     def size(self, name: str) -> tuple[int, int] | None:
         """A number or a pair, as height and width."""
         value = self.get(name)
-        if value is None:
-            return None
-        pair = value if isinstance(value, list | tuple) else [value, value]
-        if len(pair) == 2 and all(map(is_side, pair)):
-            return pair[0], pair[1]
-        raise self.refuse(name, "one or two whole numbers above 0")
+        sides = both_sides(value)
+        if value is not None and sides is None:
+            raise self.refuse(name, "one or two whole numbers above 0")
+        return sides
 
     def numbers(self, name: str, default: tuple[float, ...], count: int) -> tuple[float, ...]:
         """One number for each channel; a single number is repeated."""
@@ -218,11 +216,18 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
-def is_side(value: object) -> bool:
+def is_side(value: object) -> TypeGuard[int]:
     """Whether a JSON value can be a side of an image in pixels."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SIDE
 
 
-def is_pair(value: object) -> bool:
-    """Whether a JSON value can be both sides of an image in pixels."""
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_side, value))
+def are_sides(value: object, count: int) -> TypeGuard[Sequence[int]]:
+    """Whether a JSON value is a list of as many sides of an image in pixels."""
+    return isinstance(value, list | tuple) and len(value) == count and all(map(is_side, value))
+
+
+def both_sides(value: object) -> tuple[int, int] | None:
+    """Height and width from one number or a pair; None for another value."""
+    if is_side(value):
+        return value, value
+    return (value[0], value[1]) if are_sides(value, 2) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitviz.images.resizing import INTERPOLATIONS
 from vitviz.weights.metadata.normalisations import IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, read_moments
-from vitviz.weights.metadata.settings import Settings, is_number, is_side
+from vitviz.weights.metadata.settings import Settings, are_sides, is_number
 from vitviz.weights.metadata.sidecars import Sidecars
 
 # Entries that resolve_data_config does not read by default: the origin, authors and storage of the weights, and the
@@ -47,7 +47,7 @@ def rule_of_cfg(section: Settings, source: str, channels: int) -> PreprocessingR
     # With an offset, timm drops the first classes of the classifier.
     section.only("label_offset", 0)
     size = section.get("input_size", [3, 224, 224])
-    if not isinstance(size, list | tuple) or len(size) != 3 or not all(map(is_side, size)):
+    if not are_sides(size, 3):
         raise section.refuse("input_size", "[channels, height, width]")
     fit = section.choice("crop_mode", {"center": "crop", "squash": "squash"}, "center")
     crop_fraction = section.get("crop_pct", 0.875)

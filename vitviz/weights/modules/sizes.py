@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.weights.metadata.settings import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_strip
 from vitviz.weights.modules.unwrap import package_of
 
@@ -37,12 +38,12 @@ def find_image_size(module: nn.Module) -> Size | None:
     input_size: Any = pretrained.get("input_size") if isinstance(pretrained, Mapping) else None
     strip = clip_strip(module)
     if strip is not None:
-        sides = _pair(_vision_config(module).image_size)
+        sides = both_sides(_vision_config(module).image_size)
         return None if sides is None else (strip.tubes * sides[0], sides[1])
-    candidates = [getattr(embedding, "img_size", None), input_size[1:] if _is_sides(input_size, 3) else None]
+    candidates = [getattr(embedding, "img_size", None), input_size[1:] if are_sides(input_size, 3) else None]
     for holder in (_vision_config(module), module):
         candidates += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
-    return next(filter(None, map(_pair, candidates)), None)
+    return next(filter(None, map(both_sides, candidates)), None)
 
 
 def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
@@ -51,18 +52,18 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
     The grid of timm's patch embedding takes precedence, since a stem may merge patches.
     """
     embedding = getattr(module, "patch_embed", None)
-    grid = _pair(getattr(embedding, "grid_size", None))
-    if grid is not None and image_size == _pair(getattr(embedding, "img_size", None)):
+    grid = both_sides(getattr(embedding, "grid_size", None))
+    if grid is not None and image_size == both_sides(getattr(embedding, "img_size", None)):
         height, width = (side / count for side, count in zip(image_size, grid, strict=True))
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
     # A tube has frames, height and width.
     tube: Any = getattr(_vision_config(module), "tubelet_size", None)
-    if clip_strip(module) is not None and _is_sides(tube, 3):
+    if clip_strip(module) is not None and are_sides(tube, 3):
         return tube[1], tube[2]
     # NaFlexViT's embedding has another name.
     holders = (embedding, getattr(module, "embeds", None), _vision_config(module), module)
-    patch = next(filter(None, (_pair(getattr(holder, "patch_size", None)) for holder in holders)), None)
+    patch = next(filter(None, (both_sides(getattr(holder, "patch_size", None)) for holder in holders)), None)
     return patch or _convolution_patch(module)
 
 
@@ -123,7 +124,7 @@ def check_size(name: str, value: int | tuple[int, int] | None) -> Size | None:
     """
     if value is None:
         return None
-    size = _pair(value)
+    size = both_sides(value)
     if size is None:
         raise ConfigError(f"{name} = {value!r}: expected one or two whole numbers above 0 (height, width)")
     return size
@@ -154,17 +155,3 @@ def _vision_config(module: nn.Module) -> Any:
     config = getattr(module, "config", None) if package_of(module) == "transformers" else None
     towers = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
     return next((tower for tower in towers if hasattr(tower, "patch_size")), config)
-
-
-def _pair(value: Any) -> Size | None:
-    if _is_side(value):
-        return value, value
-    return (value[0], value[1]) if _is_sides(value, 2) else None
-
-
-def _is_sides(value: Any, count: int) -> bool:
-    return isinstance(value, tuple | list) and len(value) == count and all(map(_is_side, value))
-
-
-def _is_side(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
