@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -34,8 +33,6 @@ Ask = Callable[[], Any]
 
 GIB = 2**30
 LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=20, wall_seconds=120, answer_bytes=GIB)
-# Niceness of work that may take seconds, so that small work runs first.
-BACKGROUND_NICENESS = 10
 # About one picture.
 MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
 
@@ -57,10 +54,10 @@ def warm_up() -> None:
 def read_picture(
     ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
-    """The number of pixels by the header; the upright size once a niceness has come; then :func:`answers`."""
+    """The number of pixels by the header; the upright size once it is asked for; then :func:`answers`."""
     unopened = UnopenedImage(path, name, value_range, color_profile)
     yield {"pixels": math.prod(unopened.size)}, b""
-    os.nice(ask())
+    ask()
     yield from answers(ask, unopened.open())
 
 
@@ -139,16 +136,13 @@ class UnopenedPicture:
     pixels: int
     _child: Child
 
-    def decode(self, niceness: int = 0) -> OpenPicture:
+    def decode(self) -> OpenPicture:
         """Decode the picture as :func:`vitviz.open_image` does. Can be called once.
-
-        Args:
-            niceness: of the child from here on, 0 to 19.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
         """
-        facts, _ = self._child.part(niceness)
+        facts, _ = self._child.part("decode")
         # Of a clip, whose frames before this one are skipped, within the limit of processor time in all.
         while "skipped" in facts:
             facts, _ = self._child.part()

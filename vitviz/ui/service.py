@@ -95,9 +95,9 @@ class AnalysisService:
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
         self._opening: Once[Model] = Once()
         # One line for each kind of work, so that long work does not hold up short work; one model is opened at a time.
-        self.small, self.long, self.studies = Line(), Line(), Line()
-        self.large, self.films = Line(begun=2), Line(begun=2)
-        self._downloads, self._model_line = Line(places=8, share=2), Line()
+        self.small, self.long, self.studies = Line(), Line(is_long=True), Line(is_long=True)
+        self.large, self.films = Line(begun=2, is_long=True), Line(begun=2, is_long=True)
+        self._downloads, self._model_line = Line(places=8, share=2), Line(is_long=True)
         KEEPERS.add(self)
 
     def relieve(self) -> None:

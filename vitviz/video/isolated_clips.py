@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -56,7 +55,7 @@ def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, index: int) 
     """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
     with open_here(path, name, limits) as clip:
         yield {"pixels": clip.facts.width * clip.facts.height}, b""
-        os.nice(ask())
+        ask()
         skipped = 0
         while skipped < index and (count := clip.skip(min(SKIP_BATCH_FRAMES, index - skipped))):
             skipped += count

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.images.isolated_pictures import BACKGROUND_NICENESS, GIB, Ask, Parts
+from vitviz.images.isolated_pictures import GIB, Ask, Parts
 from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
@@ -27,7 +27,7 @@ from vitviz.weights.text_tower import TextTower, fetch_tokenizer, tower_from_ori
 from vitviz.worker import Child, Limits, Worker
 
 # The processor time is for an empty file; each of so many bytes adds as much.
-MODEL_LIMITS = Limits(GIB, 5, 900, answer_bytes=GIB, total_cpu_seconds=300, niceness=BACKGROUND_NICENESS)
+MODEL_LIMITS = Limits(GIB, 5, 900, answer_bytes=GIB, total_cpu_seconds=300)
 CPU_BYTES = GIB // 8
 # For opening a text tower, and for each text. transformers reads weights by threads.
 TOWER_LIMITS = Limits(GIB, 120, 900, answer_bytes=2**40, total_cpu_seconds=3600, threads=True)

@@ -6,6 +6,15 @@ from the app. Readers stand with what they read: ``isolated_pictures`` in ``vitv
 """
 
 from vitviz.worker.child import Limits, hide_memory
-from vitviz.worker.parent import Child, Worker, check_limits, require_forks, shared_worker
+from vitviz.worker.parent import NICENESS, Child, Worker, check_limits, require_forks, shared_worker
 
-__all__ = ["Child", "Limits", "Worker", "check_limits", "hide_memory", "require_forks", "shared_worker"]
+__all__ = [
+    "NICENESS",
+    "Child",
+    "Limits",
+    "Worker",
+    "check_limits",
+    "hide_memory",
+    "require_forks",
+    "shared_worker",
+]

@@ -46,7 +46,6 @@ class Limits:
         answer_bytes: of all that it answers.
         total_cpu_seconds: of a processor, for its whole life.
         file_bytes: of a file that it writes.
-        niceness: from 0 to 19, the lowest priority.
         private_bytes: private memory beyond that of an idle child, without mapped files; None for ``memory_bytes``.
         threads: whether it may start threads, and with them processes.
     """
@@ -57,7 +56,6 @@ class Limits:
     answer_bytes: int
     total_cpu_seconds: int = 10**7
     file_bytes: int = 0
-    niceness: int = 0
     private_bytes: int | None = None
     threads: bool = False
 
@@ -65,13 +63,16 @@ class Limits:
         """Start the timer of a part. Its signal ends the process, whatever Python is doing."""
         signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
 
-    def apply(self) -> None:
+    def apply(self, niceness: int = 0) -> None:
         """Apply all limits to this process for the rest of its life.
+
+        Args:
+            niceness: from 0 to 19, the lowest priority.
 
         Raises:
             OSError: one cannot be applied.
         """
-        os.nice(self.niceness)
+        os.nice(niceness)
         bounds = {"CPU": self.total_cpu_seconds, "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
         if IS_LINUX:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
@@ -178,9 +179,9 @@ def _answer(stream: socket.socket) -> None:
         stream.sendall(LENGTH.pack(len(content)) + LENGTH.pack(len(view)) + content)
         stream.sendall(view)
 
-    reader, arguments, limits = ask()
+    reader, arguments, limits, niceness = ask()
     try:
-        limits.apply()
+        limits.apply(niceness)
         limits.begin_part()
         for facts, data in resolve_name(reader)(ask, *arguments):
             send({"facts": facts}, data)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -43,6 +44,8 @@ MAX_FACTS_BYTES = 2**21
 GRACE_SECONDS = 10.0
 # Of names of architectures that an error offers.
 MAX_NAMES, MAX_NAME_CHARS = 3, 100
+# From 0 to 19, of the children that are started in this context.
+NICENESS: ContextVar[int] = ContextVar("NICENESS", default=0)
 BUSY = "there is too little memory free on this machine to open it; try again later"
 
 
@@ -182,7 +185,7 @@ class Worker:
                 self._send([theirs.fileno(), other.fileno()])
             # A child that has ended already is reported with its first part.
             with suppress(OSError):
-                stream.sendall(pickle.dumps((reader, tuple(arguments), limits)))
+                stream.sendall(pickle.dumps((reader, tuple(arguments), limits, NICENESS.get())))
             yield Child(stream, life, limits, error, name)
 
     def _send(self, sockets: list[int]) -> None:

@@ -22,9 +22,20 @@ from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import CLOCKS, KEEPERS, RESERVE_BYTES, TURN_SECONDS, Line, Once, current_visitor
+from vitviz.ui.server.line import (
+    CLOCKS,
+    KEEPERS,
+    MAX_NICENESS,
+    RESERVE_BYTES,
+    TURN_SECONDS,
+    WEIGHT,
+    Line,
+    Once,
+    current_visitor,
+)
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
+from vitviz.worker import NICENESS
 
 Make = Callable[..., Model]
 
@@ -121,13 +132,13 @@ def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(clo
         clock[0] += 1
         first.release.set()
         await asyncio.to_thread(second.begun.wait, 30)
-        # By now, the first one's clock is ten seconds ahead.
+        # By now, the first one's clock is so many seconds ahead.
         tasks += [by("b", line.run(partial(work, "b", 0.1))) for _ in range(3)]
         await asyncio.sleep(0)
-        clock[0] += 12
+        clock[0] += WEIGHT + 8
         tasks += [by("c", line.run(partial(work, "c", 0.1)))]
         await asyncio.sleep(0)
-        clock[0] -= 12
+        clock[0] -= WEIGHT + 8
         second.release.set()
         await asyncio.gather(*tasks)
 
@@ -153,6 +164,20 @@ def test_the_use_of_one_line_counts_in_another(clock: list[float]) -> None:
 
     run(wait())
     assert "".join(order) == "aba"
+
+
+def test_the_processes_of_those_who_have_used_much_are_nice_to_others(clock: list[float]) -> None:
+    def work(seconds: float, report: Report) -> int:
+        clock[0] += seconds
+        return NICENESS.get()
+
+    async def wait() -> list[int]:
+        line = Line()
+        found = [await by("a", line.run(partial(work, seconds))) for seconds in (1, 1000, 0, 0)]
+        return [*found, await by("b", line.run(partial(work, 0)))]
+
+    first, second, third, _, other = run(wait())
+    assert first == other == NICENESS.get() == 0 < second < third == MAX_NICENESS
 
 
 def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
-from vitviz.images.isolated_pictures import BACKGROUND_NICENESS, OpenPicture, UnopenedPicture, unopened_picture
+from vitviz.images.isolated_pictures import OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.ui.holdings import Holdings
@@ -77,7 +77,8 @@ class UploadedPictures:
         self._clips: Holdings[ClipFacts] = Holdings(MAX_CLIPS)
         self._counting: Once[ClipFacts] = Once()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
-        self._small_line, self._large_line, self._clip_line = Line(places=2), Line(), Line(places=2, begun=3)
+        self._small_line, self._large_line = Line(places=2), Line(is_long=True)
+        self._clip_line = Line(places=2, begun=3, is_long=True)
 
     async def opened(
         self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
@@ -133,10 +134,9 @@ class UploadedPictures:
         if upload.path.parent == resources("assets"):
             return use(ExamplePicture(open_image(upload.path, upload.name, **upload.reading)))
         with self._unopened(upload) as unopened:
-            is_large = unopened.pixels > LARGE_PIXELS
-            if is_large and line is self._small_line:
+            if unopened.pixels > LARGE_PIXELS and line is self._small_line:
                 raise _LargePictureError
-            return use(unopened.decode(BACKGROUND_NICENESS if is_large else 0))
+            return use(unopened.decode())
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:

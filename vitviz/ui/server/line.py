@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable
@@ -20,6 +22,8 @@ from vitviz.attention.memory import enough_memory, release_free_memory
 from vitviz.system.machine import has_room
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
+from vitviz.worker import NICENESS
+from vitviz.worker.child import IS_LINUX
 
 Result = TypeVar("Result")
 # The interval at which a waiting request reports how many come first.
@@ -28,8 +32,9 @@ POLL_SECONDS = 0.5
 MAX_REPORTS = 200
 # A turn, if others wait: short beside what a visitor notices, and long beside the cost of changing turns.
 TURN_SECONDS = 0.25
-# Whoever uses more than a tenth of a place comes after those who use less, by a minute at most.
-WEIGHT, MAX_AHEAD_SECONDS = 10.0, 60.0
+# Whoever uses more than a fiftieth of a place comes after those who use less, by five minutes at most; the processes
+# that open their files have a niceness up to this one.
+WEIGHT, MAX_AHEAD_SECONDS, MAX_NICENESS = 50.0, 300.0, 19
 # Until when each visitor's use of all lines puts them behind others, in seconds of the process. For one event loop.
 CLOCKS: dict[str, float] = {}
 # Work of each line that has begun and waits for another turn. It holds what it has computed so far.
@@ -39,8 +44,8 @@ WAITING_ANEW = 4
 RESERVE_BYTES = 2**30
 # Those who let go of what they keep when there is no room.
 KEEPERS: WeakSet[Keeper] = WeakSet()
-# Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
-_THREADS = ThreadPoolExecutor(1000, "vitviz-line")
+# Of processes and threads whose work may take seconds, so that short work runs first.
+BACKGROUND_NICENESS = 10
 
 
 class Keeper(Protocol):
@@ -48,6 +53,17 @@ class Keeper(Protocol):
 
     def relieve(self) -> None:
         """Let go of what has not been used lately."""
+
+
+def _step_back() -> None:
+    """Let the threads of short work run before this one, and before those that it starts for torch."""
+    if IS_LINUX:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
+
+
+# Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
+_THREADS = ThreadPoolExecutor(1000, "vitviz-line")
+_BACKGROUND_THREADS = ThreadPoolExecutor(1000, "vitviz-background", _step_back)
 
 
 def current_visitor() -> str:
@@ -96,10 +112,12 @@ class Line:
         places: work at once.
         share: the most work of one visitor that has begun.
         begun: the most work that has begun, with places or waiting for another turn, since it holds memory.
+        is_long: whether its work may take seconds, so that the work of other lines runs first.
     """
 
-    def __init__(self, places: int = 1, share: int = 1, begun: int | None = None) -> None:
+    def __init__(self, places: int = 1, share: int = 1, begun: int | None = None, *, is_long: bool = False) -> None:
         self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
+        self._niceness, self._threads = (BACKGROUND_NICENESS, _BACKGROUND_THREADS) if is_long else (0, _THREADS)
         # In the order in which they came.
         self._tickets: list[_Ticket] = []
         # The order of their turns, and when it was made.
@@ -135,7 +153,8 @@ class Line:
         try:
             await self._wait(ticket, report)
             context = contextvars.copy_context()
-            job = _THREADS.submit(context.run, _with_memory, partial(work, report_and_take_turns))
+            context.run(NICENESS.set, max(self._niceness, _niceness(ticket.visitor)))
+            job = self._threads.submit(context.run, _with_memory, partial(work, report_and_take_turns))
         except BaseException:
             self._leave(ticket)
             raise
@@ -202,6 +221,11 @@ class Line:
 
 def _order(ticket: _Ticket) -> tuple[bool, float]:
     return not ticket.turn.done(), max(ticket.joined, CLOCKS.get(ticket.visitor, 0))
+
+
+def _niceness(visitor: str) -> int:
+    """Of the processes of a visitor's work, by how far behind others it is."""
+    return round(MAX_NICENESS * max(0.0, CLOCKS.get(visitor, 0) - time.monotonic()) / MAX_AHEAD_SECONDS)
 
 
 def _with_memory(work: Callable[[], Result]) -> Result:
