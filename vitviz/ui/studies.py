@@ -47,7 +47,7 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
     parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
-        report_pass = under_title("Maps, and pictures without some of their patches", report)
+        report_pass = under_title("Scores: the picture without some of its patches", report)
         return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass, maps=maps))
 
     return await service.run(service.studies, uid, compute, report)

@@ -25,8 +25,9 @@ export class RequestQueue {
     this.queue = new Map();
     /** @type {any} */
     this.running = null;
-    // The runs of one kind that follow each other have one progress, which never goes back.
-    this.round = { kind: "", runs: 0, share: 0 };
+    // The runs of one kind that follow each other have one progress, which never goes back: first those of its parts ("compare
+    // rollout"), then that of the whole ("compare"), which takes as long as all of them.
+    this.round = { kind: "", parts: 0, share: 0 };
   }
 
   /**
@@ -88,19 +89,21 @@ export class RequestQueue {
   }
 
   async start() {
-    const { running, page } = this, { slot, body } = running, kindOf = (/** @type {string} */ name) => name.split(" ")[0];
-    if (this.round.kind !== kindOf(slot)) this.round = { kind: kindOf(slot), runs: 0, share: 0 };
-    const { round } = this;
+    const { running, page } = this, { slot, body } = running, [kind] = slot.split(" ");
+    if (this.round.kind !== kind) this.round = { kind, parts: 0, share: 0 };
+    const { round } = this, isWhole = slot === kind;
     const show = (/** @type {Progress} */ { text, done, total }) => {
-      const runs = round.runs + 1 + [...this.queue.keys()].filter((name) => kindOf(name) === round.kind).length;
-      round.share = Math.max(round.share, (round.runs + done / total) / runs);
+      const later = [...this.queue.keys()].filter((name) => name.startsWith(`${kind} `)).length;
+      const parts = round.parts + later + Number(!isWhole), share = (round.parts + done / total) / Math.max(parts, 1);
+      const ofWhole = isWhole && parts ? (1 + done / total) / 2 : this.queue.has(kind) ? share / 2 : share;
+      round.share = Math.max(round.share, ofWhole);
       this.showProgress({ text, done: round.share, total: 1, slot, method: body.method });
     };
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
     this.running = null;
-    round.runs += 1;
+    round.parts += Number(!isWhole);
     // The promise of a replaced request is already rejected.
     if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final, architectures: reply.architectures }));
     else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
