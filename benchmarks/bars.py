@@ -6,7 +6,6 @@ from benchmarks.measure import Entry
 from benchmarks.shapes import B_14, B_16, FIVE, S_8, TI_16
 from benchmarks.suite import (
     analysis,
-    batch,
     captured,
     explorer,
     folder,
@@ -45,7 +44,6 @@ BARS: dict[Key, float] = {
     **_bars("interaction", interaction.CACHED_MEAN, dict(zip(_PAIR, (0.001, 0.005), strict=True))),
     **_bars("interaction", interaction.CACHED_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
     **_bars("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
-    **_bars("batch", batch.VITVIZ, {B_16.title: 1.15}),
     **_bars("imports", imports.VITVIZ, {imports.CASE: 1.15}),
     **_bars("folder", folder.MEAN, {TI_16.title: 1.25, B_16.title: 1.15}),
     **_bars("large", large.VITVIZ, {case.name: GB for case in large.BENCHMARK.cases}, "memory"),

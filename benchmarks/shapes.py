@@ -55,29 +55,6 @@ def tiny(image: int, patch: int) -> int:
     return patch * max(2, image // patch // 4)
 
 
-def forward_operations(shape: Shape) -> float:
-    """Operations of the matrix products of a forward pass; in the top layer, other tokens stop at keys and values."""
-    tokens, width = shape.tokens, shape.width
-    embedding = 2 * (tokens - 1) * 3 * shape.patch**2 * width
-    layer = 24 * tokens * width**2 + 4 * tokens**2 * width
-    top = 6 * tokens * width**2 + 18 * width**2 + 4 * tokens * width
-    return embedding + (shape.depth - 1) * layer + top + 2 * width * shape.classes
-
-
-def rollout_operations(shape: Shape) -> float:
-    """Operations of the scores of all layers but the top one, which needs only one row."""
-    return (shape.depth - 1) * 2 * shape.tokens**2 * shape.width
-
-
-def weight_bytes(shape: Shape) -> float:
-    return 4 * (12 * shape.depth * shape.width**2 + shape.width * (3 * shape.patch**2 + shape.classes + shape.tokens))
-
-
-def trace_bytes(shape: Shape) -> float:
-    """Bytes of the queries and keys of all layers."""
-    return 4 * 2 * shape.depth * shape.tokens * shape.width
-
-
 TI_16 = Shape("Ti/16", 224, 16, 192, 3)
 B_16 = Shape("B/16", 224, 16, 768, 12)
 S_8 = Shape("S/8", 224, 8, 384, 6)

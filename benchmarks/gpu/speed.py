@@ -9,17 +9,7 @@ import torch
 
 from benchmarks.gpu.card import Card, Run, held_to, text
 from benchmarks.gpu.networks import analysis_of, floor_model, has, transformers_model, vitviz_model
-from benchmarks.shapes import (
-    B_14,
-    B_16,
-    S_8,
-    TI_16,
-    Shape,
-    forward_operations,
-    rollout_operations,
-    trace_bytes,
-    weight_bytes,
-)
+from benchmarks.shapes import B_14, B_16, S_8, TI_16, Shape
 from vitviz import METHODS, Model
 from vitviz.analysis.batches import map_batch
 from vitviz.attribution import AttributionInput
@@ -35,34 +25,16 @@ CLASS_METHODS = ("relevance", "legrad", "integrated_gradients")
 
 
 def measure(card: Card) -> None:
-    products, copied = rates(card)
     shapes, batches = ((B_14.stand_in(),), (2, 1)) if card.small else (SHAPES, BATCHES)
     for precision, shape, batch in product(PRECISIONS, shapes, batches):
-        Case(card, shape, precision, batch, products[precision], copied).run()
-
-
-def rates(card: Card) -> tuple[dict[str, float], float]:
-    """Operations a second of a large matrix product by precision, and bytes a second of a copy, read and written."""
-    side, count = (256, 2**16) if card.small else (8192, 2**28)
-    products = {}
-    for precision in PRECISIONS:
-        left = torch.randn(side, side, device=card.device, dtype=getattr(torch, precision))
-        products[precision] = 2 * side**3 / card.turns({"product": lambda left=left: left @ left})["product"]
-    source = torch.randn(count, device=card.device)
-    copied = 2 * source.nbytes / card.turns({"copy": source.clone})["copy"]
-    cells = {f"10¹² operations, {name}": rate / 1e12 for name, rate in products.items()}
-    card.add("What the card can do, a second", "a large product, a large copy", {**cells, "GB copied": copied / 1e9})
-    return products, copied
+        Case(card, shape, precision, batch).run()
 
 
 class Case:
     """One network, precision and size of batch."""
 
-    def __init__(
-        self, card: Card, shape: Shape, precision: str, batch: int, product_rate: float, copy_rate: float
-    ) -> None:
+    def __init__(self, card: Card, shape: Shape, precision: str, batch: int) -> None:
         self.card, self.shape, self.precision, self.batch = card, shape, precision, batch
-        self.product_rate, self.copy_rate = product_rate, copy_rate
         self.pixels = torch.randn(batch, 3, shape.image, shape.image, device=card.device)
 
     def run(self) -> None:
@@ -144,15 +116,8 @@ class Case:
         is_large = self.batch > 1 or self.shape.tokens >= B_14.tokens
         floor = seconds.pop(FLOOR)
         cells: dict[str, str | float | None] = {f"{FLOOR}, ms": 1e3 * floor, "reference": floor_name}
-        cells["least possible"] = self.least(forward_operations(self.shape), 0) / floor
-        cells[EAGER] = seconds.pop(EAGER, None) or "does not fit"
-        if isinstance(cells[EAGER], float):
-            cells[EAGER] /= floor
+        cells[EAGER] = seconds.pop(EAGER) / floor if EAGER in seconds else "does not fit"
         cells[ANALYSIS] = held_to(seconds.pop(ANALYSIS) / floor, 1.2 if is_large else 1.5)
-        cells["least possible with rollout"] = (
-            self.least(forward_operations(self.shape) + rollout_operations(self.shape), 2 * trace_bytes(self.shape))
-            / floor
-        )
         cells.update({name: each / floor for name, each in seconds.items()})
         if self.batch == 1 and not has("captum"):
             cells |= {method.title: "captum is missing" for method in METHODS.values() if method.package == "captum"}
@@ -171,9 +136,3 @@ class Case:
         self.card.add(
             f"Peak memory beside the weights, as multiples of the forward pass, {self.precision}", case, cells
         )
-
-    def least(self, operations: float, extra_bytes: float) -> float:
-        """The seconds in which the card could do these products, or move these bytes, whichever takes longer."""
-        size = {"float32": 4, "bfloat16": 2}[self.precision]
-        moved = weight_bytes(self.shape) * size / 4 + self.batch * extra_bytes
-        return max(self.batch * operations / self.product_rate, moved / self.copy_rate)

@@ -28,8 +28,7 @@ A mark says whether a number keeps a limit, ✓ or ✗. A number without a mark 
 
 The *bundled* model ships with vitviz; *S/14* has random weights, once copied into vitviz's own engine and once captured
 as a module. Where timm is missing, transformers is the reference. Costs of methods are
-multiples of the forward pass too, and come on top of the analysis; *picture to analysis* begins with an array. *Least
-possible* is the time of the matrix products at the rate of one large product, as a share of the measured forward pass.
+multiples of the forward pass too, and come on top of the analysis; *picture to analysis* begins with an array.
 """
 
 

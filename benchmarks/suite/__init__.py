@@ -3,7 +3,6 @@
 from benchmarks.benchmark import Benchmark
 from benchmarks.suite import (
     analysis,
-    batch,
     captured,
     explorer,
     folder,
@@ -27,7 +26,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         interaction,
         overlay,
         tokens,
-        batch,
         folder,
         large,
         explorer,

@@ -139,7 +139,7 @@ def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
 
 def test_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
     first, second = entry("timm forward pass", 1.0), entry("timm forward pass", 2.0)
-    write(tmp_path, {"batch": results_of(first), "folder": results_of(first)})
+    write(tmp_path, {"overlay": results_of(first), "folder": results_of(first)})
     write(tmp_path, {"folder": results_of(second)})
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == {"batch": results_of(first), "folder": results_of(second)}
+    assert results == {"overlay": results_of(first), "folder": results_of(second)}

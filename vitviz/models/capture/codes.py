@@ -1,4 +1,4 @@
-"""The patch of each token of a call, decoded from pictures in which the changed patches spell their places in binary.
+"""The patch of each token of a call, found by changing patches in a binary code of their places.
 
 In later layers, tokens have mixed, and the module may have shifted and cut windows. So attention returns zeros while
 the coded pictures pass through the module: a token then changes only if its own patch does. Picture *n* changes the
