@@ -12,8 +12,8 @@ from torch import nn
 
 from vitviz.attention.precision import precise
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, MethodError, VitvizError
-from vitviz.models.network import Network
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
+from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.formats.tensors import tensors_in_memory
@@ -75,7 +75,7 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
     Raises:
         VitvizError: vitviz has no network for the module, or the two differ.
     """
-    network = _copy_weights(module, captured.name)
+    network = _copy_weights(module, captured)
     network.to(captured.network.device)
     network.config = replace(network.config, probability=captured.network.config.probability)
     card = {**captured.card, "engine": "vitviz's own network, with a copy of the module's weights"}
@@ -153,23 +153,18 @@ def _require_close(quantity: str, ours: torch.Tensor, theirs: torch.Tensor) -> N
         raise ConfigError(f"{quantity} differs from the module's by {difference:.2g}")
 
 
-def _copy_weights(module: nn.Module, name: str) -> VisionTransformer:
+def _copy_weights(module: nn.Module, captured: Model) -> VisionTransformer:
     """vitviz's own network with the module's weights.
 
     Raises:
         VitvizError: vitviz has no network for its family.
     """
-    package = package_of(module)
-    tensors: Mapping[str, torch.Tensor] = module.state_dict()
-    if package == "transformers":
+    name, tensors = captured.name, module.state_dict()
+    if package_of(module) == "transformers":
         return _read_tensors(name, _tensors_as_saved(module), _transformers_config(module), {})
-    if package == "torchvision":
-        return _read_tensors(name, tensors, None, {"heads": _heads(module)})
-    if package == "open_clip":
-        return _read_tensors(name, tensors, None, _open_clip_facts(module))
     config = _timm_config(module)
     try:
-        return _read_tensors(name, tensors, None, _timm_facts(module))
+        return _read_tensors(name, tensors, None, _facts(module, captured.network.config))
     except VitvizError:
         if config is None:
             raise
@@ -203,27 +198,25 @@ def _transformers_config(module: Any) -> Settings:
     return Settings({**config, "architectures": [type(module).__name__]}, "its config")
 
 
-def _timm_facts(module: Any) -> dict[str, Any]:
-    """Facts that the weights of a module of timm do not state, from its submodules."""
-    block = next(iter(getattr(module, "blocks", ())), None)
-    # For a distilled model, the two classifiers determine the pooling.
-    is_distilled = hasattr(module, "dist_token")
+def _facts(module: Any, config: NetworkConfig) -> dict[str, Any]:
+    """Facts that the weights of a module do not state: measured by its capture, and from its attributes and parts."""
+    parts = list(module.modules())
+    activations = (ACTIVATIONS.get(_activation_class(part)) for part in parts)
+    is_after_pooling, pool = getattr(module, "final_ln_after_pool", None), getattr(module, "pool_type", None)
     facts = {
-        "heads": getattr(getattr(block, "attn", None), "num_heads", None),
-        "activation": ACTIVATIONS.get(_activation_class(block)),
-        "norm_epsilon": getattr(getattr(block, "norm1", None), "eps", None),
-        "pooling": None if is_distilled else POOLS.get(str(getattr(module, "global_pool", None))),
-        "image_size": getattr(getattr(module, "patch_embed", None), "img_size", None),
+        "heads": config.heads,
+        "activation": next(filter(None, activations), None),
+        "norm_epsilon": next((part.eps for part in parts if isinstance(part, nn.LayerNorm)), None),
+        # For a distilled model, the two classifiers determine the pooling.
+        "pooling": None if hasattr(module, "dist_token") else POOLS.get(str(getattr(module, "global_pool", pool))),
+        "final_norm": None if is_after_pooling is None else "after pooling" if is_after_pooling else "before pooling",
+        "image_size": (config.image_height, config.image_width),
     }
     return {fact: value for fact, value in facts.items() if value is not None}
 
 
-def _activation_class(block: Any) -> str:
-    """The class name of the activation in the MLP of a block of timm; empty without one."""
-    activation = getattr(getattr(block, "mlp", None), "act", None)
-    if isinstance(activation, nn.GELU) and activation.approximate == "tanh":
-        return "GELUTanh"
-    return "" if activation is None else type(activation).__name__
+def _activation_class(part: nn.Module) -> str:
+    return "GELUTanh" if getattr(part, "approximate", None) == "tanh" else type(part).__name__
 
 
 def _timm_config(module: Any) -> Settings | None:
@@ -246,28 +239,3 @@ def _timm_config(module: Any) -> Settings | None:
     arguments = {key: value for key, value in arguments.items() if value is not None}
     entries = {"architecture": architecture, "num_classes": getattr(module, "num_classes", None)}
     return Settings({**entries, "model_args": arguments}, "what the module says")
-
-
-def _open_clip_facts(tower: Any) -> dict[str, Any]:
-    """Facts that a tower's weights do not state."""
-    activation = type(
-        next((submodule for name, submodule in tower.named_modules() if name.endswith("mlp.gelu")), None)
-    ).__name__
-    if activation not in ACTIVATIONS or getattr(tower, "pool_type", None) not in POOLS:
-        raise CheckpointError(f"a {type(tower).__name__} of open_clip with {activation}")
-    return {
-        "heads": _heads(tower),
-        "activation": ACTIVATIONS[activation],
-        "norm_epsilon": tower.ln_post.eps,
-        "pooling": POOLS[tower.pool_type],
-        "final_norm": "after pooling" if tower.final_ln_after_pool else "before pooling",
-    }
-
-
-def _heads(module: nn.Module) -> int:
-    heads = next(
-        (submodule.num_heads for submodule in module.modules() if isinstance(submodule, nn.MultiheadAttention)), None
-    )
-    if heads is None:
-        raise CheckpointError("it has no torch.nn.MultiheadAttention")
-    return heads
