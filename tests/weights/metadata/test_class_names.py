@@ -120,6 +120,17 @@ def test_names_in_the_header_of_a_safetensors_file_are_taken(tmp_path: Path) -> 
     assert vitviz.load(tmp_path / "leaves.safetensors", **FACTS).labels == NAMES
 
 
+def test_names_in_the_headers_of_shards_are_taken(tmp_path: Path) -> None:
+    keys = {}
+    for number, names in enumerate((list(STATE)[::2], list(STATE)[1::2])):
+        shard = f"shard {number}.safetensors"
+        save_file({key: STATE[key] for key in names}, tmp_path / shard, {"class_names": json.dumps(NAMES)})
+        keys |= dict.fromkeys(names, shard)
+    index = tmp_path / "leaves.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": keys}))
+    assert vitviz.load(index, **FACTS).labels == NAMES
+
+
 def test_the_user_s_names_count_alone(tmp_path: Path) -> None:
     path, own = write(tmp_path, {"class_names": NAMES}), [f"mine {index}" for index in range(COUNT)]
     model = vitviz.load(path, labels=own, **FACTS)

@@ -75,6 +75,17 @@ def test_verify_holds_it_to_its_package(
     assert len(layers) == depths[kind] and "not compared" not in printed
 
 
+def test_a_size_that_only_timm_s_default_for_all_models_states_is_asked_for(tmp_path: Path) -> None:
+    options = {"embed_dim": 16, "stages": (1, 1, 1, 1), "num_classes": 5}
+    folder = tmp_path / "small"
+    module = timm.create_model("hiera_tiny_224", **options)
+    timm.models.save_for_hf(module, folder, safe_serialization=True, model_args=options)
+    edit(folder, lambda values: values["pretrained_cfg"].pop("input_size"))
+    with pytest.raises(VitvizError, match="the module does not say its image_size; "):
+        vitviz.load(folder)
+    assert vitviz.load(folder, image_size=224).network.config.image_width == 224
+
+
 def test_what_ignore_is_proposed_for_an_image_processor_works(tmp_path: Path) -> None:
     folder, _ = write_foreign("Swin", tmp_path)
     (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "NewImageProcessor"}))

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from vitviz.errors.messages import listing, plain, quote
 from vitviz.weights.formats.arrays import open_npz
-from vitviz.weights.formats.class_names import names_in_texts
+from vitviz.weights.formats.class_names import ClassNames, names_in_texts
 from vitviz.weights.formats.foreign import START_BYTES, UNPACK, foreign_format
 from vitviz.weights.formats.names import EXPECTED_NAMES, WEIGHT_FILE_NAMES, is_weight_file, weight_files
 from vitviz.weights.formats.paths import existing_path
@@ -205,6 +205,7 @@ def _open_index(file: Path, name: str) -> WeightFile:
     tensors: dict[str, LazyTensor] = {}
     beside: dict[str, None] = {}
     metadata: dict[str, str] = {}
+    names: dict[str, ClassNames] = {}
     kinds, size = set(), 0
     for shard, expected in read_index(file, name).items():
         if not file.with_name(shard).is_file():
@@ -220,8 +221,9 @@ def _open_index(file: Path, name: str) -> WeightFile:
         tensors |= shard_tensors
         beside |= dict.fromkeys(opened.beside)
         metadata |= opened.metadata
+        names |= opened.class_names
         kinds.add(opened.kind)
         size += opened.file_bytes
     if len(kinds) > 1:
         refuse(name, f"files of {' and '.join(sorted(kinds))}", "one kind")
-    return WeightFile(name, f"sharded {kinds.pop()}", {"": tensors}, file, size, tuple(beside), metadata)
+    return WeightFile(name, f"sharded {kinds.pop()}", {"": tensors}, file, size, tuple(beside), metadata, (), names)

@@ -127,9 +127,16 @@ def default_rule(architecture: str) -> PreprocessingRule:
 def _load(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
     if ignore:
         raise CheckpointError(f"ignore = {listing(ignore)}: timm reads every key of a file; expected none")
-    classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"].get("num_classes")
-    loaded = _open(folder, None)
-    model_classes = getattr(loaded.module, "num_classes", None)
+    stated, loaded = (
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"],
+        _open(folder, None),
+    )
+    classes = stated.get("num_classes")
+    model: Any = loaded.module
+    if "input_size" not in stated:
+        # timm's default for all models says nothing of this one.
+        model.pretrained_cfg = {**model.pretrained_cfg, "input_size": None}
+    model_classes = getattr(model, "num_classes", None)
     # If the number of classes differs from that of the weights, timm leaves the classifier random.
     if classes is not None and model_classes != classes:
         raise CheckpointError(f"{quote(model_classes)} classes of timm's model; its config.json says {quote(classes)}")
