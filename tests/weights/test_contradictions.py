@@ -266,3 +266,9 @@ def test_other_precisions_are_read_as_float32(suffix: str, dtype: torch.dtype, t
     assert {parameter.dtype for parameter in reading.model.network.parameters()} == {torch.float32}
     rounded = {key: tensor.float() for key, tensor in state.items()}
     assert torch.equal(answer(reading), answer(read(rounded, tmp_path)))
+
+
+def test_a_matrix_for_patches_in_an_order_that_nothing_tells_is_refused(tmp_path: Path) -> None:
+    state = timm_state()
+    state["patch_embed.proj.weight"] = state["patch_embed.proj.weight"].flatten(1)
+    assert "expected a convolution 'width channel height width'" in refusal(state, tmp_path, **OPEN)

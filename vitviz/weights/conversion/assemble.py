@@ -279,10 +279,8 @@ def _pixels_in_order(converter: Converter, config: ViTConfig, weight: torch.Tens
     """A patch embedding as ``"width (channel height width)"``, from a convolution or from a matrix."""
     if weight.ndim == 4:
         return linear_from_convolution(weight)
-    if converter.facts.get("channels_last"):
-        order = "out (height width channel) -> out (channel height width)"
-        return rearrange(weight, order, height=config.patch_height, width=config.patch_width)
-    return weight
+    order = "out (height width channel) -> out (channel height width)"
+    return rearrange(weight, order, height=config.patch_height, width=config.patch_width)
 
 
 def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -290,7 +288,8 @@ def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, in
     weight = converter.take("patch.weight")
     if weight.ndim == 4:
         return weight.shape[2], weight.shape[3], weight.shape[1]
-    if weight.ndim == 2:
+    # Other families do not tell in which order a matrix reads the numbers of a patch.
+    if weight.ndim == 2 and facts.get("channels_last"):
         pixels, override = weight.shape[1], facts.get("patch_size")
         # A number of pixels is never both a square and three times a square.
         sides = [override] if override else [(math.isqrt(pixels // count),) * 2 for count in (3, 1)]
