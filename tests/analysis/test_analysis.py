@@ -14,6 +14,7 @@ import torch
 
 import vitviz
 from tests.support.analyses import MODELS, photo
+from tests.support.makers import MakeModel
 from tests.support.pairs import every_pair
 from vitviz import (
     METHODS,
@@ -21,15 +22,12 @@ from vitviz import (
     Heatmap,
     ImageError,
     MethodError,
-    Model,
     QueryError,
     analyze,
 )
 from vitviz.attention.layout import Query
 from vitviz.attribution import attention, rollout
 from vitviz.images.opening import open_image
-
-MakeModel = Callable[..., Model]
 
 
 def network_weights(analysis: Analysis) -> np.ndarray:

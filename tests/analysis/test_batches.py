@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from PIL import Image
 
 import vitviz
 from tests.support.batches import check_same, photo, workers
+from tests.support.makers import MakeModel
 from vitviz import (
     METHODS,
     ConfigError,
     ImageError,
-    Model,
     VisionTransformer,
     analyze,
     analyze_batch,
@@ -30,7 +30,6 @@ from vitviz import (
 from vitviz.analysis.costs import cost_of
 from vitviz.models.vit import Encoding
 
-MakeModel = Callable[..., Model]
 MODELS: dict[str, dict[str, Any]] = {
     "CLS": {},
     "five prefix tokens": {"distillation_token": True, "register_tokens": 3},

@@ -11,16 +11,14 @@ import pytest
 import torch
 
 from tests.support.analyses import photo
+from tests.support.makers import MakeModel
 from vitviz import (
     METHODS,
     Analysis,
-    Model,
     analyze,
 )
 
 pytestmark = pytest.mark.slow
-
-MakeModel = Callable[..., Model]
 
 
 def assert_same_maps(found: Analysis, expected: Analysis) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitviz import ConfigError, TokenLayout, VisionTransformer, ViTConfig
+from tests.support.makers import MakeNetwork
+from vitviz import ConfigError, TokenLayout, ViTConfig
 from vitviz.analysis.costs import cost_of
 from vitviz.attribution.threshold import MAX_HELD_BYTES
-
-MakeNetwork = Callable[..., VisionTransformer]
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "CLS": {},

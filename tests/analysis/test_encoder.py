@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,17 @@ import pytest
 import torch
 
 from tests.support.analyses import MODELS, photo
+from tests.support.makers import MakeModel
 from tests.support.pairs import every_pair
 from vitviz import (
     ConfigError,
     LimitError,
-    Model,
     analyze,
     cost,
 )
 from vitviz.analysis.costs import cost_of
 from vitviz.images.opening import open_image
 
-MakeModel = Callable[..., Model]
 every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
 
 

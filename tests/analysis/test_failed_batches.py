@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,18 @@ import torch
 from PIL import Image
 
 from tests.support.batches import check_same, photo, workers
+from tests.support.makers import MakeModel
 from vitviz import (
     Analysis,
     FailedAnalysis,
     ImageError,
     LimitError,
-    Model,
     VisionTransformer,
     analyze,
     analyze_batch,
     cost,
 )
 from vitviz.models.vit import Encoding
-
-MakeModel = Callable[..., Model]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 8])

@@ -13,15 +13,15 @@ from PIL import Image
 from safetensors.torch import load as read
 
 import vitviz
+from tests.support.makers import MakeModel
 from tests.support.modules import OwnViT, load_own
-from vitviz import METHODS, Analysis, Model
+from vitviz import METHODS, Analysis
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.ui.packs import layer_pack, rollout_pack
 
 pytestmark = pytest.mark.slow
 # Noise, so that no two patches are equal.
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (24, 36, 3), dtype=np.uint8))
-MakeModel = Callable[..., Model]
 
 
 @contextmanager

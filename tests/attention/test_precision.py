@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from vitviz import AttentionTrace, Model, VisionTransformer, open_image
+from tests.support.example import ASSETS
+from tests.support.makers import MakeNetwork
+from vitviz import AttentionTrace, Model, open_image
 from vitviz.attention.precision import type_of
 from vitviz.attribution import rollout
 from vitviz.errors.kinds import ConfigError
 from vitviz.training.evaluate import has_bfloat16
 
-Make = Callable[..., VisionTransformer]
-
-ASSETS = Path(__file__).parents[2] / "assets"
 PHOTOGRAPHS = sorted(path.name for path in ASSETS.glob("*.jpg"))
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 both_halves = pytest.mark.parametrize("precision", HALVES)
@@ -75,7 +72,7 @@ def rollout_error(found: AttentionTrace, expected: AttentionTrace) -> float:
 
 
 @pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
-def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
+def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: MakeNetwork, name: str) -> None:
     near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
     message = f"{name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
     network = make_network()
@@ -114,7 +111,9 @@ def test_a_stored_trace_of_a_trained_network_is_as_good_as_stated(
 
 @both_halves
 @every_sharpness
-def test_rounding_moves_attention_no_further_than_it_can(make_network: Make, sharpness: float, precision: str) -> None:
+def test_rounding_moves_attention_no_further_than_it_can(
+    make_network: MakeNetwork, sharpness: float, precision: str
+) -> None:
     """For any network: scores that move by δ at most move the weights of their row by tanh(δ / 2) at most."""
     network = make_network(attention_scale=sharpness * 8**-0.5)
     with torch.no_grad():
@@ -131,7 +130,7 @@ def test_rounding_moves_attention_no_further_than_it_can(make_network: Make, sha
 
 @both_halves
 def test_a_stored_trace_takes_half_the_memory_and_is_computed_in_single_precision(
-    make_network: Make, precision: str
+    make_network: MakeNetwork, precision: str
 ) -> None:
     network, pixels = make_network(), torch.randn(2, 3, 16, 24)
     with torch.no_grad():
@@ -172,7 +171,7 @@ COMPUTED_AT_RANDOM = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.006, 0.003, 
 @every_variant
 @both_halves
 def test_only_the_linear_maps_of_the_encoder_are_kept_in_fewer_bits(
-    make_network: Make, changes: dict[str, Any], precision: str
+    make_network: MakeNetwork, changes: dict[str, Any], precision: str
 ) -> None:
     network = make_network(**changes)
     before = {name: parameter.nbytes for name, parameter in network.named_parameters()}
@@ -193,7 +192,7 @@ def test_only_the_linear_maps_of_the_encoder_are_kept_in_fewer_bits(
         assert parameter.nbytes == before[name] / (2 if name in linear else 1)
 
 
-def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: Make) -> None:
+def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: MakeNetwork) -> None:
     network = make_network()
     pixels = torch.rand(1, 3, network.config.image_height, network.config.image_width)
     types: list[torch.dtype] = []
@@ -229,7 +228,7 @@ def test_a_trained_network_in_half_precision_is_as_good_as_stated(
 @both_halves
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_random_network_in_half_precision_is_as_good_as_stated(
-    make_network: Make, changes: dict[str, Any], precision: str, fused: bool
+    make_network: MakeNetwork, changes: dict[str, Any], precision: str, fused: bool
 ) -> None:
     network = make_network(**changes)
     half = copy.deepcopy(network).set_precision(precision)
@@ -253,7 +252,7 @@ def test_a_random_network_in_half_precision_is_as_good_as_stated(
 
 
 @both_halves
-def test_the_stream_between_the_layers_stays_in_single_precision(make_network: Make, precision: str) -> None:
+def test_the_stream_between_the_layers_stays_in_single_precision(make_network: MakeNetwork, precision: str) -> None:
     network = make_network().set_precision(precision)
     streams: list[torch.dtype] = []
     hidden: list[torch.dtype] = []
@@ -265,7 +264,7 @@ def test_the_stream_between_the_layers_stays_in_single_precision(make_network: M
     assert hidden == [HALVES[precision]] * 3
 
 
-def test_bits_that_were_dropped_do_not_come_back(make_network: Make) -> None:
+def test_bits_that_were_dropped_do_not_come_back(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     rounded = copy.deepcopy(network)
     for layer in rounded.encoder:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.support.comparison import closeness
+from tests.support.example import ASSETS
+from tests.support.makers import MakeNetwork
 from tests.support.networks import every_network
 from tests.support.random_traces import random_trace
 from tests.support.traces import scores_of, weights_of
-from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz import AttentionTrace, Model, TokenLayout, open_image
 from vitviz.attention.layout import Query
 from vitviz.attention.softmax import fuse_heads
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 
 close = closeness(tolerance=1e-6)
-Make = Callable[..., VisionTransformer]
-ASSETS = Path(__file__).parents[2] / "assets"
 FUSIONS = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 each_network = every_network(
     "CLS", "five prefix tokens", "no CLS", "one head", "one layer", "portrait image, oblong patch"
 )
 
 
-def traced(make_network: Make, changes: dict[str, Any]) -> tuple[torch.Tensor, AttentionTrace]:
+def traced(make_network: MakeNetwork, changes: dict[str, Any]) -> tuple[torch.Tensor, AttentionTrace]:
     """Attention weights ``"layer head query key"`` of the network itself, and the trace of the same image."""
     network = make_network(**changes)
     pixels = torch.randn(1, 3, network.config.image_height, network.config.image_width)
@@ -39,7 +37,7 @@ def traced(make_network: Make, changes: dict[str, Any]) -> tuple[torch.Tensor, A
 
 
 @each_network
-def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, changes: dict[str, Any]) -> None:
+def test_matrices_rows_and_columns_are_those_of_the_network(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     assert (trace.layers, trace.heads) == weights.shape[:2]
     for layer in range(trace.layers):
@@ -52,7 +50,7 @@ def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, 
         close(trace.columns(token), weights[..., token])
 
 
-def test_a_batch_gives_every_image_its_own_trace(make_network: Make) -> None:
+def test_a_batch_gives_every_image_its_own_trace(make_network: MakeNetwork) -> None:
     network = make_network(register_tokens=4)
     pixels = torch.randn(3, 3, 16, 24)
     encoding = network.encode(pixels)
@@ -65,7 +63,7 @@ def test_a_batch_gives_every_image_its_own_trace(make_network: Make) -> None:
     assert not torch.allclose(encoding.traces[0].weights(2), encoding.traces[1].weights(2), atol=1e-3)
 
 
-def test_a_trace_holds_its_own_image_and_not_the_batch(make_network: Make) -> None:
+def test_a_trace_holds_its_own_image_and_not_the_batch(make_network: MakeNetwork) -> None:
     trace = make_network().encode(torch.randn(8, 3, 16, 24)).traces[0]
     shape = (3, 4, 25, 8)
     assert trace.queries.shape == trace.keys.shape == shape
@@ -83,7 +81,7 @@ def log_sums_of(trace: AttentionTrace) -> torch.Tensor:
 
 
 @each_network
-def test_the_log_sums_of_the_network_are_those_of_the_trace(make_network: Make, changes: dict[str, Any]) -> None:
+def test_the_log_sums_of_the_network_are_those_of_the_trace(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     network = make_network(**changes)
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]

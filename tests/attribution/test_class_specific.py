@@ -16,9 +16,10 @@ import vitviz
 from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
 from tests.parity.timm_cases import TOLD
 from tests.support.comparison import closeness
+from tests.support.makers import MakeNetwork
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
-from vitviz import TokenLayout, TokenMap, VisionTransformer
+from vitviz import TokenLayout, TokenMap
 from vitviz.attention import softmax
 from vitviz.attention.layout import PATCHES
 from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.parity
 
 close = closeness(tolerance=1e-10, any_type=True)
 
-Make = Callable[..., VisionTransformer]
 
 REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
 each_network = every_network(
@@ -85,7 +85,7 @@ def test_transmm_is_reproduced() -> None:
 
 
 @each_network
-def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, changes: dict[str, Any]) -> None:
+def test_gradient_rollout_is_that_of_materialised_gradients(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     _, weights, outputs, layout = layer_by_layer(subject)
     score = subject.target.score(subject.network.read(outputs[-1], layout)[0])
@@ -105,7 +105,7 @@ def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, 
 @each_network
 @pytest.mark.parametrize("chunk_bytes", [1, 2**22])
 def test_legrad_is_that_of_materialised_attention(
-    make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+    make_network: MakeNetwork, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk_bytes)
     subject = sharp(make_network, changes)
@@ -124,7 +124,7 @@ def test_legrad_is_that_of_materialised_attention(
 
 
 @each_network
-def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, changes: dict[str, Any]) -> None:
+def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     normed, _, outputs, layout = layer_by_layer(subject)
     score = subject.target.score(subject.network.read(outputs[-1], layout)[0])
@@ -153,7 +153,7 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 @every_method
 def test_without_gradients_there_is_no_relevance(
-    make_network: Make, method: Callable[[AttributionInput], TokenMap]
+    make_network: MakeNetwork, method: Callable[[AttributionInput], TokenMap]
 ) -> None:
     subject = replace(sharp(make_network, {}), target=Target("nothing", lambda logits: 0 * logits.sum()))
     found = method(subject)
@@ -165,7 +165,9 @@ def test_without_gradients_there_is_no_relevance(
 
 
 @pytest.mark.parametrize("method", [relevance, gradient_rollout])
-def test_a_map_that_is_only_where_it_begins_is_reported(make_network: Make, method: Callable[..., TokenMap]) -> None:
+def test_a_map_that_is_only_where_it_begins_is_reported(
+    make_network: MakeNetwork, method: Callable[..., TokenMap]
+) -> None:
     subject = sharp(make_network, {})
     found = replace(subject, target=Target("nothing", lambda logits: 0 * logits.sum())).gradients
     # The mean over all patches begins with equal shares of each.
@@ -181,7 +183,7 @@ def test_a_map_that_is_only_where_it_begins_is_reported(make_network: Make, meth
     assert "nothing raises" not in gradient_rollout(found, residual_weight=1).description
 
 
-def test_only_layers_from_the_start_layer_count(make_network: Make) -> None:
+def test_only_layers_from_the_start_layer_count(make_network: MakeNetwork) -> None:
     subject = sharp(make_network, {})
     above = trace_gradients(subject.network, subject.pixels, 1, 1)
     assert [above.span(start) for start in (0, 1, -1, 2)] == [range(1, 3)] * 2 + [range(2, 3)] * 2
@@ -193,7 +195,7 @@ def test_only_layers_from_the_start_layer_count(make_network: Make) -> None:
 
 
 @pytest.mark.parametrize("method", [gradient_rollout, relevance])
-def test_only_layers_up_to_the_end_layer_count(make_network: Make, method: Callable[..., TokenMap]) -> None:
+def test_only_layers_up_to_the_end_layer_count(make_network: MakeNetwork, method: Callable[..., TokenMap]) -> None:
     subject = sharp(make_network, {})
     whole = subject.gradients
     parts = ("queries", "keys", "values", "gradients", "log_sums")
@@ -207,7 +209,7 @@ def test_only_layers_up_to_the_end_layer_count(make_network: Make, method: Calla
         method(pooled, end_layer=1)
 
 
-def test_gradient_methods_take_target_and_start_layer(make_network: Make) -> None:
+def test_gradient_methods_take_target_and_start_layer(make_network: MakeNetwork) -> None:
     subject = sharp(make_network, {"register_tokens": 1})
     assert subject.gradients.nbytes == 4 * 3 * 4 * 26 * 8 * 8
     assert subject.gradients is subject.gradients

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from tests.support.attention import slow_rollout
 from tests.support.comparison import closeness
+from tests.support.example import ASSETS
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, analyze
 from vitviz.attention import softmax
@@ -21,7 +21,6 @@ from vitviz.attribution import attention, rollout, rollout_matrix
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 
 close = closeness(tolerance=1e-12)
-ASSETS = Path(__file__).parents[2] / "assets"
 LAYOUTS = {
     "CLS": TokenLayout(("cls",), 3, 3),
     "three prefix tokens": TokenLayout(("cls", "register 1", "register 2"), 2, 4),

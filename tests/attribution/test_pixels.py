@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 from captum.attr import IntegratedGradients
 from einops import rearrange
 
+from tests.support.makers import MakeNetwork
 from tests.support.networks import NETWORKS
-from vitviz import METHODS, VisionTransformer
+from vitviz import METHODS
 from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
-Make = Callable[..., VisionTransformer]
 KINDS = ("CLS", "five prefix tokens", "no CLS", "attention pooling", "oblong patch")
 
 
 @pytest.fixture(params=[NETWORKS[kind] for kind in KINDS], ids=KINDS)
-def subject(request: pytest.FixtureRequest, make_network: Make) -> AttributionInput:
+def subject(request: pytest.FixtureRequest, make_network: MakeNetwork) -> AttributionInput:
     return AttributionInput(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
 
 
@@ -65,7 +64,7 @@ def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Attribut
     assert float(found.max()) > 1e-3
 
 
-def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network: Make) -> None:
+def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network: MakeNetwork) -> None:
     subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
     reports: list[Progress] = []
     found = integrated_gradients(subject, 20, report=reports.append)
@@ -78,7 +77,7 @@ def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network
     assert torch.equal(found.values, occlusion(subject).values)
 
 
-def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: Make) -> None:
+def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: MakeNetwork) -> None:
     subject = AttributionInput(
         make_network(), torch.randn(1, 3, 16, 24), Target("nothing", lambda logits: 0 * logits.sum())
     )
@@ -94,7 +93,7 @@ def test_steps_that_are_none_are_refused(subject: AttributionInput) -> None:
 
 @pytest.mark.parametrize("name", ["integrated_gradients", "occlusion"])
 def test_without_captum_the_error_says_how_to_install_it(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, name: str
+    make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     network = make_network()
     for module in [each for each in sys.modules if each.partition(".")[0] == "captum"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,13 @@ import pytest
 import torch
 
 import vitviz
+from tests.support.makers import MakeNetwork
 from vitviz import METHODS, Model, VisionTransformer
 from vitviz.attention import softmax
 from vitviz.attribution import gradient_rollout, pooling_attention, relevance
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.models.gradients import trace_gradients
 
-Make = Callable[..., VisionTransformer]
 POOLED = {"cls_token": False, "pooling": "attention"}
 VARIANTS: list[dict[str, Any]] = [
     POOLED,
@@ -29,7 +28,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
-def network(request: pytest.FixtureRequest, make_network: Make) -> VisionTransformer:
+def network(request: pytest.FixtureRequest, make_network: MakeNetwork) -> VisionTransformer:
     torch.manual_seed(2)
     return make_network(**request.param)
 
@@ -122,7 +121,7 @@ def test_relevance_and_gradient_rollout_start_from_the_pooling_query(
         )
 
 
-def test_a_pooling_query_without_evidence_for_a_class_is_reported(make_network: Make) -> None:
+def test_a_pooling_query_without_evidence_for_a_class_is_reported(make_network: MakeNetwork) -> None:
     found = trace_gradients(make_network(**POOLED), torch.randn(1, 3, 16, 24), 0)
     assert found.pooled is not None
     against = replace(found, pooled=-found.pooled.abs())
@@ -133,7 +132,7 @@ def test_a_pooling_query_without_evidence_for_a_class_is_reported(make_network: 
     assert gradient_rollout(against, query=(1, 2)).values.any()
 
 
-def test_other_models_say_that_they_have_none(bundled: Model, make_network: Make) -> None:
+def test_other_models_say_that_they_have_none(bundled: Model, make_network: MakeNetwork) -> None:
     trace = make_network().encode(torch.randn(1, 3, 16, 24)).traces[0]
     assert trace.pooled is None
     with pytest.raises(MethodError, match=r"^pooling_attention: this model does not pool by attention"):
@@ -144,7 +143,7 @@ def test_other_models_say_that_they_have_none(bundled: Model, make_network: Make
     assert METHODS["pooling_attention"].refusal(make_network(**POOLED).config) is None
 
 
-def test_missing_heads_are_refused(make_network: Make) -> None:
+def test_missing_heads_are_refused(make_network: MakeNetwork) -> None:
     trace = make_network(**POOLED).encode(torch.randn(1, 3, 16, 24)).traces[0]
     with pytest.raises(QueryError, match=r"^head 4: this model has heads 0 to 3"):
         pooling_attention(trace, 4)

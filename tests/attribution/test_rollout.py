@@ -13,6 +13,7 @@ import torch
 
 from tests.support.attention import LAYOUTS, random_attention, slow_rollout
 from tests.support.comparison import closeness
+from tests.support.example import ASSETS
 from tests.support.pairs import every_pair
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, open_image
@@ -24,7 +25,6 @@ from vitviz.errors.kinds import MethodError, QueryError
 
 close = closeness(tolerance=1e-12)
 REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
-ASSETS = Path(__file__).parents[2] / "assets"
 FUSIONS = ("mean", "max", "min")
 WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.prefix}
 every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)

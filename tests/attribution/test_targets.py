@@ -13,15 +13,13 @@ from PIL import Image
 
 import vitviz
 from tests.support.comparison import closeness
+from tests.support.makers import MakeModel, MakeNetwork
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
 from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin
 from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.models.targets import ClassDifference, LikenessScore
-
-Make = Callable[..., VisionTransformer]
-MakeModel = Callable[..., Model]
 
 close = closeness(tolerance=1e-10, any_type=True)
 LABELS = ("a", "b", "c", "d", "e")
@@ -88,7 +86,9 @@ def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[
 @pytest.mark.slow
 @each_network
 @each_target
-def test_maps_are_those_of_autograd_on_the_formula(make_network: Make, changes: dict[str, Any], kind: str) -> None:
+def test_maps_are_those_of_autograd_on_the_formula(
+    make_network: MakeNetwork, changes: dict[str, Any], kind: str
+) -> None:
     subject = sharp(make_network, changes)
     target, score = formula(kind, subject, torch.randn_like(subject.pixels))
     subject = replace(subject, target=target)
@@ -121,7 +121,7 @@ def test_maps_are_those_of_autograd_on_the_formula(make_network: Make, changes: 
     close(grad_cam(subject).values.flatten(), strength.detach().clamp(min=0))
 
 
-def test_patches_are_the_final_tokens_that_are_pooled(make_network: Make) -> None:
+def test_patches_are_the_final_tokens_that_are_pooled(make_network: MakeNetwork) -> None:
     pixels = torch.randn(2, 3, 16, 24)
     network = make_network(cls_token=False, pooling="mean", classes=0)
     torch.testing.assert_close(network.output(pixels, "patches").mean(1), network(pixels))

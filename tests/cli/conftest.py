@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.commands import THREADS, MakeModel, write_images
+from tests.support.commands import THREADS, write_images
+from tests.support.makers import MakeModel
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.ui.server.settings import ServerSettings
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 import vitviz
 from tests.datasets.batches import COUNT, asked, rows
+from tests.support.example import ROOT
 from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.analysis.encoder import Encoder
 from vitviz.cli.command import main
@@ -41,8 +42,6 @@ from vitviz.evaluation.probes import probe
 from vitviz.weights.detector import OODDetector
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_range_of_values_is_applied_and_assumptions_are_kept(model: Model, tmp_path: Path) -> None:

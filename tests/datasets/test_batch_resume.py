@@ -19,6 +19,7 @@ from PIL import Image
 
 import vitviz
 from tests.datasets.batches import COUNT, Ended, asked, end_after, rows
+from tests.support.example import ROOT
 from vitviz import Model, Style
 from vitviz.cli.command import main
 from vitviz.datasets import (
@@ -36,8 +37,6 @@ from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ends", [(1,), (5,), (3, 7, 11)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +11,14 @@ import torch
 from PIL import Image
 
 import vitviz
-from vitviz import Model, save_checkpoint
+from tests.support.makers import MakeModel
+from vitviz import save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads, measure_heads_over
 from vitviz.evaluation.method_table import find_images
 
 pytestmark = pytest.mark.slow
-
-Make = Callable[..., Model]
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     "changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1, "head_width": 32}]
 )
 def test_measures_are_those_of_the_materialised_weights(
-    make_model: Make, folder: Path, changes: dict[str, object]
+    make_model: MakeModel, folder: Path, changes: dict[str, object]
 ) -> None:
     trace = vitviz.analyze(folder / "0.png", make_model(**changes)).trace
     layout, found = trace.layout, measure_heads(trace)
@@ -60,7 +58,7 @@ def test_measures_are_those_of_the_materialised_weights(
 
 
 def test_the_command_prints_tables_and_writes_the_figure(
-    make_model: Make, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_model: MakeModel, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, checkpoint, output = make_model(classes=0), tmp_path / "small.safetensors", tmp_path / "heads.json"
     save_checkpoint(checkpoint, model)
@@ -81,7 +79,7 @@ def test_the_command_prints_tables_and_writes_the_figure(
     assert "heads.nothing: cannot be written" in capsys.readouterr().err
 
 
-def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> None:
+def test_the_figure_has_a_dot_for_each_head(make_model: MakeModel, folder: Path) -> None:
     reports: list[int] = []
     found = measure_heads_over(make_model(), find_images(folder, 2), reports.append)
     assert reports == [1, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitviz import METHODS, Model, save_checkpoint
+from tests.support.makers import MakeModel
+from vitviz import METHODS, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.method_table import Interval, areas, find_images, methods_for, table, verdicts
@@ -19,7 +19,6 @@ from vitviz.metrics.faithfulness import METRICS, RANDOM
 
 pytestmark = pytest.mark.slow
 
-MakeModel = Callable[..., Model]
 
 # Neither the bundled model nor those of this file have attention pooling.
 SERVING = [name for name, method in METHODS.items() if method.pooling is None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,11 @@ import torch
 from PIL import Image, ImageDraw
 
 import vitviz
-from vitviz import Model, VitvizError, save_checkpoint
+from tests.support.makers import MakeModel
+from vitviz import VitvizError, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.objects import attention_on_objects, outline
 
-Make = Callable[..., Model]
 BACKGROUND, OBJECT = (240, 238, 235), (60, 90, 30)
 
 
@@ -52,7 +51,7 @@ def test_an_object_on_a_plain_background_has_an_outline() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
 def test_the_share_on_the_object_is_that_of_the_weights(
-    make_model: Make, folder: Path, changes: dict[str, object]
+    make_model: MakeModel, folder: Path, changes: dict[str, object]
 ) -> None:
     model = make_model(**changes)
     paths = sorted(folder.iterdir())
@@ -75,7 +74,7 @@ def test_the_share_on_the_object_is_that_of_the_weights(
     assert found.query == ("the CLS token" if "cls" in layout.prefix else "the mean patch")
 
 
-def test_the_best_head_is_measured_on_other_photographs(make_model: Make, folder: Path) -> None:
+def test_the_best_head_is_measured_on_other_photographs(make_model: MakeModel, folder: Path) -> None:
     found = attention_on_objects(make_model(), sorted(folder.iterdir()))
     layer, head = found.best_head
     chosen = found.heads[::2].mean(0)
@@ -87,7 +86,7 @@ def test_the_best_head_is_measured_on_other_photographs(make_model: Make, folder
 
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_keeps_every_number(
-    make_model: Make, folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    make_model: MakeModel, folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output_folder = tmp_path_factory.mktemp("output_folder")
     model = make_model()
@@ -109,6 +108,6 @@ def test_the_command_prints_a_table_and_keeps_every_number(
     assert torch.equal(torch.tensor(saved["heads"], dtype=torch.float64), found.heads)
 
 
-def test_too_few_outlines_are_refused(make_model: Make, folder: Path) -> None:
+def test_too_few_outlines_are_refused(make_model: MakeModel, folder: Path) -> None:
     with pytest.raises(VitvizError, match="1 images show an object against a plain background; expected at least two"):
         attention_on_objects(make_model(), [folder / "0.png", folder / "noise.png"])

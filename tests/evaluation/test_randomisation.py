@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.support.example import COARSE
+from tests.support.example import ASSETS, COARSE
+from tests.support.makers import MakeModel
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import MethodError
@@ -31,10 +31,6 @@ from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
 
-MakeModel = Callable[..., Model]
-
-
-ASSETS = Path(__file__).parents[2] / "assets"
 
 # Fast methods, with and without a class.
 FAST_METHODS = ("attention", "rollout", "relevance")

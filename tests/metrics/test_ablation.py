@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from tests.support.makers import MakeNetwork
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
-Make = Callable[..., VisionTransformer]
 # A target that is no class, with a score that is not linear in the output.
 TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output, torch.ones_like(output), dim=0))
 
@@ -34,7 +33,7 @@ TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output,
     ids=str,
 )
 def test_each_head_effect_equals_that_of_a_head_mask(
-    make_network: Make, changes: dict[str, Any], target: int | Target
+    make_network: MakeNetwork, changes: dict[str, Any], target: int | Target
 ) -> None:
     # For a target without a class, the network returns features.
     classes = {"classes": 0} if target is TEXT else {}
@@ -63,7 +62,7 @@ def test_the_strongest_heads_have_the_largest_effects() -> None:
     assert len(effects.strongest(9)) == 4
 
 
-def test_progress_is_reported_and_missing_classes_are_refused(make_network: Make) -> None:
+def test_progress_is_reported_and_missing_classes_are_refused(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     reports: list[Progress] = []
     head_effects(network, pixels, 0, reports.append)
@@ -113,7 +112,7 @@ HEADS_OFF = {(0, 0), (1, 2), (1, 3)}
     ],
     ids=str,
 )
-def test_switching_off_equals_masking(make_network: Make, changes: dict[str, Any]) -> None:
+def test_switching_off_equals_masking(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
     config, layout = network.config, network.config.layout(16, 24)
     every = {(layer, head) for layer in range(config.depth) for head in range(config.heads)}
@@ -131,7 +130,7 @@ def test_switching_off_equals_masking(make_network: Make, changes: dict[str, Any
     torch.testing.assert_close(switched_off(network, pixels), network(pixels)[0], atol=1e-5, rtol=1e-5)
 
 
-def test_switching_one_head_off_equals_its_effect(make_network: Make) -> None:
+def test_switching_one_head_off_equals_its_effect(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     effects = head_effects(network, pixels, 3)
     found = switched_off(network, pixels, [(1, 2)]).softmax(-1)[3]
@@ -148,7 +147,7 @@ def test_switching_one_head_off_equals_its_effect(make_network: Make) -> None:
     ],
 )
 def test_missing_heads_and_patches_cannot_be_switched_off(
-    make_network: Make, heads: list[tuple[int, int]], patches: list[tuple[int, int]], message: str
+    make_network: MakeNetwork, heads: list[tuple[int, int]], patches: list[tuple[int, int]], message: str
 ) -> None:
     with pytest.raises(QueryError, match=f"^{re.escape(message)}"):
         switched_off(make_network(), torch.randn(1, 3, 16, 24), heads, patches)

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.makers import MakeNetwork
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, Metric, ends, faithfulness
 from vitviz.metrics.perturbation import blur, blurred, imputed, zeros
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
-
-Make = Callable[..., VisionTransformer]
 
 
 class Judge(VisionTransformer):
@@ -28,7 +27,7 @@ class Judge(VisionTransformer):
         return torch.stack([score, torch.zeros_like(score)], 1)
 
 
-def judge(make_network: Make, weight: torch.Tensor) -> Judge:
+def judge(make_network: MakeNetwork, weight: torch.Tensor) -> Judge:
     network = make_network(classes=2)
     network.__class__ = Judge
     assert isinstance(network, Judge)
@@ -81,7 +80,7 @@ def test_an_image_without_pixels_is_not_imputed() -> None:
 
 
 @pytest.mark.slow
-def test_patches_are_removed_in_the_order_of_the_metric(make_network: Make) -> None:
+def test_patches_are_removed_in_the_order_of_the_metric(make_network: MakeNetwork) -> None:
     """The class depends on one patch: a map that knows it loses it at once, and one that hides it keeps it longest."""
     weight = torch.zeros(3, 16, 24)
     weight[:, 4:8, 8:12] = 1.0
@@ -100,7 +99,7 @@ def test_patches_are_removed_in_the_order_of_the_metric(make_network: Make) -> N
     assert found["road"]["knowing"].area < found["road"]["hiding"].area + 0.05
 
 
-def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: Make) -> None:
+def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     found = faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 2, ("deletion", "insertion"))
     score = float(network(pixels).softmax(-1)[0, 2])
@@ -117,7 +116,7 @@ def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: 
 # Targets that are no class.
 
 
-def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_network: Make) -> None:
+def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     logits = [network(image)[0] for image in (torch.zeros_like(pixels), pixels, blur(pixels[0])[None])]
     index = int((logits[1] - logits[0]).argmax())
@@ -145,7 +144,7 @@ def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_netw
     ids=["lower", "equal", "nearly equal", "no number"],
 )
 def test_a_score_that_is_not_higher_for_the_whole_image_has_no_shares(
-    make_network: Make, score: Callable[[torch.Tensor], torch.Tensor], numbers: str
+    make_network: MakeNetwork, score: Callable[[torch.Tensor], torch.Tensor], numbers: str
 ) -> None:
     weight = torch.zeros(3, 16, 24)
     weight[:, 4:8, 8:12] = 1.0
@@ -170,7 +169,9 @@ def test_the_area_is_the_mean_height() -> None:
     ],
     ids=str,
 )
-def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make, changes: dict[str, Any]) -> None:
+def test_any_layout_will_do_and_the_same_seed_gives_the_same(
+    make_network: MakeNetwork, changes: dict[str, Any]
+) -> None:
     network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
     first, second = (faithfulness(network, pixels, {"map": torch.arange(24.0).view(4, 6)}, 1) for _ in range(2))
     assert set(first) == set(METRICS)
@@ -180,7 +181,7 @@ def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make,
             assert 0 <= curve.area <= 1
 
 
-def test_progress_is_reported_and_an_exception_ends_it(make_network: Make) -> None:
+def test_progress_is_reported_and_an_exception_ends_it(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     reports: list[Progress] = []
     faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=reports.append)
@@ -197,7 +198,7 @@ def test_progress_is_reported_and_an_exception_ends_it(make_network: Make) -> No
         faithfulness(network, pixels, {}, 0, report=stop)
 
 
-def test_impossible_requests_are_refused(make_network: Make) -> None:
+def test_impossible_requests_are_refused(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     with pytest.raises(MethodError, match="metric 'erasure': expected 'deletion', 'insertion'"):
         faithfulness(network, pixels, {}, 0, ("erasure",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.comparison import closeness
+from tests.support.makers import MakeNetwork
 from tests.support.networks import every_network
 from vitviz import TokenLayout, VisionTransformer
 from vitviz.attention import softmax as softmax_module
@@ -21,7 +21,6 @@ from vitviz.models.targets import class_target
 
 close = closeness(tolerance=1e-10)
 
-Make = Callable[..., VisionTransformer]
 
 each_network = every_network(
     "CLS",
@@ -35,7 +34,7 @@ each_network = every_network(
 )
 
 
-def sharp(make_network: Make, changes: dict[str, Any]) -> tuple[VisionTransformer, torch.Tensor]:
+def sharp(make_network: MakeNetwork, changes: dict[str, Any]) -> tuple[VisionTransformer, torch.Tensor]:
     """A network whose attention and gradients are far from uniform, in double precision; and an image."""
     network = make_network(**changes).double().requires_grad_(False)
     for layer in network.encoder:
@@ -73,7 +72,7 @@ def slow_relevance(weights: list[torch.Tensor], gradients: list[torch.Tensor]) -
 @each_network
 @pytest.mark.parametrize("chunk_bytes", [1, 3000, 2**22])
 def test_weights_and_gradients_are_those_of_materialised_attention(
-    make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+    make_network: MakeNetwork, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(softmax_module, "CHUNK_BYTES", chunk_bytes)
     network, pixels = sharp(make_network, changes)
@@ -92,7 +91,7 @@ def test_weights_and_gradients_are_those_of_materialised_attention(
 
 @each_network
 def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
-    make_network: Make, changes: dict[str, Any]
+    make_network: MakeNetwork, changes: dict[str, Any]
 ) -> None:
     network, pixels = sharp(make_network, changes)
     weights, gradients, _ = materialised(network, pixels, 1)
@@ -113,7 +112,7 @@ def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
         assert torch.equal(relevance(found).values, explicit.values)
 
 
-def test_a_missing_class_or_layer_is_refused(make_network: Make) -> None:
+def test_a_missing_class_or_layer_is_refused(make_network: MakeNetwork) -> None:
     network, pixels = sharp(make_network, {})
     classes = network.config.classes
     for target in (-1, classes):

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import vitviz
+from tests.support.makers import MakeModel
 from tests.support.modules import CLASSES, LABELS, OwnViT, load_own, picture
-from vitviz import Analysis, CheckpointError, ConfigError, MethodError, Model
+from vitviz import Analysis, CheckpointError, ConfigError, MethodError
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.classes import read_probability
@@ -19,7 +20,6 @@ from vitviz.weights.metadata.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-MakeModel = Callable[..., Model]
 FORMULAS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softmax": lambda logits: logits.exp() / logits.exp().sum(),
     "sigmoid": lambda logits: 1 / (1 + (-logits).exp()),

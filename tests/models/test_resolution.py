@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from tests.support.makers import MakeNetwork
 from tests.support.vit import pixels_for
-from vitviz import VisionTransformer, ViTConfig
+from vitviz import ViTConfig
 from vitviz.attention import softmax
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.progress import Progress
-
-Make = Callable[..., VisionTransformer]
-
 
 # Positions and other sizes.
 
@@ -24,7 +21,7 @@ Make = Callable[..., VisionTransformer]
 @pytest.mark.parametrize(("height", "width"), [(32, 48), (8, 8), (4, 40), (40, 4), (24, 16), (16, 28)])
 @pytest.mark.parametrize("changes", [{}, {"cls_token": False, "pooling": "mean"}, {"register_tokens": 4}])
 def test_other_image_sizes_give_their_own_grid(
-    make_network: Make, height: int, width: int, changes: dict[str, Any]
+    make_network: MakeNetwork, height: int, width: int, changes: dict[str, Any]
 ) -> None:
     network = make_network(**changes)
     encoding = network.encode(torch.randn(2, 3, height, width))
@@ -38,7 +35,7 @@ def test_other_image_sizes_give_their_own_grid(
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_trace_stores_what_its_network_computed_and_answers_at_least_in_single_precision(
-    make_network: Make, dtype: torch.dtype
+    make_network: MakeNetwork, dtype: torch.dtype
 ) -> None:
     network = make_network().to(dtype)
     encoding = network.encode(pixels_for(network).to(dtype))
@@ -64,7 +61,7 @@ def test_a_trace_stores_what_its_network_computed_and_answers_at_least_in_single
 )
 @pytest.mark.parametrize("call", ["forward", "encode"])
 def test_pixels_that_do_not_fit_are_refused_by_their_shape(
-    make_network: Make, shape: tuple[int, ...], message: str, call: str
+    make_network: MakeNetwork, shape: tuple[int, ...], message: str, call: str
 ) -> None:
     with pytest.raises(ImageError, match=message):
         getattr(make_network(), call)(torch.zeros(shape))
@@ -148,7 +145,7 @@ def test_settings_of_other_families_are_checked(name: str, value: object, messag
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
 def test_attention_of_many_tokens_reports_progress_and_is_the_same(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     network = make_network(**changes)
     pixels = torch.randn(2, 3, 16, 24)
@@ -169,7 +166,7 @@ def test_attention_of_many_tokens_reports_progress_and_is_the_same(
     assert reports[-1] == Progress(3, 3) and {state.total for state in reports} == {3}
 
 
-def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 1)
     reports: list[Progress] = []
 

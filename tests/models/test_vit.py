@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.support.makers import MakeNetwork
 from tests.support.vit import pixels_for
 from vitviz import VisionTransformer, ViTConfig
 from vitviz.models import layers
 from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import Pooling
 
-Make = Callable[..., VisionTransformer]
 VARIANTS: dict[str, dict[str, Any]] = {
     "CLS": {},
     "CLS, pooled by mean": {"pooling": "mean"},
@@ -112,7 +111,7 @@ def plain_forward(network: VisionTransformer, pixels: torch.Tensor) -> tuple[tor
 
 
 @every_variant
-def test_logits_and_attention_equal_the_plain_reference(make_network: Make, changes: dict[str, Any]) -> None:
+def test_logits_and_attention_equal_the_plain_reference(make_network: MakeNetwork, changes: dict[str, Any]) -> None:
     network = make_network(**changes)
     pixels = pixels_for(network)
     logits, weights = network(pixels, need_weights=True)
@@ -125,7 +124,7 @@ def test_logits_and_attention_equal_the_plain_reference(make_network: Make, chan
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(3, 4, 4), (1, 2, 6), (3, 7, 3)])
 def test_a_patch_convolution_is_the_linear_patch_embedding(
-    make_network: Make, channels: int, height: int, width: int
+    make_network: MakeNetwork, channels: int, height: int, width: int
 ) -> None:
     sizes = {"image_height": 2 * height, "image_width": 3 * width, "patch_height": height, "patch_width": width}
     network = make_network(channels=channels, cls_token=False, pooling="mean", **sizes)
@@ -144,7 +143,7 @@ def test_a_patch_convolution_is_the_linear_patch_embedding(
 @every_variant
 @pytest.mark.parametrize("fused", [True, False])
 def test_logits_are_the_same_bits_with_and_without_weights_and_traces(
-    make_network: Make, changes: dict[str, Any], fused: bool
+    make_network: MakeNetwork, changes: dict[str, Any], fused: bool
 ) -> None:
     network = make_network(**changes)
     for layer in network.encoder:
@@ -180,7 +179,7 @@ def heads_off(network: VisionTransformer) -> torch.Tensor:
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("masked", [False, True], ids=["", "head mask"])
 def test_only_the_classified_tokens_of_the_last_layer_are_computed(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], depth: int, masked: bool
+    make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], depth: int, masked: bool
 ) -> None:
     network = make_network(**changes, depth=depth)
     pixels, mask = pixels_for(network), heads_off(network) if masked else None
@@ -209,7 +208,9 @@ def test_only_the_classified_tokens_of_the_last_layer_are_computed(
 
 @every_pooling
 @pytest.mark.parametrize("size", [1, 7, 16, 1000])
-def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: dict[str, Any], size: int) -> None:
+def test_the_mlp_may_run_on_a_few_tokens_at_a_time(
+    make_network: MakeNetwork, changes: dict[str, Any], size: int
+) -> None:
     network = make_network(**changes)
     pixels, mask = pixels_for(network), heads_off(network)
     with torch.no_grad():
@@ -230,7 +231,7 @@ def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: 
 
 @every_pooling
 def test_gradients_flow_through_everything_that_inference_skips(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     """Fused kernel and short last layer have the gradients of materialised weights and all tokens."""
     monkeypatch.setattr(layers, "mlp_chunk_tokens", lambda config: 4)
@@ -263,7 +264,7 @@ def test_gradients_flow_through_everything_that_inference_skips(
     assert change == pytest.approx(2 * float((gradients[0] * step).sum()), rel=1e-4)
 
 
-def test_traces_of_a_network_in_training_hold_no_graph(make_network: Make) -> None:
+def test_traces_of_a_network_in_training_hold_no_graph(make_network: MakeNetwork) -> None:
     network = make_network().requires_grad_(True)
     encoding = network.encode(pixels_for(network))
     assert encoding.logits.requires_grad

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.comparison import closeness
+from tests.support.makers import MakeNetwork
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.models.activations import ACTIVATIONS
@@ -20,7 +21,6 @@ from vitviz.models.pooling import POOLINGS
 
 close = closeness(tolerance=1e-5, relative=1e-5)
 
-Make = Callable[..., VisionTransformer]
 
 TOKENS = {"distillation_token": True, "register_tokens": 2}
 PREFIX, EPSILON = 4, 1e-6
@@ -77,7 +77,7 @@ def pooled_plainly(tokens: torch.Tensor, pooling: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("final_norm", FINAL_NORMS)
 @pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling != "attention"])
-def test_pooling_and_final_norm(make_network: Make, pooling: str, final_norm: str) -> None:
+def test_pooling_and_final_norm(make_network: MakeNetwork, pooling: str, final_norm: str) -> None:
     network = make_network(**TOKENS, pooling=pooling, final_norm=final_norm)
     images = pixels()
     tokens = last_tokens(network, images)
@@ -92,7 +92,7 @@ def test_pooling_and_final_norm(make_network: Make, pooling: str, final_norm: st
 
 
 @pytest.mark.parametrize("final_norm", FINAL_NORMS)
-def test_attention_pooling_is_what_one_learned_query_attends_to(make_network: Make, final_norm: str) -> None:
+def test_attention_pooling_is_what_one_learned_query_attends_to(make_network: MakeNetwork, final_norm: str) -> None:
     network = make_network(**TOKENS, pooling="attention", final_norm=final_norm)
     images = pixels()
     tokens = last_tokens(network, images)
@@ -143,7 +143,9 @@ def test_an_activation_is_its_formula(activation: str) -> None:
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_an_mlp_follows_its_formula_with_and_without_a_gate(make_network: Make, activation: str, gated: bool) -> None:
+def test_an_mlp_follows_its_formula_with_and_without_a_gate(
+    make_network: MakeNetwork, activation: str, gated: bool
+) -> None:
     network = make_network(activation=activation, gated_mlp=gated, depth=1)
     mlp = network.encoder[0].mlp
     with record_calls(mlp) as calls:
@@ -180,7 +182,7 @@ def plain_weights(network: VisionTransformer, inputs: torch.Tensor, scale: float
 
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("scale", [None, 1.0, 0.07])
-def test_scale_and_norms_of_queries_and_keys(make_network: Make, scale: float | None, norm: bool) -> None:
+def test_scale_and_norms_of_queries_and_keys(make_network: MakeNetwork, scale: float | None, norm: bool) -> None:
     network = make_network(attention_scale=scale, query_key_norm=norm, depth=1)
     images = pixels()
     attention = network.encoder[0].attention
@@ -200,7 +202,7 @@ def test_scale_and_norms_of_queries_and_keys(make_network: Make, scale: float | 
     close(network(images), logits)
 
 
-def test_rotary_positions_turn_queries_and_keys_by_the_place_of_their_patch(make_network: Make) -> None:
+def test_rotary_positions_turn_queries_and_keys_by_the_place_of_their_patch(make_network: MakeNetwork) -> None:
     network = make_network(rotary=True, depth=1)
     assert "positions" not in network.state_dict() and network.periods.shape == (2,)
     network.periods.copy_(torch.tensor([1.0, 3.0]))
@@ -228,7 +230,7 @@ def test_rotary_positions_turn_queries_and_keys_by_the_place_of_their_patch(make
 
 @pytest.mark.parametrize("pre_norm", [False, True])
 @pytest.mark.parametrize("patch_norms", [False, True])
-def test_norms_of_patches_and_of_tokens(make_network: Make, patch_norms: bool, pre_norm: bool) -> None:
+def test_norms_of_patches_and_of_tokens(make_network: MakeNetwork, patch_norms: bool, pre_norm: bool) -> None:
     network = make_network(patch_norms=patch_norms, pre_norm=pre_norm, register_tokens=1)
     images = pixels()
     rows = []
@@ -248,7 +250,7 @@ def test_norms_of_patches_and_of_tokens(make_network: Make, patch_norms: bool, p
 
 
 @pytest.mark.parametrize("rule", ["reading order", "fixed", "bilinear corners"])
-def test_the_rule_of_positions_is_the_configuration_s(make_network: Make, rule: str) -> None:
+def test_the_rule_of_positions_is_the_configuration_s(make_network: MakeNetwork, rule: str) -> None:
     network = make_network(position_rule=rule)
     if rule == "fixed":
         with pytest.raises(ImageError, match="no rule for others"):
@@ -271,7 +273,7 @@ def test_the_rule_of_positions_is_the_configuration_s(make_network: Make, rule: 
 @pytest.mark.parametrize("projection", [0, 6])
 @pytest.mark.parametrize("representation", [0, 10])
 def test_representation_projection_and_classifier(
-    make_network: Make, representation: int, projection: int, classes: int
+    make_network: MakeNetwork, representation: int, projection: int, classes: int
 ) -> None:
     network = make_network(representation_width=representation, projection_width=projection, classes=classes)
     images = pixels()
@@ -290,7 +292,7 @@ def test_representation_projection_and_classifier(
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 3), (2, 1)])
-def test_a_mask_of_zero_switches_a_head_off(make_network: Make, layer: int, head: int, fused: bool) -> None:
+def test_a_mask_of_zero_switches_a_head_off(make_network: MakeNetwork, layer: int, head: int, fused: bool) -> None:
     network, images = make_network(), pixels()
     for each in network.encoder:
         each.attention.fused = fused
@@ -313,7 +315,7 @@ def test_a_mask_of_zero_switches_a_head_off(make_network: Make, layer: int, head
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 4, 1), (1, 4), (3, 1), ()])
-def test_a_mask_of_another_shape_is_refused(make_network: Make, shape: tuple[int, ...]) -> None:
+def test_a_mask_of_another_shape_is_refused(make_network: MakeNetwork, shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=r"head mask of shape .*: expected 'layer head', \(3, 4\)"):
         make_network()(pixels(), head_mask=torch.ones(shape))
 
@@ -343,7 +345,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "sentence"), BAD)
-def test_an_impossible_setting_is_refused(make_network: Make, changes: dict[str, Any], sentence: str) -> None:
+def test_an_impossible_setting_is_refused(make_network: MakeNetwork, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_network(**changes)
     assert sentence in str(caught.value)

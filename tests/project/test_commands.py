@@ -14,11 +14,11 @@ import pytest
 from docs.site.blocks import explorers
 from tests.project.test_readme import DOCUMENTS, commands
 from tests.support.clips import write_clip
+from tests.support.example import ROOT
 from vitviz.cli import main
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 # The beginning of a command, or an option of it, and the reason not to run it here.
 NOT_RUN = {
     "app": "serves until it is ended: tests/driver.py starts it",

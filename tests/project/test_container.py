@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.example import ROOT
+
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "hosting.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import doctest
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import vitviz
+from tests.support.example import ASSETS
 from vitviz.weights.snapshots import snapshot_path
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 FLAGS = doctest.ELLIPSIS | doctest.REPORT_ONLY_FIRST_FAILURE
 
 

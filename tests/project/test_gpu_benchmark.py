@@ -13,9 +13,8 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.card import MET, MISSED, Card, held_to
 from benchmarks.gpu.right import DIFFERENCES
 from benchmarks.gpu.table import page, rows_of
+from tests.support.example import ROOT
 from vitviz import METHODS
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.long

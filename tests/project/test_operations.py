@@ -38,7 +38,7 @@ from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
 from tests.driver import click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
-from tests.support.example import EXAMPLE
+from tests.support.example import EXAMPLE, ROOT
 from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
@@ -47,7 +47,6 @@ from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.settings import table as settings_table
 
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "hosting.md").read_text()
 SUB_PATH = "/vitviz"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import vitviz
+from tests.support.example import ROOT
 from tests.support.sources import parsed
 
-ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.example import ROOT
 from tests.support.sources import parsed
 from vitviz import METHODS
 from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import PROBES
 from vitviz.weights.overrides import OVERRIDES
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text()

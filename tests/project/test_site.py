@@ -15,6 +15,7 @@ from docs.site import stages
 from docs.site.blocks import Block, explorers
 from docs.site.check import problems
 from docs.site.tables import TABLES, with_table
+from tests.support.example import ROOT
 from vitviz import Analysis
 from vitviz.cli.parsing import parse
 from vitviz.ui.explorer.opening import opening
@@ -31,7 +32,6 @@ from vitviz.ui.links import (
 from vitviz.ui.normalize import normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.glob("**/*.md"))}
 BLOCKS = [(page, block) for page, text in PAGES.items() for block in explorers(text)]

@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.driver import running_app
+from tests.support.example import ROOT
 
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
 
 
 # The front matter of the README.

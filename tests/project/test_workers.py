@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.example import ROOT
+
 CONTENT = """
 import os
 import pytest

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tests.parity.package_answers import answer_of, expected_output
+from tests.support.example import ASSETS
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.opening import open_image
@@ -30,7 +31,6 @@ VARIABLE = "VITVIZ_PUBLISHED"
 CONFIGURATIONS = ("config.json", "open_clip_config.json")
 REFERENCE = "reference.npz"
 """Numbers of another program beside a checkpoint: ``pixels`` and one of :data:`OUTPUTS`."""
-ASSETS = Path(__file__).parents[2] / "assets"
 # Those of the tables in docs/checked.md.
 PHOTOS = tuple(ASSETS / f"{name}.jpg" for name in ("astronaut", "chelsea", "coffee", "rocket"))
 

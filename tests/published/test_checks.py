@@ -16,6 +16,7 @@ from tests.published import checks
 from tests.published.checks import OUTPUTS, REFERENCE, VARIABLE, Figures, check, checkpoints
 from tests.published.networks import NETWORKS, download
 from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, updated
+from tests.support.example import ROOT
 from tests.support.package_checkpoints import EXACT, write
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
@@ -23,7 +24,6 @@ from vitviz.weights.verify import Comparison
 
 pytestmark = pytest.mark.parity
 
-ROOT = Path(__file__).parents[2]
 PHOTO = ROOT / "assets" / "coffee.jpg"
 DAY = date(2026, 1, 2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from vitviz import Model
 from vitviz.training.evaluate import Accuracy
 
-MakeModel = Callable[..., Model]
 Capture = pytest.CaptureFixture[str]
 # The numbers of threads with which the app's process was started.
 THREADS: list[int | None] = []

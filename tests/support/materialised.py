@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from vitviz import TokenLayout, VisionTransformer
+from tests.support.makers import MakeNetwork
+from vitviz import TokenLayout
 from vitviz.attribution import AttributionInput
 from vitviz.models.targets import class_target
 
-Make = Callable[..., VisionTransformer]
 
-
-def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> AttributionInput:
+def sharp(make_network: MakeNetwork, changes: dict[str, Any], target: int = 1) -> AttributionInput:
     """A network whose attention and gradients are far from uniform, and an image, in double precision."""
     network = make_network(**changes).double().requires_grad_(False)
     for layer in network.encoder:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from vitviz import Analysis, Model, analyze
+from tests.support.makers import MakeModel
+from vitviz import Analysis, analyze
 from vitviz.evaluation.probes import Findings
-
-MakeModel = Callable[..., Model]
 
 
 def analysis_of(make_model: MakeModel, **changes: Any) -> Analysis:

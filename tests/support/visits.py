@@ -6,16 +6,14 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-from vitviz import Model
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.state import PageState, View
 
-Make = Callable[..., Model]
 Result = TypeVar("Result")
 PAGE, OTHER_PAGE = "a" * 22, "b" * 22
 STATE: Any = PageState((View(),)).to_json()

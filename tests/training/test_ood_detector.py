@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vitviz
+from tests.support.makers import MakeModel
 from tests.support.reading import load_checkpoint
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
@@ -24,8 +24,6 @@ from vitviz.weights import save_checkpoint
 from vitviz.weights.detector import OODDetector, features_of
 
 pytestmark = pytest.mark.slow
-
-Make = Callable[..., Model]
 
 
 def detector_for(model: Model, **values: float) -> OODDetector:
@@ -40,7 +38,7 @@ def picture() -> np.ndarray:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8, 12])
-def test_the_features_are_the_mean_of_the_last_layers_keys(make_model: Make, depth: int) -> None:
+def test_the_features_are_the_mean_of_the_last_layers_keys(make_model: MakeModel, depth: int) -> None:
     network = make_model(register_tokens=2, depth=depth).network
     pixels = torch.randn(1, 3, 16, 24)
     before, layer = list(network.stream(pixels))[depth - 1], network.layers[depth - 1]
@@ -73,7 +71,7 @@ def test_features_that_never_vary_are_fitted_too() -> None:
     assert found.score(logits, features).isfinite().all()
 
 
-def test_a_fitted_detector_finds_pictures_of_another_kind(make_model: Make) -> None:
+def test_a_fitted_detector_finds_pictures_of_another_kind(make_model: MakeModel) -> None:
     model = make_model()
     grey = torch.full((260, 3, 16, 24), 128) + torch.randint(-20, 20, (260, 3, 1, 1))
     flat, noise = grey.to(torch.uint8), torch.randint(0, 256, (40, 3, 16, 24), dtype=torch.uint8)
@@ -89,7 +87,7 @@ def test_a_fitted_detector_finds_pictures_of_another_kind(make_model: Make) -> N
     assert unlike(noise) > 0.9
 
 
-def test_a_low_score_is_out_of_distribution(make_model: Make, picture: np.ndarray) -> None:
+def test_a_low_score_is_out_of_distribution(make_model: MakeModel, picture: np.ndarray) -> None:
     model = make_model()
     detector = detector_for(model)
     analysis = vitviz.analyze(picture, replace(model, ood_detector=detector))
@@ -100,7 +98,7 @@ def test_a_low_score_is_out_of_distribution(make_model: Make, picture: np.ndarra
         assert vitviz.analyze(picture, other).is_out_of_distribution is is_unlike
 
 
-def test_of_an_input_with_few_patches_nothing_is_said(make_model: Make, picture: np.ndarray) -> None:
+def test_of_an_input_with_few_patches_nothing_is_said(make_model: MakeModel, picture: np.ndarray) -> None:
     model = make_model()
     found = replace(model, ood_detector=detector_for(model, threshold=1e9))
     patch = model.network.config.patch_height
@@ -109,7 +107,7 @@ def test_of_an_input_with_few_patches_nothing_is_said(make_model: Make, picture:
         assert vitviz.analyze(picture, found, resolution=resolution).is_out_of_distribution is said
 
 
-def test_without_a_detector_nothing_is_said(make_model: Make, picture: np.ndarray) -> None:
+def test_without_a_detector_nothing_is_said(make_model: MakeModel, picture: np.ndarray) -> None:
     analysis = vitviz.analyze(picture, make_model())
     assert analysis.is_out_of_distribution is None
     assert vitviz.analyze(picture, make_model(classes=0)).is_out_of_distribution is None
@@ -117,7 +115,9 @@ def test_without_a_detector_nothing_is_said(make_model: Make, picture: np.ndarra
         _ = analysis.ood_score
 
 
-def test_the_energy_score_is_the_logarithm_of_the_sum_of_exponentials(make_model: Make, picture: np.ndarray) -> None:
+def test_the_energy_score_is_the_logarithm_of_the_sum_of_exponentials(
+    make_model: MakeModel, picture: np.ndarray
+) -> None:
     analysis = vitviz.analyze(picture, make_model())
     assert analysis.energy_score == pytest.approx(math.log(np.exp(analysis.logits.double().numpy()).sum()), rel=1e-5)
     with pytest.raises(MethodError, match="has no classifier: it has no energy score"):
@@ -129,12 +129,12 @@ def test_the_energy_score_is_the_logarithm_of_the_sum_of_exponentials(make_model
 
 @pytest.mark.parametrize("name", ["energy_scale", "distance_scale", "threshold"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, "3", True, [3]])
-def test_a_number_that_is_none_is_refused(make_model: Make, name: str, value: object) -> None:
+def test_a_number_that_is_none_is_refused(make_model: MakeModel, name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"OOD detector: {name} = .*: expected a number"):
         replace(detector_for(make_model()), **{name: value})
 
 
-def test_contradictions_are_refused(make_model: Make) -> None:
+def test_contradictions_are_refused(make_model: MakeModel) -> None:
     model = make_model()
     detector = detector_for(model)
     for scale in (0.0, -1.0):
@@ -153,7 +153,7 @@ def test_contradictions_are_refused(make_model: Make) -> None:
 # In a checkpoint, and on the page.
 
 
-def test_a_checkpoint_keeps_its_detector(make_model: Make, tmp_path: Path, picture: np.ndarray) -> None:
+def test_a_checkpoint_keeps_its_detector(make_model: MakeModel, tmp_path: Path, picture: np.ndarray) -> None:
     model = make_model()
     save_checkpoint(tmp_path / "none.safetensors", model)
     assert load_checkpoint(tmp_path / "none.safetensors").ood_detector is None
@@ -165,7 +165,7 @@ def test_a_checkpoint_keeps_its_detector(make_model: Make, tmp_path: Path, pictu
     assert vitviz.analyze(picture, loaded).ood_score == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_damaged_detector_is_refused(make_model: Make, tmp_path: Path) -> None:
+def test_a_damaged_detector_is_refused(make_model: MakeModel, tmp_path: Path) -> None:
     model, path = make_model(), tmp_path / "small.safetensors"
     save_checkpoint(path, replace(model, ood_detector=detector_for(model)))
     header = safe_open(path, framework="pt").metadata()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 import vitviz
+from tests.support.makers import MakeModel
 from tests.support.reading import read_any as read
 from tests.support.training import SMALL, interrupt_step, same_weights, write_folder
 from tests.support.visits import on_loop
@@ -27,12 +27,11 @@ from vitviz.weights.snapshots import snapshot_path
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Model]
 STEPS = (0, 20, 1000)
 
 
 @pytest.fixture
-def run(make_model: Make, tmp_path: Path) -> Path:
+def run(make_model: MakeModel, tmp_path: Path) -> Path:
     """A folder with three states of a network, and a file of notes."""
     folder = tmp_path / "mine" / "snapshots"
     folder.mkdir(parents=True)
@@ -116,7 +115,7 @@ def test_a_folder_opens_as_its_last_state_and_gives_the_others(run: Path) -> Non
     assert vitviz.load(run.rename(run.parent / "somewhere")).name == "somewhere"
 
 
-def test_a_folder_without_a_run_has_no_snapshots(run: Path, make_model: Make, tmp_path: Path) -> None:
+def test_a_folder_without_a_run_has_no_snapshots(run: Path, make_model: MakeModel, tmp_path: Path) -> None:
     assert find_snapshots(tmp_path / "nowhere") is None and find_snapshots(Path("x" * 5000)) is None
     assert find_snapshots(run / "notes.txt") is None
     save_checkpoint(run / "model.safetensors", make_model())
@@ -127,7 +126,7 @@ def test_a_folder_without_a_run_has_no_snapshots(run: Path, make_model: Make, tm
     assert find_snapshots(run) is None and vitviz.load(run).name == "step-0000000"
 
 
-def test_a_state_that_cannot_be_opened_is_reported(run: Path, make_model: Make, bundled: Model) -> None:
+def test_a_state_that_cannot_be_opened_is_reported(run: Path, make_model: MakeModel, bundled: Model) -> None:
     model = vitviz.load(run)
     with pytest.raises(CheckpointError, match=r"mine: no snapshot of training step 7; expected 0, 20, 1000"):
         open_snapshot(model, 7)

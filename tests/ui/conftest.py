@@ -15,8 +15,9 @@ import vitviz
 import vitviz.ui.facts
 import vitviz.ui.normalize
 from tests.support.api_calls import PHOTO
+from tests.support.makers import MakeModel
 from tests.support.page_states import KINDS, STEPS, shown
-from tests.support.visits import Make, Visit, on_loop
+from tests.support.visits import Visit, on_loop
 from vitviz import Analysis
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import PageRuns
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=KINDS)
-def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> Analysis:
+def seen(request: pytest.FixtureRequest, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> Analysis:
     """A model of every kind, with a picture of other patches than those it was trained with."""
     model = make_model(**KINDS[request.param])
     monkeypatch.setattr(vitviz.ui.normalize, "reads_text", lambda model: request.param == "texts")
@@ -41,7 +42,7 @@ def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def service(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnalysisService:
+def service(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnalysisService:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     return AnalysisService(make_model())
 

@@ -6,7 +6,7 @@ import asyncio
 import io
 from ast import literal_eval
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ import vitviz
 from tests.support.api_calls import ENDPOINTS, ROLLOUT, endpoints, post_json
 from tests.support.apps import close
 from tests.support.example import EXAMPLE
+from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch
@@ -43,11 +44,8 @@ def upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "noise.png")}
 
 
-Make = Callable[..., Model]
-
-
 def test_what_nobody_expected_is_told_to_the_log_only(
-    make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = AnalysisService(make_model())
 
@@ -62,7 +60,7 @@ def test_what_nobody_expected_is_told_to_the_log_only(
 
 
 def test_a_model_that_has_to_be_downloaded_is_opened_first(
-    make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "is_cached", lambda repository: False)
     with pytest.raises(AppError, match=r"'dino_vits16': not on this server yet; /open downloads it \(87 MB\)"):
@@ -70,7 +68,7 @@ def test_a_model_that_has_to_be_downloaded_is_opened_first(
 
 
 def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
-    make_model: Make, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = AnalysisService(make_model())
 
@@ -83,7 +81,7 @@ def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
     assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
 
 
-def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: Any) -> None:
+def test_the_model_of_the_start_is_asked_by_its_name(make_model: MakeModel, upload: Any) -> None:
     api_of = endpoints(AnalysisService(make_model(classes=0, cls_token=False, register_tokens=2, pooling="mean")))
     assert on_loop(api_of.models())[0]["name"] == "small"
     answer = on_loop(api_of.analyze(upload, "small", "native"))
@@ -95,14 +93,14 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: A
         on_loop(api_of.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}]))
 
 
-def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: Make, upload: Any) -> None:
+def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: MakeModel, upload: Any) -> None:
     api_of = endpoints(AnalysisService(make_model(), ServerSettings(models="start")))
     assert [each["name"] for each in on_loop(api_of.models())] == ["small"]
     with pytest.raises(AppError, match="model = 'vitviz-photos': expected a name that /models lists"):
         on_loop(api_of.analyze(upload, "vitviz-photos"))
 
 
-def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maps_that_take_too_long_end(make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     api_of = endpoints(AnalysisService(make_model()))
     key = on_loop(api_of.analyze(upload))["id"]
     now = iter(range(0, 1000, 25))
@@ -111,7 +109,9 @@ def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch:
         on_loop(api_of.maps(key, [{"method": "attention_flow"}]))
 
 
-def test_a_map_that_takes_long_is_computed_once(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_takes_long_is_computed_once(
+    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api_of = endpoints(AnalysisService(make_model()))
     key = on_loop(api_of.analyze(upload))["id"]
     before = on_loop(api_of.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}]))
@@ -120,7 +120,7 @@ def test_a_map_that_takes_long_is_computed_once(make_model: Make, upload: Any, m
     assert on_loop(api_of.overlay(key, "attention_flow", {"most_patches": 6}))["orig_name"] == "attention_flow.png"
 
 
-def test_an_upload_is_known_by_its_address_too(make_model: Make, upload: Any) -> None:
+def test_an_upload_is_known_by_its_address_too(make_model: MakeModel, upload: Any) -> None:
     address = f"https://example.org/vit/gradio_api/file={upload['path']}"
     assert on_loop(endpoints(AnalysisService(make_model())).analyze({"path": address}))["model"] == "small"
 

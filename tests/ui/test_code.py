@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import vitviz
 from tests.parity.transformers_cases import make as make_published
 from tests.reference_packages import transformers  # noqa: F401
 from tests.support.example import COARSE, COARSEST
+from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import on_loop
 from tests.towers import make_transformers
@@ -27,7 +27,6 @@ from vitviz.ui.state import PageState, View
 from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.parity
-Make = Callable[..., Model]
 OWN = "mine & yours.safetensors"
 
 
@@ -46,7 +45,7 @@ def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Uplo
 
 
 @pytest.fixture
-def handlers(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
+def handlers(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return Handlers(AnalysisService(make_model()))
@@ -79,7 +78,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "pooling_attention"])
 def test_the_lines_make_the_map_that_the_page_shows(
-    handlers: Handlers, make_model: Make, picture: Upload, tmp_path: Path, method: str
+    handlers: Handlers, make_model: MakeModel, picture: Upload, tmp_path: Path, method: str
 ) -> None:
     model = replace(make_model(), labels=("a", 'b "quoted"', "c", "c", "e\u202e"))
     opened = own_checkpoint(handlers, tmp_path, model, picture)
@@ -150,7 +149,9 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
 
 
-def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_is_opened_by_its_step(
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
     (tmp_path / "files").mkdir()
     monkeypatch.chdir(tmp_path)

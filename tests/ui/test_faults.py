@@ -6,15 +6,15 @@ import errno
 import io
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.makers import MakeModel
 from tests.support.visits import Visit, on_loop
 from tests.towers import make_transformers
-from vitviz import Model, load, save_checkpoint
+from vitviz import load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
@@ -25,8 +25,6 @@ from vitviz.ui.server.files import Folder
 from vitviz.ui.service import AnalysisService
 
 pytestmark = pytest.mark.parity
-
-Make = Callable[..., Model]
 
 
 # A full disk.
@@ -58,7 +56,7 @@ def test_nothing_is_left_of_a_file_that_a_full_disk_cut(
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
-    make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     visit = Visit(PageRuns(Handlers(AnalysisService(make_model()))))
@@ -76,7 +74,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
 
 
 def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_again(
-    make_model: Make, picture: Upload, tmp_path: Path
+    make_model: MakeModel, picture: Upload, tmp_path: Path
 ) -> None:
     bench, path = AnalysisService(make_model()), tmp_path / "mine.safetensors"
     save_checkpoint(path, make_model(register_tokens=2))
@@ -102,7 +100,7 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     assert analysis.rollout().values.sum() > 0
 
 
-def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: Upload) -> None:
+def test_an_upload_that_is_gone_is_said_by_its_name(make_model: MakeModel, picture: Upload) -> None:
     bench = AnalysisService(make_model())
     picture.path.unlink()
     with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
@@ -112,7 +110,7 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: U
 # Visitors who leave.
 
 
-def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
+def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: MakeModel, picture: Upload) -> None:
     bench, done = AnalysisService(make_model()), list[int]()
 
     def report(step: ProgressReport) -> None:

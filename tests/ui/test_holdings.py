@@ -15,7 +15,8 @@ from gradio.context import LocalContext
 from PIL import Image
 
 import vitviz
-from tests.support.visits import STATE, Make, Visit, on_loop
+from tests.support.makers import MakeModel
+from tests.support.visits import STATE, Visit, on_loop
 from vitviz import Analysis, Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
@@ -133,7 +134,9 @@ def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
 # ---- what is nobody else's ----
 
 
-def test_what_cannot_be_opened_gets_no_id(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_opened_gets_no_id(
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     service = AnalysisService(make_model())
     visit = Visit(PageRuns(Handlers(service)))
@@ -179,7 +182,7 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
     assert all(service.cache.get(uid) is not None for uids in latest.values() for uid in uids)
 
 
-def test_one_visitors_analyses_drop_nobody_elses(make_model: Make, picture: Upload) -> None:
+def test_one_visitors_analyses_drop_nobody_elses(make_model: MakeModel, picture: Upload) -> None:
     model = make_model()
     size = kept_bytes(vitviz.analyze(picture.path, model)) + 3 * 900 * 540
     service = AnalysisService(model, ServerSettings(cache_bytes=6 * size))
@@ -194,7 +197,7 @@ def test_one_visitors_analyses_drop_nobody_elses(make_model: Make, picture: Uplo
     assert service.cache.get(theirs[-1]) is not None and service.cache.get(theirs[0]) is None
 
 
-def test_what_can_be_computed_again_is_held_by_the_latest_only(make_model: Make, picture: Upload) -> None:
+def test_what_can_be_computed_again_is_held_by_the_latest_only(make_model: MakeModel, picture: Upload) -> None:
     service = AnalysisService(make_model())
 
     def held(analysis: Analysis) -> bool:
@@ -234,7 +237,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     assert on_loop(service.file(uid, name)).exists() and len(written) == 2
 
 
-def test_the_analyses_of_a_model_go_with_it(make_model: Make, picture: Upload, tmp_path: Path) -> None:
+def test_the_analyses_of_a_model_go_with_it(make_model: MakeModel, picture: Upload, tmp_path: Path) -> None:
     models = [make_model(), make_model()]
     service = AnalysisService(make_model(), ServerSettings(model_bytes=models[0].nbytes))
     keys = []

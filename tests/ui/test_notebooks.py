@@ -27,7 +27,7 @@ from traitlets import HasTraits
 from traitlets.config import Config
 
 import vitviz
-from tests.support.example import EXAMPLE
+from tests.support.example import EXAMPLE, ROOT
 from tests.ui.explorer.page_driver import made
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
@@ -35,7 +35,6 @@ from vitviz.ui.explorer.inline import InlineExplorer, explore
 from vitviz.ui.explorer.selection import LISTENER
 from vitviz.ui.first_view import opening_view
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 EXPLORER = "document.querySelector('.vx').parentElement.explorer"
 

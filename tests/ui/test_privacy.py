@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.api_calls import PLAIN
 from tests.support.example import ROOT
+from tests.support.makers import MakeModel
 from tests.support.visits import STATE, Visit, on_loop
 from vitviz import Model
 from vitviz.ui.explorer.saved_page import whole_page
@@ -25,7 +25,6 @@ from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
 from vitviz.ui.service import AnalysisService
 
-Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -33,7 +32,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 
 
 @pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
-def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
+def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: MakeModel, picture: Upload, name: str) -> None:
     bench = AnalysisService(make_model())
     key, _ = on_loop(bench.analyze(bench.start, picture, "squash"))
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
@@ -46,7 +45,7 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
 
 
 @pytest.mark.slow
-def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
+def test_ids_are_of_128_bits_and_never_twice(make_model: MakeModel, picture: Upload) -> None:
     bench = AnalysisService(make_model())
     keys = {on_loop(bench.analyze(bench.start, picture, "squash"))[0] for _ in range(20)}
     assert len(keys) == 20 and all(re.fullmatch(r"[\w-]{22}", key) for key in keys)
@@ -127,7 +126,7 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture
-def hostile(make_model: Make) -> Model:
+def hostile(make_model: MakeModel) -> Model:
     model = make_model()
     labels = tuple(f"{HOSTILE} {index} ![](x) [a](b)" for index in range(model.network.config.classes))
     return replace(model, name=HOSTILE, labels=labels, card={"data": HOSTILE, HOSTILE: "yes"})

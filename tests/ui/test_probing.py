@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import pytest
 from gradio.utils import get_upload_folder
 from safetensors import safe_open
 
+from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from tests.ui.test_runs import Visit
-from vitviz import Analysis, Model, save_checkpoint
+from vitviz import Analysis, save_checkpoint
 from vitviz.attention.sinks import OutlierRule, norms_of_patches
 from vitviz.errors.kinds import LimitError
 from vitviz.evaluation.probes import PROBES, probe
@@ -25,8 +25,6 @@ from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
 
-Make = Callable[..., Model]
-
 
 def made_file(reply: dict[str, Any]) -> Path:
     """The file that a reply names by its address."""
@@ -34,7 +32,7 @@ def made_file(reply: dict[str, Any]) -> Path:
 
 
 @pytest.fixture
-def visit(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
+def visit(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     return Visit(PageRuns(Handlers(AnalysisService(make_model(register_tokens=1)))))
 
@@ -96,7 +94,7 @@ def test_wrong_requests_are_one_sentence(visit: Visit, key: str, request_: dict[
     assert words in reply["failed"] and reply["failed"].endswith((".", "?")) and reply["final"]
 
 
-def test_what_a_model_cannot_have_is_said_with_the_model(make_model: Make, picture: Upload) -> None:
+def test_what_a_model_cannot_have_is_said_with_the_model(make_model: MakeModel, picture: Upload) -> None:
     model = make_model(classes=0, cls_token=False, pooling="mean", rotary=True, heads=1, head_width=32)
     handlers = Handlers(AnalysisService(model))
     [facts] = on_loop(handlers.start())["models"].values()
@@ -123,7 +121,7 @@ def test_only_what_no_other_time_can_answer_is_final(visit: Visit, key: str, mon
 
 @pytest.mark.parametrize("places", [(), ((1, 2),), ((0, 0), (3, 5))])
 def test_outliers_are_counted_with_their_rule(
-    make_model: Make, picture: Upload, places: tuple[tuple[int, int], ...]
+    make_model: MakeModel, picture: Upload, places: tuple[tuple[int, int], ...]
 ) -> None:
     model = make_model()
     for row, column in places:

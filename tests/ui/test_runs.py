@@ -15,8 +15,9 @@ from PIL import Image
 
 import vitviz
 from tests.support.checkpoints import timm_state
+from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
-from tests.support.visits import STATE, Make, Visit, on_loop
+from tests.support.visits import STATE, Visit, on_loop
 from vitviz import METHODS, Analysis, likeness
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
@@ -146,7 +147,7 @@ def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService,
     assert found is not None and torch.equal(found.logits, expected.logits)
 
 
-def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: MakeModel, tmp_path: Path) -> None:
     other = make_model(register_tokens=2, classes=0)
     vitviz.save_checkpoint(tmp_path / "mine.safetensors", other)
     files = [{"path": str(tmp_path / "mine.safetensors"), "orig_name": "mine.safetensors"}]
@@ -292,7 +293,9 @@ def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> N
 
 
 @pytest.mark.parametrize("function", ["sigmoid", "none"])
-def test_the_page_shows_what_the_model_calls_a_probability(make_model: Make, picture: Upload, function: str) -> None:
+def test_the_page_shows_what_the_model_calls_a_probability(
+    make_model: MakeModel, picture: Upload, function: str
+) -> None:
     service = AnalysisService(make_model(probability=function))
     visit = Visit(PageRuns(Handlers(service)))
     uid, analysis = on_loop(service.analyze(service.start, picture))
@@ -312,7 +315,7 @@ def test_the_page_shows_what_the_model_calls_a_probability(make_model: Make, pic
 
 
 def test_maps_and_measures_can_be_about_likeness(
-    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a model without classes: an example, an upload that was not analysed, and a patch of the picture itself."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(picture.path.parent))
@@ -350,7 +353,7 @@ def test_maps_and_measures_can_be_about_likeness(
     assert itself["failed"].startswith("likeness to chelsea.jpg is 1 already")
 
 
-def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_picture_is_run_once(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     service = AnalysisService(make_model(classes=0))
     visit = Visit(PageRuns(Handlers(service)))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
@@ -380,7 +383,7 @@ def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> Non
 
 
 @pytest.mark.parametrize("kind", ["compare", "rank", "switch"])
-def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Path, kind: str) -> None:
+def test_without_classes_nothing_can_be_measured(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
     visit = Visit(PageRuns(Handlers(AnalysisService(make_model(classes=0)))))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     assert visit.run(kind, uid=uid)["failed"] == f"{NO_TARGET}."

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.makers import MakeModel
 from tests.support.page_states import FAST, STEPS, is_legal, shown
-from tests.support.visits import Make
 from vitviz import METHODS, Analysis
 from vitviz.attention.layout import PATCHES
 from vitviz.attribution.parameters import Choice, Number
@@ -117,7 +117,7 @@ def test_what_may_stand_for_a_model_or_a_picture() -> None:
 # ---- what a model and a picture have ----
 
 
-def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: Make) -> None:
+def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: MakeModel) -> None:
     model = make_model()
     seen = shown(model)
     view = View(
@@ -151,7 +151,7 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
     ]
 
 
-def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_word(make_model: Make) -> None:
+def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_word(make_model: MakeModel) -> None:
     model = make_model(classes=0)
     seen = shown(model)
     state, notes = normalize(read_link("?method=relevance&p.target=cat&p.query=3,5").state, [seen])
@@ -179,7 +179,7 @@ CLASS_TARGETS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize("classes", [5, 0])
 @pytest.mark.parametrize(("target", "words"), PICTURE_TARGETS + CLASS_TARGETS)
 def test_a_target_of_several_parts_is_a_state_and_a_link(
-    make_model: Make, target: dict[str, Any], words: str, classes: int
+    make_model: MakeModel, target: dict[str, Any], words: str, classes: int
 ) -> None:
     model = make_model(classes=classes)
     seen = shown(model)
@@ -195,7 +195,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
     assert (normalize(read.state, [seen])[0], read.notes) == (state, ())
 
 
-def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> None:
+def test_the_classes_of_a_target_are_found_by_their_labels(make_model: MakeModel) -> None:
     model = make_model()
     seen = shown(model)
     read = read_link("?method=grad_cam&p.target=class+1&against=class+4").state
@@ -216,7 +216,7 @@ def test_what_contradicts_itself_in_a_link_is_left_out_and_said() -> None:
         assert all(note.startswith("Left out of this link: ") for note in read.notes)
 
 
-def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(make_model: Make) -> None:
+def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(make_model: MakeModel) -> None:
     for model, query in ((make_model(), "cls"), (make_model(cls_token=False, pooling="mean"), PATCHES)):
         seen = shown(model)
         for parameters in ({"layer": -1, "head": "mean", "query": query}, {"layer": 2, "direction": "row"}):
@@ -230,7 +230,7 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
     }
 
 
-def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: Make) -> None:
+def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: MakeModel) -> None:
     model = make_model()
     seen = shown(model)
     for target, default, other in (
@@ -243,7 +243,7 @@ def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chos
             assert found == {"target": target, **kept}
 
 
-def test_what_is_not_known_yet_stays(make_model: Make) -> None:
+def test_what_is_not_known_yet_stays(make_model: MakeModel) -> None:
     state = PageState((View(method="relevance", parameters={"target": "cat", "start_layer": 99}),))
     assert normalize(state) == (state, []) == normalize(state, [None])
 
@@ -275,7 +275,7 @@ def test_every_method_says_all_that_its_controls_need(seen: Analysis) -> None:
     assert facts["steps"] == (list(STEPS) if seen.model.snapshots else None)
 
 
-def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
+def test_classes_of_one_name_are_told_apart(make_model: MakeModel) -> None:
     model = replace(make_model(), labels=("crane", "cat", "crane", "dog", "eel"))
     assert model_facts("", "", model)["labels"] == ["crane (0)", "cat", "crane (2)", "dog", "eel"]
     seen = shown(model)
@@ -287,7 +287,7 @@ def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
 
 
 @pytest.mark.parametrize("target", [0, 1, 2, 3, 4, {"class": 1, "against": 3}, {"class": 3, "margin": True}])
-def test_a_link_to_classes_that_are_named_by_numbers_shows_the_same_ones(make_model: Make, target: Any) -> None:
+def test_a_link_to_classes_that_are_named_by_numbers_shows_the_same_ones(make_model: MakeModel, target: Any) -> None:
     model = replace(make_model(), labels=("10", "3", "7", "1", "7"))
     seen = shown(model)
     state = PageState((View(method="relevance", parameters={"target": target}),))

@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
+from tests.support.example import ROOT
 from vitviz import ConfigError, ImageError
 from vitviz.video import isolated_clips
 from vitviz.video.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
@@ -29,7 +30,6 @@ from vitviz.worker import Worker, shared_worker
 
 pytestmark = [pytest.mark.process, pytest.mark.hostile]
 
-ROOT = Path(__file__).parents[2]
 Opener = Callable[..., AbstractContextManager[Clip]]
 FRAMES = moving_frames(20, 96, 64)
 SUFFIXES = tuple(each for each in CLIP_SUFFIXES if each not in (".m4v", ".3gp"))

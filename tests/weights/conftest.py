@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from vitviz import Model, save_checkpoint
-
-MakeModel = Callable[..., Model]
+from tests.support.makers import MakeModel
+from vitviz import save_checkpoint
 
 
 @pytest.fixture

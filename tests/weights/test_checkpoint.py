@@ -12,12 +12,12 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
+from tests.support.makers import MakeModel
 from tests.support.reading import load_checkpoint
 from vitviz import CheckpointError, ConfigError, Model, Preprocessing, analyze, load, save_checkpoint
 from vitviz.weights import BUNDLED, resources
 from vitviz.weights import native as checkpoint
 
-MakeModel = Callable[..., Model]
 # A file taken apart: its header, the data behind it.
 
 

@@ -13,12 +13,12 @@ from safetensors.torch import save_file
 
 from tests.hub_server import HubServer, close_session
 from tests.support.checkpoints import State, timm_state
+from tests.support.makers import MakeModel
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
 from vitviz.weights import ZOO, NamedModel
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
-MakeModel = Callable[..., Model]
 
 
 # What these weights alone leave open.

@@ -22,8 +22,9 @@ from PIL import Image
 
 import vitviz
 from tests.support.example import ROOT
+from tests.support.makers import MakeModel
 from tests.worker import misbehaviour
-from vitviz import Model, save_checkpoint
+from vitviz import save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
 from vitviz.images.colours import gamma_profile
 from vitviz.images.isolated_pictures import limits_of, open_picture
@@ -37,7 +38,6 @@ from vitviz.worker.parent import Child
 
 pytestmark = pytest.mark.process
 
-Make = Callable[..., Model]
 
 SMALL = Limits(memory_bytes=2**28, cpu_seconds=20, wall_seconds=60, answer_bytes=2**20)
 
@@ -62,7 +62,7 @@ def photo(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("fit", [None, *FITS])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_picture_is_prepared_as_the_library_does(
-    worker: Worker, make_model: Make, photo: Path, fit: str | None, backend: str
+    worker: Worker, make_model: MakeModel, photo: Path, fit: str | None, backend: str
 ) -> None:
     preprocessing = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
     with open_picture(worker, photo, "photo.png") as picture:
@@ -73,7 +73,7 @@ def test_a_picture_is_prepared_as_the_library_does(
     assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
 
 
-def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: Make) -> None:
+def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: MakeModel) -> None:
     path, preprocessing = ROOT / "tests" / "data" / "display_p3.heic", make_model().preprocessing
     with open_picture(worker, path, "photo.heic") as picture:
         found = picture.model_input(preprocessing, 4, 4, None, 90)
@@ -85,7 +85,7 @@ def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model:
 
 @pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])
 def test_a_picture_with_a_profile_is_converted_as_the_library_does(
-    worker: Worker, make_model: Make, photo: Path, tmp_path: Path, format: str
+    worker: Worker, make_model: MakeModel, photo: Path, tmp_path: Path, format: str
 ) -> None:
     wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
     with Image.open(photo) as image:
@@ -98,7 +98,7 @@ def test_a_picture_with_a_profile_is_converted_as_the_library_does(
     assert found.assumptions == expected.assumptions != ()
 
 
-def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model()
     features = model.network.config.heads * model.network.config.head_width
     detector = OODDetector(torch.randn(features), torch.randn(features, features), 0.5, 8.0, -1.5)
@@ -317,7 +317,7 @@ def lie(ask: Any, path: Path) -> Any:
 
 
 def test_an_origin_elsewhere_is_not_believed(
-    worker: Worker, make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "own.safetensors"
     save_checkpoint(path, make_model())

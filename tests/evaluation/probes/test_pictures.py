@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +11,14 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS
-from vitviz import Analysis, Model, TokenLayout, analyze
+from vitviz import Analysis, TokenLayout, analyze
 from vitviz.evaluation.probes import PROBES, Findings, Measurement, probe
 from vitviz.evaluation.probes.pictures import pictures
 
 pytestmark = pytest.mark.slow
 
-MakeModel = Callable[..., Model]
 LAYOUT = TokenLayout(("cls",), 2, 3)
 
 

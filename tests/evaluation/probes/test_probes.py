@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.support.example import ASSETS
+from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS, every_network
 from tests.support.probes import analysis_of, near, values_of
 from tests.support.traces import weights_of
@@ -19,10 +19,6 @@ from vitviz import Model, analyze
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, probe
-
-MakeModel = Callable[..., Model]
-ASSETS = Path(__file__).parents[3] / "assets"
-
 
 every_kind = every_network(*NETWORKS)
 

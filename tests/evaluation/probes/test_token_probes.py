@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS, every_network
 from tests.support.probes import analysis_of, near, values_of
-from vitviz import Analysis, Model, analyze
+from vitviz import Analysis, analyze
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import probe, token_features
 
-MakeModel = Callable[..., Model]
 every_kind = every_network(*NETWORKS)
 
 

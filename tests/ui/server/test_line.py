@@ -17,8 +17,8 @@ from gradio.context import LocalContext
 
 import vitviz.ui.service
 from tests.support.loops import run
+from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
-from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
@@ -36,8 +36,6 @@ from vitviz.ui.server.line import (
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
 from vitviz.worker import NICENESS
-
-Make = Callable[..., Model]
 
 
 def test_a_visitor_is_who_sent_the_request() -> None:
@@ -405,7 +403,7 @@ def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() 
 
 
 def test_a_large_analysis_does_not_hold_up_a_small_one(
-    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = AnalysisService(make_model())
     limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
@@ -449,7 +447,7 @@ def stop_at(words: str) -> Callable[[ProgressReport], None]:
     ],
 )
 def test_a_machine_without_memory_says_so_and_goes_on(
-    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
+    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     bench = AnalysisService(make_model())
 
@@ -469,7 +467,7 @@ def test_a_machine_without_memory_says_so_and_goes_on(
 
 
 def test_another_error_of_torch_is_not_taken_for_it(
-    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = AnalysisService(make_model())
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
+from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
-from vitviz import Model, VitvizError
+from vitviz import VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import PREFIX, ServerSettings, table
 from vitviz.ui.service import AnalysisService
-
-Make = Callable[..., Model]
 
 
 def test_settings_are_read_from_the_environment() -> None:
@@ -66,7 +63,7 @@ def test_the_table_of_settings_has_them_all() -> None:
 
 
 @pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
-def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
+def test_a_server_may_open_only_some_models(make_model: MakeModel, legal: str, opened: int) -> None:
     bench = AnalysisService(make_model(), ServerSettings(models=legal))
     assert on_loop(bench.model(bench.choice(""))) is bench.start
     for number, choice in enumerate([ModelChoice("vitviz-photos"), ModelChoice("", ("/nowhere/a.pth",))]):
@@ -78,6 +75,6 @@ def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened
     assert (offered == 1) == (legal == "start")
 
 
-def test_what_an_analysis_may_need_is_a_setting(make_model: Make, picture: Upload) -> None:
+def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:
     with pytest.raises(LimitError, match="max_bytes = 1,000"):
         on_loop(AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture))

@@ -18,6 +18,7 @@ from torch import nn
 import vitviz
 from tests.hub_server import HubServer
 from tests.reference_packages import timm
+from tests.support.example import ASSETS
 from tests.support.foreign_folders import FOREIGN, write_foreign
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import edit, write
@@ -31,8 +32,6 @@ from vitviz.weights.packages.reference import Package
 from vitviz.weights.verify import PHOTO
 
 pytestmark = pytest.mark.parity
-
-ASSETS = Path(__file__).parents[3] / "assets"
 
 
 @pytest.fixture(scope="module")
