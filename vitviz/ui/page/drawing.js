@@ -307,8 +307,11 @@ function sentenceOfCell({ attention, view }, { layer, head }, token) {
   const isOff = view.heads_off.some((pair) => isEqual(pair, [layer, head]));
   const change = typeof head === "number" && panels.changeWithout(layer, head);
   const share = typeof head === "number" && page.sheet?.shares?.[layer]?.[head];
-  const parts = [change && `${change} without it`, typeof share === "number" && `${percent(share)} on the marked squares`];
-  return `Layer ${layer}, ${[`${name}${isOff ? ", switched off" : ""}${entropyText}${distanceText}`, ...parts].filter(Boolean).join("; ")}.`;
+  return [
+    `Layer ${layer}, ${name}${isOff ? ", switched off" : ""}${entropyText}${distanceText}`,
+    ...(change ? [`${change} without it`] : []),
+    ...(typeof share === "number" ? [`${percent(share)} on the marked squares`] : []),
+  ].join("; ") + ".";
 }
 
 /**

@@ -13,8 +13,8 @@ const SHEET_GAP = 3;
 export const SHEET_RATIOS = [0.25, 2];
 // A cell with a side below this, in pixels of the page, is magnified under the pointer.
 const MIN_CELL = 20, CELL_TIMES = 4;
-// In pixels of the page: with many layers and few heads, it stays in sight together with the picture.
-const MAX_HEIGHT = 640;
+// In pixels of the page: what the window leaves above and below it, so that it stays in sight together with the picture.
+const AROUND_SHEET = 300, MIN_SHEET = 400;
 // How much the prediction falls or rises without a head.
 const FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
 // Visible on every colour map, in both themes.
@@ -148,7 +148,7 @@ export class Sheet {
     contextOf(this.raster).putImageData(this.image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), cssWidth = this.canvas.clientWidth;
     if (cssWidth < 1) return;
-    Object.assign(this, this.cells(Math.min(cssWidth, this.widthOf(MAX_HEIGHT, ratio)), ratio));
+    Object.assign(this, this.cells(Math.min(cssWidth, this.widthOf(Math.max(MIN_SHEET, innerHeight - AROUND_SHEET), ratio)), ratio));
     const width = Math.round(cssWidth * scale), height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
     if (this.cellWidth < 1) return;
     Object.assign(this.canvas, { width, height });
