@@ -10,6 +10,7 @@ import gradio as gr
 
 from vitviz.errors.arguments import instance
 from vitviz.ui.api import publish
+from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server.explanations import HANDLERS
@@ -86,15 +87,19 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
         server_settings: limits of the app; those of the environment by default.
 
     Raises:
-        CheckpointError: the bundled checkpoint cannot be loaded.
-        ConfigError: an environment variable is not legal, or the model is no model.
+        CheckpointError: the bundled checkpoint, or a model for the devices of visitors, cannot be loaded.
+        ConfigError: an environment variable is not legal, the model is no model, or a page on the visitor's device
+            cannot run one that a setting names.
     """
     server_settings = server_settings or ServerSettings.of()
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
-    handlers = Handlers(AnalysisService(model or load(), server_settings))
-    # The first visitor finds it analysed.
+    start = model or load()
+    handlers = Handlers(AnalysisService(start, server_settings), device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
-        # A notebook has an event loop in its own thread.
+        # The first visitor finds it analysed. A notebook has an event loop in its own thread.
         thread.submit(asyncio.run, handlers.start()).result()
+        if server_settings.device_models and handlers.device.models:
+            # A model that no page can run is refused now.
+            thread.submit(asyncio.run, handlers.device.files()).result()
     return App(handlers, server_settings)

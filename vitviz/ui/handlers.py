@@ -15,6 +15,7 @@ from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, Vitviz
 from vitviz.errors.messages import legible, quote
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
+from vitviz.ui.device import DevicePages
 from vitviz.ui.facts import analysis_facts, assumed_sentence, examples, model_facts, settings, visible
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
@@ -54,10 +55,12 @@ class Handlers:
 
     Args:
         service: models, analyses and maps.
+        device_models: names in states of the models that visitors may run on their own device.
     """
 
-    def __init__(self, service: AnalysisService) -> None:
+    def __init__(self, service: AnalysisService, device_models: tuple[str, ...] = ()) -> None:
         self.service = service
+        self.device = DevicePages(service, device_models)
         # What answers a run, by the kind of the request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[dict[str, Any]]]] = {
             "open": self.open_link,
@@ -78,6 +81,7 @@ class Handlers:
             "models": menu(service.start, service.server_settings.models),
             "examples": examples(),
             "legal": service.server_settings.models,
+            "device_models": list(self.device.models),
             "max_upload_bytes": service.server_settings.upload_bytes,
             "max_clip_bytes": service.server_settings.clip_bytes,
         }

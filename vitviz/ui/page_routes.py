@@ -21,6 +21,7 @@ from starlette.routing import Route
 from vitviz import __version__
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
+from vitviz.ui.device import PAGE
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.progress_reports import Report
@@ -28,7 +29,7 @@ from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.server.files import NewFile
 from vitviz.ui.server.line import Line
 from vitviz.ui.server.quota import RequestError
-from vitviz.ui.server.routes import FILE, HEALTH, UPLOAD
+from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, UPLOAD
 
 # Threads of requests that are answered at once.
 THREADS = 16
@@ -51,6 +52,7 @@ PICTURES = {
 NO_FILE = "no such file, or not kept any more"
 # The page is compressed when its first analysis is new, in some milliseconds.
 PAGE_LEVEL = 6
+NO_CACHE = {"cache-control": "no-cache"}
 # The address has the version of the content.
 IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
 # A file of an analysis never changes, and is nobody else's.
@@ -81,6 +83,8 @@ class PageRoutes:
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
             Route("/static/{version}/{name}", self._static, methods=READ),
+            Route(DEVICE, self._device, methods=READ),
+            Route(f"{DEVICE}{{folder}}/{{name}}", self._device, methods=READ),
             Route("/upload", self._upload, methods=["POST"]),
             Route(UPLOAD, self._upload_form, methods=["POST"]),
             Route("/files/{uid}/{name}", self._file),
@@ -103,7 +107,7 @@ class PageRoutes:
         if self._html is None or self._html[0] != key:
             html = await self._threads.run(lambda _: gzip.compress(app_page(start, key[1]).encode(), PAGE_LEVEL))
             self._html = key, html
-        return _compressed(request, self._html[1], "text/html", {"cache-control": "no-cache"})
+        return _compressed(request, self._html[1], "text/html", NO_CACHE)
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__, "model": self._service.start.name})
@@ -113,6 +117,18 @@ class PageRoutes:
         if found is None or request.path_params["version"] != static_version():
             raise RequestError(404, NO_FILE)
         return _compressed(request, *found, IMMUTABLE)
+
+    async def _device(self, request: Request) -> Response:
+        """The page that computes on the visitor's device, or one of its files."""
+        path = "/".join(request.path_params.values()) or PAGE
+        if not self._handlers.device.models:
+            raise RequestError(404, NO_FILE)
+        files = await self._handlers.device.files()
+        if path in files.weights:
+            return FileResponse(files.weights[path], headers=IMMUTABLE, media_type=BYTES)
+        if path not in files.texts:
+            raise RequestError(404, NO_FILE)
+        return _compressed(request, *files.texts[path], NO_CACHE if path == PAGE else IMMUTABLE)
 
     # ---- answered at once ----
 

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.process
 
 PROXY, ANNA, BEN = "127.0.0.1", "127.0.0.7", "127.0.0.8"
 EDGE = "multipart/form-data; boundary=edge"
+POLICY = b"content-security-policy"
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +254,16 @@ def test_every_answer_says_what_a_browser_may_do_with_it(served: RunningApp) -> 
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["frame-ancestors"] == "'self'" and policy["default-src"] == policy["base-uri"] == "'none'"
         assert "unsafe" not in headers["content-security-policy"] and "http" not in headers["content-security-policy"]
+
+
+def test_the_page_on_the_device_may_run_its_kernels_and_its_workers_besides() -> None:
+    start, headers = {"type": "http.response.start", "status": 200, "headers": []}, ResponseHeaders()
+    page, device = (
+        dict(part.split(" ", 1) for part in dict(headers.secured(start, path)["headers"])[POLICY].decode().split("; "))
+        for path in ("/", "/device/")
+    )
+    allowed = {"script-src": "'self' 'wasm-unsafe-eval'", "worker-src": "blob:"}
+    assert device == {**page, **allowed} and page["script-src"] == "'self'" and "worker-src" not in page
 
 
 def test_a_file_runs_nothing_and_what_is_no_picture_is_saved(served: RunningApp) -> None:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.process
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
 # The page's own.
 OWN = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/health", "/static/{version}/{name}")}
+OWN |= {f"{method} /device/{path}" for method in ("GET", "HEAD") for path in ("", "{folder}/{name}")}
 OWN |= {f"POST /{name}" for name in ("upload", "map", "describe", "picture", "run", "end")}
 OWN |= {"GET /files/{uid}/{name}", "GET /made/{folder}/{name}"}
 # Every route that is served; a new one of Gradio is refused until it stands in the table and here.

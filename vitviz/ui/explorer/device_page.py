@@ -57,8 +57,8 @@ SHOWN_SIDE = 900
 FIRST_PICTURE = "picture:the-first-picture-here"
 KERNELS = ("kernels.wasm", "kernels-relaxed.wasm")
 WORKERS = ("analysis_worker.js", "device_worker.js")
-# Weights above this size are compressed in a third of the time, and are hardly larger.
-MAX_SLOW_BYTES = 64_000_000
+# Weights that are downloaded, or larger than this, are compressed in an eighth of the time, and are hardly larger.
+MAX_SLOW_BYTES, SLOW, FAST = 64_000_000, 9, 4
 # Nothing from elsewhere, and nothing to anywhere.
 FILE_POLICY = (
     "default-src 'none'; script-src {script} 'wasm-unsafe-eval'; style-src {style}; img-src data: blob:; "
@@ -150,7 +150,9 @@ def device_page(
     *,
     name: str = "picture.jpg",
     title: str = "vitviz",
+    ids: Sequence[str] = (),
     is_downloaded: bool = False,
+    server: str = "",
 ) -> DevicePage:
     """The explorer that runs these models in the browser of whoever opens it.
 
@@ -159,7 +161,9 @@ def device_page(
         picture: that the page begins with, as :func:`vitviz.open_image` takes it; the first example by default.
         name: file name of the picture.
         title: of the page.
+        ids: of the models in states; by default their names, and that of the first is empty.
         is_downloaded: whether weights are files of their own, so that the menu of models names their sizes.
+        server: address of the app that computes more than the page, from the page; empty if there is none.
 
     Raises:
         ConfigError: there is no model, or one that the page cannot run; the message says why.
@@ -170,7 +174,7 @@ def device_page(
     for model in models:
         if (reason := device_refusal(model)) is not None:
             raise ConfigError(f"{model.name} {reason}")
-    ids = ["", *(model.name for model in models[1:])]
+    ids = ids or ["", *(model.name for model in models[1:])]
     if len(set(ids)) < len(ids):
         raise ConfigError(f"models {listing([model.name for model in models])}: two have the same name")
     pictures = {f"example:{each}": DevicePicture(each, _example(each)) for each in EXAMPLES}
@@ -182,14 +186,14 @@ def device_page(
     weights, place = {}, {}
     for number, (model_id, model) in enumerate(zip(ids, models, strict=True)):
         weights[model_id] = f"model-{number}.gz"
-        parts[weights[model_id]] = packed(device_file(model))
+        parts[weights[model_id]] = packed(device_file(model), FAST if is_downloaded else SLOW)
     for number, (picture_id, each) in enumerate(pictures.items()):
         place[picture_id] = f"picture-{number}"
         parts[place[picture_id]] = each.content
     sizes = {model_id: len(parts[part]) / 1e6 * is_downloaded for model_id, part in weights.items()}
     analysis = analyze(pictures[first].content, models[0])
     start = {
-        **_opening(analysis, first, pictures[first].name),
+        **_opening(analysis, ids[0], first, pictures[first].name),
         "settings": _settings(models, ids, sizes),
         "models": {model_id: _model_facts(model_id, model) for model_id, model in zip(ids, models, strict=True)},
         "device": {
@@ -202,20 +206,21 @@ def device_page(
             },
             "shown_side": SHOWN_SIDE,
             "folder": "",
+            "server": server,
         },
     }
     return DevicePage(start, parts, title)
 
 
-def packed(content: bytes) -> bytes:
+def packed(content: bytes, level: int) -> bytes:
     """A file of weights with the high bytes of all words before the low ones, compressed with gzip."""
     content += b" " * (len(content) % 2)
-    return gzip.compress(content[1::2] + content[::2], 9 if len(content) <= MAX_SLOW_BYTES else 6, mtime=0)
+    return gzip.compress(content[1::2] + content[::2], level if len(content) <= MAX_SLOW_BYTES else FAST, mtime=0)
 
 
-def _opening(analysis: Analysis, picture: str, name: str) -> dict[str, Any]:
+def _opening(analysis: Analysis, model_id: str, picture: str, name: str) -> dict[str, Any]:
     """The first view with its facts and the one file that its map needs, for the time until the network is there."""
-    view = replace(opening_view(analysis.trace), picture=picture, probe=DEVICE_PROBES[0])
+    view = replace(opening_view(analysis.trace), model=model_id, picture=picture, probe=DEVICE_PROBES[0])
     state, layer = PageState((view,)), view.parameters["layer"]
     prepared = analysis.prepared
     shown = prepared.resized(SHOWN_SIDE) if max(prepared.image.size) > SHOWN_SIDE else prepared

@@ -6,6 +6,7 @@ import { root } from "./dom.js";
 import { notify, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
+import { withHostEntries } from "./places.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
 import { panels } from "./widgets.js";
@@ -63,14 +64,10 @@ function withOwnSettings(view) {
 }
 
 /**
- * The address of a link; it keeps the entries of Gradio and its hosts.
+ * The address of a link.
  * @param {string} link
  */
-export function addressOf(link) {
-  const hostEntries = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
-  const query = [new URLSearchParams(hostEntries).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
-  return `${location.pathname}${query ? `?${query}` : ""}`;
-}
+export const addressOf = (link) => withHostEntries(location.pathname, link);
 
 /** Add a history entry if the page shows something else; its address follows later. */
 export function showEntry() {
@@ -100,10 +97,10 @@ function writeHistory(way, entry, address) {
 }
 
 /**
- * Set whether a link is being opened; until then, the page does not show the link's state.
+ * Set whether a link, or what another page handed on, is being opened; until then, the page does not show its state.
  * @param {boolean} value
  */
-function setOpening(value) {
+export function setOpening(value) {
   page.isOpening = value;
   root.setAttribute("aria-busy", String(value));
 }

@@ -4,6 +4,7 @@ import { computedBy } from "./map_sources.js";
 import { notify, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import { activePane, analyses, models, panes, requests, shownPanes, store, uploads } from "./page.js";
+import { serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
 import { openAs } from "./uploads.js";
@@ -102,6 +103,7 @@ function restoreView(pane, key, error) {
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
   // Of what was found wrong, the same request would say the same.
+  remedies.push(...serverRemedies(uploads.get(view.picture)?.file));
   if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
   const reason = names.length
     ? `${error.message.split(":")[0]}: its file does not state which of these networks it is, and they compute differently`

@@ -5,6 +5,7 @@ import { showAnswer } from "./answer.js";
 import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
 import { notify } from "./messages.js";
 import { page, store } from "./page.js";
+import { showPlace } from "./places.js";
 import { showPredictions } from "./predictions.js";
 import { backend, SETTINGS } from "./settings.js";
 import { openOwn, takeFiles, takePicture } from "./uploads.js";
@@ -146,6 +147,7 @@ export class Source {
     const listed = SETTINGS.models.find(({ id }) => id === view.model);
     find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
     this.showFrame(view, facts);
+    showPlace(view);
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
     find("fit").value = view.fit ?? model.fit;

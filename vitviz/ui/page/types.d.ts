@@ -244,6 +244,8 @@ interface Settings {
   models: { id: string; title: string; family: string; megabytes: number }[];
   overrides: string[];
   legal: string;
+  /** Names of the models that the app offers on the visitor's device. */
+  device_models?: string[];
   /** What only the app computes, in a sentence. */
   absent?: string;
   least_seen: number;
@@ -291,6 +293,8 @@ interface DeviceStart {
   shown_side: number;
   /** Where its parts are, if they are files. */
   folder: string;
+  /** The address of the app that computes more; empty if there is none. */
+  server: string;
 }
 
 /** Numbers with their shape. */

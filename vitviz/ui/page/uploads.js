@@ -3,6 +3,7 @@
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
 import { notify, reasonOf, retryOf } from "./messages.js";
 import { activeView, likedPictures, uploads } from "./page.js";
+import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { hasParameter } from "./tokens.js";
 
@@ -10,6 +11,8 @@ let uploadCount = 0;
 
 /** @param {File} file */
 export async function takePicture(file) {
+  // A link was opened, which the server shows.
+  if (isDeviceChosen()) return changePlace(file);
   const uploaded = await uploadedPicture(file, takePicture);
   if (!uploaded) return;
   const id = `upload:${++uploadCount}`;
@@ -28,7 +31,8 @@ const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
 export function takeFiles(files, folder) {
   if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
   if (files.some(({ name }) => WEIGHTS.test(name))) {
-    if (SETTINGS.legal !== "all") return notify(`${files[0].name}: this app opens no checkpoints of visitors; drop a picture.`);
+    if (SETTINGS.legal !== "all")
+      return notify(`${files[0].name}: this page opens no checkpoints of visitors; drop a picture.`, serverRemedies());
     return openOwn({ files, folder, hub: "", overrides: "" });
   }
   takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
@@ -59,6 +63,13 @@ async function uploadedPicture(file, retry) {
  * @param {File} file
  */
 export async function likePicture(file) {
+  if (isDeviceChosen()) {
+    const send = () => {
+      rememberPlace("server");
+      likePicture(file);
+    };
+    return notify("Only the server compares two pictures, and yours stay on this device.", [{ label: "Send it to the server", act: send }]);
+  }
   const uploaded = await uploadedPicture(file, likePicture),
     answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
   if (!answer) return;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitviz.ui.server.bodies import Message
-from vitviz.ui.server.routes import FILE
+from vitviz.ui.server.routes import DEVICE, FILE
 
 # Nothing inline, nothing from elsewhere, and no text becomes code.
 PAGE_POLICY = {
@@ -19,6 +19,8 @@ PAGE_POLICY = {
     "form-action": "'none'",
     "require-trusted-types-for": "'script'",
 }
+# In addition, kernels in WebAssembly, and workers whose script the page has fetched.
+DEVICE_POLICY = {**PAGE_POLICY, "script-src": "'self' 'wasm-unsafe-eval'", "worker-src": "blob:"}
 FILE_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; sandbox"
 
 
@@ -31,8 +33,10 @@ class ResponseHeaders:
 
     def __init__(self, frames: Iterable[str] = ()) -> None:
         ancestors = {"frame-ancestors": " ".join(["'self'", *frames])}
-        policy = {**PAGE_POLICY, **ancestors}
-        self._page = "; ".join(f"{name} {value}" for name, value in policy.items()).encode()
+        self._page, self._device = (
+            "; ".join(f"{name} {value}" for name, value in {**policy, **ancestors}.items()).encode()
+            for policy in (PAGE_POLICY, DEVICE_POLICY)
+        )
         self._file = f"{FILE_POLICY}; frame-ancestors {ancestors['frame-ancestors']}".encode()
 
     def secured(self, start: Message, path: str) -> Message:
@@ -40,10 +44,11 @@ class ResponseHeaders:
         # Gradio's CORS headers let pages of other sites read the response.
         headers = [pair for pair in start.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
         is_file = path.startswith((FILE, "/files/", "/made/"))
+        policy = self._file if is_file else self._device if path == DEVICE else self._page
         headers += [
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"same-origin"),
-            (b"content-security-policy", self._file if is_file else self._page),
+            (b"content-security-policy", policy),
             (b"cross-origin-resource-policy", b"same-origin"),
         ]
         return {**start, "headers": headers}

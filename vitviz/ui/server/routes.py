@@ -13,6 +13,7 @@ MCP = f"{PREFIX}/mcp"
 JOIN = f"{PREFIX}/queue/join"
 EVENT_STREAM = f"{PREFIX}/queue/data"
 FILE = f"{PREFIX}/file="
+DEVICE = "/device/"
 JSON_BYTES = 2**20
 # A tool's argument may be a picture in base64.
 TOOL_BYTES = 32 * 2**20
@@ -61,6 +62,8 @@ ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
     Route(READ, "/", "the page; Gradio asks for its head once it listens", is_short=True),
     Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles"),
+    Route(READ, DEVICE, "the page that computes on the visitor's device", is_short=True),
+    Route(READ, f"{DEVICE}{NAME}/{NAME}", "its scripts, kernels, weights and pictures"),
     Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_short=True),
     Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_short=True),
     Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None),

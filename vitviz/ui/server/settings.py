@@ -15,6 +15,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.system.machine import memory
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 from vitviz.video.facts import ClipLimits
+from vitviz.weights import BUNDLED, ZOO
 
 PREFIX = "VITVIZ_"
 # The share of the machine's memory that the app takes by default, and the least with which it starts.
@@ -32,6 +33,12 @@ Time: TypeAlias = Annotated[float, Field(gt=0, lt=10**6)]
 BETWEEN_COMMAS = BeforeValidator(
     lambda text: [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else text
 )
+
+
+def _menu_name(text: str) -> str:
+    if text not in ("start", "none", *BUNDLED, *ZOO):
+        raise ValueError("start, none, or names of the menu, such as vit_small_patch16")
+    return text
 
 
 def _legal_text(legal: Mapping[str, str]) -> str:
@@ -83,6 +90,12 @@ class ServerSettings(BaseModel):
     )
     uploads: Literal["all", "safetensors"] = Field(
         default="all", description=f"weights of strangers that may be opened: {_legal_text(UPLOADS)}"
+    )
+    device_models: Annotated[tuple[Annotated[str, AfterValidator(_menu_name)], ...] | None, BETWEEN_COMMAS] = Field(
+        default=None,
+        description="models that visitors may [run on their own device](no-server.md#from-the-app), to which their "
+        "weights are sent: names of the menu, `start` for the one with which the page opens, or `none`; the bundled "
+        "one if unset",
     )
     hosts: Annotated[tuple[Annotated[str, AfterValidator(host_pattern)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,

@@ -92,7 +92,7 @@ export class DeviceBackend {
   async upload(file) {
     const id = `picture:${++this.count}`;
     this.pictures.set(id, { name: file.name, content: file });
-    return { path: id, orig_name: file.name };
+    return { path: id, orig_name: file.name, file };
   }
 
   /** @param {string} id */

@@ -1,6 +1,7 @@
 // The network in workers, so that the page stays smooth: one, or several that share out the tokens of a picture.
 
 import { readDeviceFile } from "./device_file.js";
+import { workerAt } from "./worker_client.js";
 
 /** A pass that waits for its workers, or that they compute. */
 class TeamJob {
@@ -197,7 +198,7 @@ export class Team {
  */
 export async function openDevice({ file, wasm, script, workers = 1 }) {
   const contents = readDeviceFile(file), url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-  const team = new Team(Array.from({ length: workers }, () => new Worker(url)), contents);
+  const team = new Team(Array.from({ length: workers }, () => workerAt(url)), contents);
   try {
     await team.load(file, wasm);
   } catch (error) {

@@ -1,11 +1,18 @@
 // Questions to a worker, each with its answer.
 
+const { trustedTypes } = /** @type {any} */ (globalThis);
+// Where the page's policy asks for it, this marks the script as the page's own.
+const SCRIPT_POLICY = trustedTypes?.createPolicy("vitviz", { createScriptURL: (/** @type {string} */ address) => address });
+
+/** @param {string} address of a script of the page */
+export const workerAt = (address) => new Worker(SCRIPT_POLICY?.createScriptURL(address) ?? address);
+
 /**
  * A worker of a script, and the function that asks it.
  * @param {string} script
  */
 export function openWorker(script) {
-  const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" })), worker = new Worker(address);
+  const worker = workerAt(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   /** @type {Map<number, { resolve: (answer: any) => void, reject: (error: any) => void }>} */
   const waiting = new Map();
   let count = 0;

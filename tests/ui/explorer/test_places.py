@@ -1,0 +1,216 @@
+"""The app and the visitor's own device: where pictures are computed, and the way between the two."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import vitviz
+from tests.driver import (
+    ask,
+    canvas_values,
+    choose_layout,
+    click_patch,
+    first_view,
+    notice,
+    open_menu,
+    settle,
+    state,
+)
+from tests.ui.explorer.page_driver import EXPLORER, SHAPES, SmallApp, made, small_app
+from vitviz import Analysis, ConfigError, Model
+from vitviz.models.require import require_vit
+from vitviz.ui import build_demo
+from vitviz.ui.device import device_models
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.page_routes import PageRoutes
+from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.service import AnalysisService
+
+TOLERANCE = 1e-4
+SERVER, DEVICE = re.compile(r":\d+/(\?.*)?$"), re.compile(r"/device/$")
+PLACE = ".vx-pictures .vx-place"
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[SmallApp]:
+    with small_app(made(*SHAPES["registers"]), ServerSettings(device_models=("start",))) as running:
+        yield running
+
+
+class Visitor:
+    """A visitor with a browser of their own, and all requests of their page."""
+
+    def __init__(self, context: BrowserContext, app: SmallApp, link: str = "") -> None:
+        self.page: Page = context.new_page()
+        self.requests: list[tuple[str, str]] = []
+        self.errors: list[str] = []
+        self.page.on("request", self._note)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(f"{app.address}/{link}")
+        settle(self.page)
+
+    def _note(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("blob", "data"):
+            self.requests.append((request.method, parts.path))
+
+    def switch(self, place: re.Pattern[str]) -> None:
+        """Let the other place compute, by the button of the picture's menu."""
+        open_menu(self.page, "pictures")
+        self.page.locator(PLACE).click()
+        self.page.wait_for_url(place)
+        settle(self.page)
+
+    def give(self, path: Path) -> None:
+        self.page.set_input_files(".vx-pictures .vx-file", path)
+        expect(self.page.locator(".vx-badge").first).to_contain_text(path.name)
+        settle(self.page)
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    # The page's own policy is in force.
+    with browser.new_context(viewport={"width": 1400, "height": 1000}) as context:
+        yield context
+
+
+def picture(path: Path, seed: int) -> Path:
+    """A picture of no file of the app's, on which both places agree."""
+    levels = np.random.default_rng(seed).integers(0, 256, (24, 40, 3), np.uint8)
+    Image.fromarray(levels).resize((240, 144), Image.Resampling.NEAREST).save(path)
+    return path
+
+
+def show(page: Page, method: str) -> None:
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: '{method}', parameters: {{}} }})")
+    settle(page)
+
+
+def check(page: Page, analysis: Analysis) -> None:
+    """The page shows the rollout of its chosen patch."""
+    expected = analysis.rollout(query=tuple(first_view(page)["parameters"]["query"]))
+    values = canvas_values(page)[analysis.trace.layout.prefix_count :]
+    np.testing.assert_allclose(values, expected.numpy().ravel(), atol=TOLERANCE)
+
+
+@pytest.mark.browser
+def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_back(
+    context: BrowserContext, app: SmallApp, tmp_path: Path
+) -> None:
+    first, second = picture(tmp_path / "first.png", 0), picture(tmp_path / "second.png", 1)
+    analysis, other = vitviz.analyze(first, app.model), vitviz.analyze(second, app.model)
+    visitor = Visitor(context, app)
+    page = visitor.page
+    visitor.give(first)
+    ask(page, "layers")
+    click_patch(page, analysis, 2, 3)
+    settle(page)
+    # Until somebody chooses it, nothing of it is loaded.
+    assert not [path for _, path in visitor.requests if path.startswith("/device")]
+    expect(page.locator(".vx-pictures .vx-hint").first).to_contain_text("It goes to the server that runs this page.")
+    visitor.requests.clear()
+    visitor.switch(DEVICE)
+    expect(notice(page)).to_contain_text("Your pictures stay on this device now.")
+    view = first_view(page)
+    assert (view["method"], view["parameters"]) == ("rollout", {"query": [2, 3]})
+    check(page, analysis)
+    expect(page.locator(".vx-pictures .vx-hint").first).to_contain_text("It stays on this device")
+    # All that a visitor does there.
+    visitor.give(second)
+    check(page, other)
+    show(page, "relevance")
+    ask(page, "hide")
+    click_patch(page, other, 1, 1)
+    choose_layout(page, "two")
+    settle(page)
+    page.locator(".vx-compare-end").click()
+    page.locator("[data-panel=probes] > summary").click()
+    settle(page)
+    (tmp_path / "notes.txt").write_text("no picture")
+    page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
+    expect(notice(page)).to_contain_text("this browser cannot open it as a picture")
+    expect(page.get_by_role("button", name="Send it to the server")).to_be_visible()
+    expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
+    others = {path for method, path in visitor.requests if method != "GET" or not path.startswith("/device/")}
+    # The server's page asks for the picture that it hands on, and ends its runs.
+    assert {path for path in others if not re.fullmatch(r"/end|/files/[^/]+/picture", path)} == set()
+    assert visitor.errors == []
+    # The visitor switches back.
+    visitor.requests.clear()
+    show(page, "rollout")
+    assert page.locator(PLACE).text_content() == "Send this picture to the server, which does more"
+    visitor.switch(SERVER)
+    assert ("POST", "/upload") in visitor.requests
+    expect(page.locator(".vx-badge").first).to_contain_text("second.png")
+    assert state(page)["views"][0]["method"] == "rollout" and visitor.errors == []
+    # Nothing of it stays in the browser.
+    assert page.evaluate("async () => [(await indexedDB.databases()).length, sessionStorage.length]") == [0, 0]
+
+
+@pytest.mark.browser
+def test_the_choice_is_remembered_and_no_picture_goes_to_the_server_from_a_link(
+    context: BrowserContext, app: SmallApp, tmp_path: Path
+) -> None:
+    visitor = Visitor(context, app)
+    # Flow is the server's.
+    show(visitor.page, "attention_flow")
+    visitor.switch(DEVICE)
+    expect(notice(visitor.page)).to_contain_text("Only the server computes the map that was shown.")
+    assert first_view(visitor.page)["method"] == "attention"
+    # Another visit.
+    page = Visitor(context, app).page
+    assert DEVICE.search(page.url)
+    # A link is shown by the server, but a picture that is given there goes to the device.
+    linked = Visitor(context, app, "?method=attention_flow")
+    assert first_view(linked.page)["method"] == "attention_flow"
+    linked.requests.clear()
+    given = picture(tmp_path / "given.png", 2)
+    linked.page.set_input_files(".vx-pictures .vx-file", given)
+    linked.page.wait_for_url(DEVICE)
+    expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
+    settle(linked.page)
+    assert {path for method, path in linked.requests if method == "POST"} <= {"/end", "/describe"}
+    # Back on the server, the next visit begins there.
+    linked.switch(SERVER)
+    expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
+    assert not DEVICE.search(Visitor(context, app).page.url)
+
+
+def test_its_files_are_made_once_and_never_change(service: AnalysisService) -> None:
+    handlers = Handlers(service, ("",))
+    with TestClient(Starlette(routes=PageRoutes(handlers).routes)) as client:
+        page = client.get("/device/")
+        assert page.headers["cache-control"] == "no-cache" and page.headers["content-encoding"] == "gzip"
+        (folder,) = set(re.findall(r"files-\w+/", page.text))
+        for name in ("page.js", "analysis_worker.js", "kernels.wasm", "model-0.gz", "picture-0"):
+            answer = client.get(f"/device/{folder}{name}")
+            assert "immutable" in answer.headers["cache-control"], name
+        assert client.get("/device/").text == page.text
+        with pytest.raises(RequestError, match="no such file"):
+            client.get("/device/files-0/page.js")
+    routes = PageRoutes(Handlers(service)).routes
+    with TestClient(Starlette(routes=routes)) as client, pytest.raises(RequestError, match="no such file"):
+        client.get("/device/")
+
+
+def test_weights_are_sent_to_visitors_if_they_are_the_bundled_ones_or_a_setting_names_them(bundled: Model) -> None:
+    small = made(*SHAPES["cifar"])
+    assert device_models(bundled, None) == ("",) and device_models(small, None) == ()
+    assert device_models(bundled, ("none",)) == ()
+    assert device_models(small, ("start", "vitviz-photos")) == ("", "vitviz-photos")
+    # Another network of the same name.
+    assert device_models(vitviz.Model(bundled.name, small.network, small.preprocessing, small.labels), None) == ()
+    require_vit(small.network, small.name).set_precision("bfloat16")
+    with pytest.raises(ConfigError, match="small computes in bfloat16, and the page in float32"):
+        build_demo(small, ServerSettings(device_models=("start",)))
