@@ -9,7 +9,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.images.sources import COLUMN, ImageSource, origin
-from vitviz.models.given import GivenNetwork
+from vitviz.models.given import GivenConfig, GivenNetwork
 from vitviz.weights import Model
 
 NAME = "attention weights"
@@ -33,5 +33,5 @@ def model_and_picture(trace: AttentionTrace, image: ImageSource) -> tuple[Model,
     plain: tuple[float, ...] = (0.0, 0.0, 0.0)
     preprocessing = Preprocessing(layout.grid_height, layout.grid_width, plain, (1.0, 1.0, 1.0), fit="squash")
     prepared = preprocessing.prepare(open_image(image), 1, 1)
-    model = Model(NAME, GivenNetwork(trace), preprocessing, ())
+    model = Model(NAME, GivenNetwork(GivenConfig(trace.layout, trace.layers, trace.heads)), preprocessing, ())
     return model, replace(prepared, source=origin(image, COLUMN, None))

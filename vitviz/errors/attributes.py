@@ -9,7 +9,7 @@ from vitviz.errors.messages import nearest
 
 # Where names are that something lacks, as code and the class or module that has them.
 _OF_MODEL = (
-    ("model.network", "vitviz.models.network.Network"),
+    ("model.network", "vitviz.models.given.GivenNetwork"),
     ("model.network", "vitviz.VisionTransformer"),
     ("model.network.config", "vitviz.ViTConfig"),
     ("model.preprocessing", "vitviz.Preprocessing"),

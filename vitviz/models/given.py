@@ -10,7 +10,6 @@ import torch
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision
-from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
@@ -24,7 +23,7 @@ NO_NETWORK = (
 
 @dataclass(frozen=True)
 class GivenConfig:
-    """The properties of a trace, a :class:`vitviz.models.network.NetworkConfig` whose patches are single pixels.
+    """The properties of a trace, a :data:`vitviz.models.network.NetworkConfig` whose patches are single pixels.
 
     Args:
         trained: order of its tokens.
@@ -56,14 +55,13 @@ class GivenConfig:
         return TokenLayout(self.prefix, image_height, image_width)
 
 
+@dataclass(frozen=True, eq=False)
 class GivenNetwork:
     """A network that is known by one trace only: whatever would run it is refused."""
 
+    config: GivenConfig
     precision = torch.float32
-
-    def __init__(self, trace: AttentionTrace) -> None:
-        self.config = GivenConfig(trace.layout, trace.layers, trace.heads)
-        self.device = torch.device("cpu")
+    device = torch.device("cpu")
 
     def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
         raise MethodError(NO_NETWORK)

@@ -61,7 +61,7 @@ class ModuleFacts:
 
 @dataclass(frozen=True)
 class ModuleConfig:
-    """The configuration of a captured module, a :class:`vitviz.models.network.NetworkConfig`.
+    """The configuration of a captured module, a :data:`vitviz.models.network.NetworkConfig`.
 
     Args:
         facts: properties known before it ran.
