@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def numbers(encoded: str) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(encoded), np.float32).copy())
 
 
-@pytest.fixture
-def strict_page(browser: Browser) -> Iterator[Page]:
+@contextmanager
+def strict(browser: Browser) -> Iterator[Page]:
     """A page that allows what the network needs and nothing else; whatever it asks for fails its test."""
     files = {"": (PAGE, "text/html"), "page.js": (assets.script("device/team.js") + SCRIPT, "text/javascript")}
     page, asked = browser.new_page(), []
@@ -69,6 +70,12 @@ def strict_page(browser: Browser) -> Iterator[Page]:
     yield page
     page.close()
     assert asked == ["", "page.js"]
+
+
+@pytest.fixture
+def strict_page(browser: Browser) -> Iterator[Page]:
+    with strict(browser) as page:
+        yield page
 
 
 def open_device(page: Page, model: Model, kind: Kind, workers: int) -> None:

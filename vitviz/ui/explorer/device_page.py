@@ -55,7 +55,7 @@ MAX_PICTURE_BYTES, REDUCED_SIDE = 4_000_000, 2000
 SHOWN_SIDE = 900
 # The characters after the colon are as many as those of an upload.
 FIRST_PICTURE = "picture:the-first-picture-here"
-KERNELS = ("kernels.wasm", "kernels-relaxed.wasm")
+KERNELS = ("kernels.wasm", "kernels-relaxed.wasm", "kernels.wgsl")
 WORKERS = ("analysis_worker.js", "device_worker.js")
 # Weights that are downloaded, or larger than this, are compressed in an eighth of the time, and are hardly larger.
 MAX_SLOW_BYTES, SLOW, FAST = 64_000_000, 9, 4

@@ -173,6 +173,8 @@ export class Source {
     }
     find("picture-assumptions").hidden = !facts.assumptions;
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
+    find("engine").hidden = !facts.engine;
+    find("engine").textContent = facts.engine ? `Computed on this device, by ${facts.engine}.` : "";
     if (this.offeredFacts !== facts) this.offerWhole(facts);
     this.offeredFacts = facts;
     find("unlike").hidden = !facts.is_out_of_distribution;

@@ -194,6 +194,8 @@ interface Facts {
   outliers: { patches: Cell[]; about: string } | null;
   clip: { frames: number; picture?: string } | null;
   assumptions: string;
+  /** What computed it, if it was the device of the page. */
+  engine?: string;
   is_converted: boolean;
   is_out_of_distribution: boolean;
 }

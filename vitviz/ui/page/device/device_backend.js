@@ -159,7 +159,7 @@ export class DeviceBackend {
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
     const { rolls } = this.device.models[view.model];
-    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, outliers });
+    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels: team.kernels, outliers });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
 

@@ -39,11 +39,11 @@ export const bestOf = (values, count) => [...values.keys()].sort((one, other) =>
 
 /**
  * @param {{ uid: string, view: View, name: string, address: string, rolls: boolean, file: DeviceFile, prepared: any, encoding: Encoding,
- *   outliers: any }} options
+ *   kernels: KernelKind, outliers: any }} options
  * @returns {Facts}
  */
-export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, outliers }) {
-  const { config, input, detector } = file, { width, height, pixelSize, box } = prepared;
+export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels, outliers }) {
+  const { config, input, detector } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
   const { patches, sentence, threshold } = outliers;
   return {
@@ -75,6 +75,7 @@ export function deviceFacts({ uid, view, name, address, rolls, file, prepared, e
     },
     clip: null,
     assumptions: "",
+    engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",
     is_converted: false,
     is_out_of_distribution: detector !== null && encoding.oodScore !== null && encoding.oodScore < detector.threshold,
   };

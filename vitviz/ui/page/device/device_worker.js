@@ -3,6 +3,7 @@
 import { readDeviceFile } from "./device_file.js";
 import { Network } from "./encoder.js";
 import { Cancelled, Exchange } from "./exchange.js";
+import { openGpu } from "./gpu_kernels.js";
 import { Gradients } from "./gradients.js";
 import { openKernels } from "./kernels.js";
 
@@ -12,6 +13,45 @@ let network;
 let exchange;
 /** Its memory is taken when a gradient is first asked for. @type {Gradients} */
 let gradients;
+/** Once it is open, and until it fails. @type {Awaited<ReturnType<typeof openGpu>> | null} */
+let gpu = null;
+
+/**
+ * Opens the graphics card, and says so.
+ * @param {GpuOptions} options
+ */
+async function openCard(options) {
+  try {
+    gpu = await openGpu(network, options);
+    gpu.device.lost.then(({ message }) => gpu && closeCard(`lost: ${message}`));
+    self.postMessage({ kind: "gpu", card: gpu.card, reason: "" });
+  } catch (/** @type {any} */ error) {
+    closeCard(error.message);
+  }
+}
+
+/** @param {string} reason */
+function closeCard(reason) {
+  gpu?.close();
+  gpu = null;
+  self.postMessage({ kind: "gpu", card: "", reason });
+}
+
+/**
+ * A pass on the graphics card; if it fails there, by the kernels.
+ * @param {Float32Array} pixels
+ * @param {EncodeOptions} options
+ * @param {Rank} rank
+ */
+async function encodeAlone(pixels, options, rank) {
+  try {
+    if (gpu) return await gpu.encode(pixels, options, rank);
+  } catch (/** @type {any} */ error) {
+    if (error instanceof Cancelled) throw error;
+    closeCard(error.message);
+  }
+  return network.encode(pixels, options, rank);
+}
 
 /** @param {ToWorker} message */
 async function answerTeam(message) {
@@ -19,14 +59,22 @@ async function answerTeam(message) {
     case "load":
       exchange = new Exchange(message.rank, message.ports);
       network = new Network(readDeviceFile(message.file), openKernels(message.wasm));
+      if (message.gpu) openCard(message.gpu);
       return { kind: "loaded", kernels: network.kernels.kind };
     case "cancel":
       return exchange.cancel(message.pass);
     default: {
-      const { pass, pixels, isAlone } = message, rank = exchange.begin(pass, isAlone, () => self.postMessage({ kind: "layer", pass }));
-      if (message.kind === "encode") return { kind: "answer", pass, answer: await network.encode(pixels, message.options, rank) };
+      const { pass, isAlone } = message, rank = exchange.begin(pass, isAlone, () => self.postMessage({ kind: "layer", pass }));
+      if (message.kind === "encode") {
+        const encode = isAlone ? encodeAlone : network.encode.bind(network);
+        return { kind: "answer", pass, answer: await encode(message.pixels, message.options, rank) };
+      }
+      if (message.kind === "check") {
+        await gpu?.check().catch((error) => closeCard(error.message));
+        return { kind: "answer", pass, answer: { card: gpu?.card ?? "" } };
+      }
       gradients ??= new Gradients(network);
-      return { kind: "answer", pass, answer: await gradients.differentiate(pixels, message.target, message.wants, rank.onLayer) };
+      return { kind: "answer", pass, answer: await gradients.differentiate(message.pixels, message.target, message.wants, rank.onLayer) };
     }
   }
 }

@@ -15,7 +15,7 @@ export const MARGIN = 8;
  * A network that runs without others.
  * @type {Rank}
  */
-const ALONE = { rank: 0, ranks: 1, share: async () => {}, gather: async () => {}, onLayer: async () => {} };
+export const ALONE = { rank: 0, ranks: 1, share: async () => {}, gather: async () => {}, onLayer: async () => {} };
 
 /**
  * The next multiple of eight.
@@ -58,6 +58,11 @@ export class Network {
     new Uint8Array(kernels.buffer).set(file.data, this.weights);
     /** Pointers of the buffers. @type {Record<string, number>} */
     this.at = Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, kernels.take((count + MARGIN) * 4)]));
+    this.weightBytes = file.data.length;
+    /** Where its memory ends. */
+    this.end = kernels.top;
+    /** What reads the numbers of a pass, also where other kernels compute them. @type {Network} */
+    this.reader = this;
   }
 
   /**
@@ -139,17 +144,24 @@ export class Network {
     const stream = kernels.floats(at.stream, last * width), from = Math.min(Math.max(first, prefix), last), rows = last - from;
     const prefixTokens = kernels.floats(this.pointer("prefix_tokens"), prefix * width);
     for (let row = first; row < from; row++) stream.set(prefixTokens.subarray(row * width, (row + 1) * width), row * width);
+    kernels.written(at.stream + first * width * 4, (from - first) * width);
     const patches = kernels.floats(at.hidden, rows * patchPixels);
     for (let row = 0; row < rows; row++)
       copyPatch(pixels, this.config, this.file.input, remaining[from + row] - prefix, patches.subarray(row * patchPixels));
+    kernels.written(at.hidden, rows * patchPixels);
     const embedded = at.stream + from * width * 4;
     if (this.pointer("patch_norms.0.weight")) this.norm("patch_norms.0", at.hidden, at.hidden, rows, patchPixels);
     this.linear("patch_embedding", at.hidden, embedded, rows, patchPixels, width);
     if (this.pointer("patch_norms.1.weight")) this.norm("patch_norms.1", embedded, embedded, rows, width);
     const positions = this.pointer("positions") && kernels.floats(this.pointer("positions"), this.patches * width);
-    if (positions)
-      for (let row = from; row < last; row++)
-        for (let i = 0, p = (remaining[row] - prefix) * width, o = row * width; i < width; i++) stream[o + i] += positions[p + i];
+    if (!positions) return;
+    const laid = kernels.floats(at.normed, rows * width);
+    for (let row = 0; row < rows; row++) {
+      const patch = remaining[from + row] - prefix;
+      laid.set(positions.subarray(patch * width, (patch + 1) * width), row * width);
+    }
+    kernels.written(at.normed, rows * width);
+    kernels.add(embedded, at.normed, rows * width);
   }
 
   /**
@@ -173,6 +185,7 @@ export class Network {
       const laid = kernels.floats(this.at[name], count);
       remaining.slice(prefix).forEach((token, row) =>
         laid.set(table.subarray((token - prefix) * half, (token - prefix + 1) * half), row * half));
+      kernels.written(this.at[name], count);
     }
   }
 
@@ -188,15 +201,15 @@ export class Network {
     const { config: { width, heads, head_width: dim }, at, prefix, kernels } = this;
     const from = Math.max(first, prefix), name = `layers.${layer}.attention`;
     for (const [part, kind] of ["queries", "keys", "values"].entries())
-      for (let head = 0; head < heads; head++) {
+      kernels.each(heads, (head) => {
         const rowAt = (/** @type {number} */ row) => outs[part] + (head * tokens + row) * dim * 4;
         this.linear(`${name}.${kind}`, at.normed + first * width * 4, rowAt(first), last - first, width, dim, { head });
-        if (kind === "values") continue;
+        if (kind === "values") return;
         if (this.pointer(`${name}.${kind}_norm.weight`)) this.norm(`${name}.${kind}_norm`, rowAt(first), rowAt(first), last - first, dim);
         const angle = (from - prefix) * dim / 2 * 4;
         if (this.pointer("rotary.sines") && from < last)
           kernels.run.rotate(rowAt(from), at.cosines + angle, at.sines + angle, last - from, dim);
-      }
+      });
   }
 
   /**
@@ -207,13 +220,8 @@ export class Network {
    * @param {number} last
    */
   measure(step, tokens, first, last) {
-    const { width } = this.config, stream = this.kernels.floats(this.at.stream, last * width);
-    const norms = this.kernels.floats(this.at.norms, (step + 1) * tokens);
-    for (let token = first; token < last; token++) {
-      let total = 0;
-      for (let i = token * width; i < (token + 1) * width; i++) total += stream[i] ** 2;
-      norms[step * tokens + token] = Math.sqrt(total);
-    }
+    const { at, config: { width } } = this;
+    this.kernels.lengths(at.stream + first * width * 4, at.norms + (step * tokens + first) * 4, last - first, width);
   }
 
   /**
@@ -249,11 +257,11 @@ export class Network {
     this.project(layer, tokens, first, last, [queries, keys, values]);
     await share?.(keys, values);
     const count = Math.max(0, Math.min(last, end) - first);
-    for (let head = 0; head < heads; head++) {
+    kernels.each(heads, (head) => {
       const row = (head * tokens + first) * dim * 4, all = head * tokens * dim * 4, sums = (layer * heads + head) * tokens + first;
       kernels.run.attend(queries + row, keys + all, values + all, context + head * dim * 4, inner, at.sums + sums * 8, at.scores, count,
         tokens, dim, input.scale, headFactors ? headFactors[layer * heads + head] : 1);
-    }
+    });
     this.linear(`${name}.attention.projection`, context, stream, count, inner, width, { accumulate: true });
     if (middle) kernels.floats(middle, count * width).set(kernels.floats(stream, count * width));
     this.norm(`${name}.mlp_norm`, stream, normed, count, width);
@@ -304,6 +312,6 @@ export class Network {
         ...this.parts(at.norms, depth + 1, 1, tokens, range(rank)),
       ]),
     ]);
-    return team.rank ? null : readEncoding(this, tokens, read, logitsOnly);
+    return team.rank ? null : readEncoding(this.reader, tokens, read, logitsOnly);
   }
 }

@@ -93,6 +93,49 @@ export class Kernels {
   floats(pointer, count) {
     return new Float32Array(this.buffer, pointer, count);
   }
+
+  /**
+   * Says that values were written into views of the memory, which kernels with another one have to copy.
+   * @param {number} _pointer
+   * @param {number} _count
+   */
+  written(_pointer, _count) {}
+
+  /**
+   * Does something for every number below `count`, in any order.
+   * @param {number} count
+   * @param {(index: number) => void} act
+   */
+  each(count, act) {
+    for (let index = 0; index < count; index++) act(index);
+  }
+
+  /**
+   * Adds others to the values of x.
+   * @param {number} x
+   * @param {number} others
+   * @param {number} count
+   */
+  add(x, others, count) {
+    const values = this.floats(x, count), added = this.floats(others, count);
+    for (let i = 0; i < count; i++) values[i] += added[i];
+  }
+
+  /**
+   * The length of each row of x.
+   * @param {number} x "row width"
+   * @param {number} out "row"
+   * @param {number} rows
+   * @param {number} width
+   */
+  lengths(x, out, rows, width) {
+    const values = this.floats(x, rows * width), found = this.floats(out, rows);
+    for (let row = 0; row < rows; row++) {
+      let total = 0;
+      for (let i = row * width; i < (row + 1) * width; i++) total += values[i] ** 2;
+      found[row] = Math.sqrt(total);
+    }
+  }
 }
 
 /**

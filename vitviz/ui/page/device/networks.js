@@ -56,12 +56,13 @@ export class Networks {
     this.onLoading({ text, done: 0, total: 1 });
     try {
       const load = this.parts.read(part, (done, total) => this.onLoading({ text, done, total }));
-      const [weights, script, relaxed, simd] = await Promise.all([
-        load, this.parts.text("device_worker.js"), ...[WASM.relaxed, WASM.simd].map(async (name) => (await this.parts.read(name)).buffer),
+      const [weights, script, shaders, relaxed, simd] = await Promise.all([
+        load, this.parts.text("device_worker.js"), this.parts.text("kernels.wgsl"),
+        ...[WASM.relaxed, WASM.simd].map(async (name) => (await this.parts.read(name)).buffer),
       ]);
       const bytes = joinedWords(weights), file = readDeviceFile(bytes);
       const workers = Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1);
-      return { file, workers, team: await openDevice({ file: bytes, wasm: { relaxed, simd }, script, workers }) };
+      return { file, workers, team: await openDevice({ file: bytes, wasm: { relaxed, simd }, script, gpu: { shaders }, workers }) };
     } finally {
       this.onLoading(null);
     }

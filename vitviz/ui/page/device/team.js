@@ -18,7 +18,7 @@ class TeamJob {
     this.onProgress = onProgress;
     /** Workers that have not answered. @type {Set<Worker>} */
     this.busy = new Set();
-    /** @type {Encoding | Gradient | null} */
+    /** @type {Encoding | Gradient | { card: string } | null} */
     this.answer = null;
     this.isCancelled = false;
     this.steps = 0;
@@ -43,6 +43,10 @@ export class Team {
     this.facts = facts;
     /** What the kernels are. @type {KernelKind} */
     this.kernels = "plain";
+    /** The graphics card that computes forward passes; "" while there is none. */
+    this.card = "";
+    /** Why there is none. */
+    this.cardless = "";
     this.passes = 0;
     /** @type {TeamJob[]} */
     this.queue = [];
@@ -56,8 +60,9 @@ export class Team {
    * Loads the network in every worker.
    * @param {ArrayBuffer} file
    * @param {KernelBinaries} wasm
+   * @param {GpuOptions | null} gpu for the first worker, which tries a graphics card while it answers without
    */
-  async load(file, wasm) {
+  async load(file, wasm, gpu) {
     const { workers } = this;
     const ports = workers.map(() => /** @type {(MessagePort | null)[]} */ (Array(workers.length).fill(null)));
     for (let one = 0; one < workers.length; one++)
@@ -66,11 +71,15 @@ export class Team {
         ports[one][other] = port1, ports[other][one] = port2;
       }
     const kinds = workers.map((worker, rank) => new Promise((resolve, reject) => {
-      worker.onmessage = ({ data }) => (data.kind === "loaded" ? resolve(data.kernels) : reject(Error(data.message)));
+      worker.onmessage = ({ data }) => {
+        if (data.kind === "loaded") resolve(data.kernels);
+        else if (data.kind === "gpu") this.receive(worker, data);
+        else reject(Error(data.message));
+      };
       worker.onerror = (event) => reject(Error(event.message || "The network's worker does not start"));
       // The last worker takes the file, of which the others get copies.
       const transfer = [...ports[rank].filter((port) => port !== null), ...(rank === workers.length - 1 ? [file] : [])];
-      worker.postMessage({ kind: "load", file, wasm, rank, ports: ports[rank] }, transfer);
+      worker.postMessage({ kind: "load", file, wasm, rank, ports: ports[rank], gpu: rank ? null : gpu }, transfer);
     }));
     [this.kernels] = await Promise.all(kinds);
     for (const worker of workers) {
@@ -110,7 +119,7 @@ export class Team {
 
   /**
    * @param {TeamJob} job
-   * @param {AbortSignal | undefined} signal
+   * @param {AbortSignal=} signal
    */
   ask(job, signal) {
     if (this.closed) return Promise.reject(this.closed);
@@ -128,11 +137,14 @@ export class Team {
   start() {
     for (let job = this.queue[0]; job; job = this.queue[0]) {
       const busy = new Set([...this.running.values()].flatMap((each) => [...each.busy]));
-      const idle = this.workers.filter((worker) => !busy.has(worker)), wanted = job.apart ? 1 : this.workers.length;
-      if (idle.length < wanted) return;
+      const idle = this.workers.filter((worker) => !busy.has(worker)), [first] = this.workers;
+      const isOnCard = job.request.kind === "check" || (job.request.kind === "encode" && this.card !== "");
+      const wanted = job.apart || isOnCard ? 1 : this.workers.length;
+      if (isOnCard ? !idle.includes(first) : idle.length < wanted) return;
       this.queue.shift();
       const pass = ++this.passes, isAlone = wanted === 1;
-      job.busy = new Set(idle.slice(0, wanted));
+      // The first worker has the graphics card, which is left to forward passes.
+      job.busy = new Set(isOnCard ? [first] : idle.slice(-wanted));
       this.running.set(pass, job);
       for (const worker of job.busy) worker.postMessage({ ...job.request, pass, isAlone });
     }
@@ -155,6 +167,12 @@ export class Team {
    * @param {FromWorker} message
    */
   receive(worker, message) {
+    if (message.kind === "gpu") {
+      this.card = "", this.cardless = message.reason;
+      // It computes once it has shown that it computes the same.
+      if (message.card) this.ask(new TeamJob({ kind: "check" }, true, 0, undefined)).then(({ card }) => { this.card = card; }, () => {});
+      return;
+    }
     const job = this.running.get(message.pass);
     if (!job) return;
     if (message.kind === "layer") {
@@ -193,14 +211,15 @@ export class Team {
  * @param {KernelBinaries} options.wasm the contents of kernels-relaxed.wasm and kernels.wasm; without both, the kernels are
  *   plain JavaScript
  * @param {string} options.script the text of device_worker.js with all that it imports
+ * @param {GpuOptions | null=} options.gpu for forward passes on a graphics card, as soon as it is known to compute the same
  * @param {number=} options.workers how many; several answer a picture sooner where the processor is idle, and each has its
  *   own copy of the weights
  */
-export async function openDevice({ file, wasm, script, workers = 1 }) {
+export async function openDevice({ file, wasm, script, gpu = null, workers = 1 }) {
   const contents = readDeviceFile(file), url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
   const team = new Team(Array.from({ length: workers }, () => workerAt(url)), contents);
   try {
-    await team.load(file, wasm);
+    await team.load(file, wasm, gpu);
   } catch (error) {
     team.close();
     throw error;

@@ -110,6 +110,8 @@ interface Encoding {
   norms: Float32Array;
   pooled: Float32Array | null;
   oodScore: number | null;
+  /** The graphics card that computed it; nothing without one. */
+  card?: string;
 }
 
 /** What a pass of the network asks of the others that compute its other tokens. */
@@ -129,21 +131,33 @@ interface KernelBinaries {
   relaxed?: ArrayBuffer | null;
   simd?: ArrayBuffer | null;
 }
+// What TypeScript's own declarations of WebGPU lack.
+declare const GPUBufferUsage: Record<"COPY_DST" | "COPY_SRC" | "MAP_READ" | "STORAGE" | "UNIFORM", number>;
+declare const GPUMapMode: { READ: number };
+declare const GPUShaderStage: { COMPUTE: number };
+/** The text of kernels.wgsl, and whether WebGPU in software will do, which is for tests. */
+interface GpuOptions {
+  shaders: string;
+  software?: boolean;
+}
 type TeamOptions = EncodeOptions & { signal?: AbortSignal; apart?: boolean };
-/** A pass of the network, forwards or backwards. */
+/** A pass of the network, forwards or backwards, or one that checks the graphics card. */
 type TeamRequest =
   | { kind: "encode"; pixels: Float32Array; options: EncodeOptions }
-  | { kind: "differentiate"; pixels: Float32Array; target: ScoreTarget; wants: GradientWants };
+  | { kind: "differentiate"; pixels: Float32Array; target: ScoreTarget; wants: GradientWants }
+  | { kind: "check" };
 /** What a team asks of its workers. */
 type ToWorker =
-  | { kind: "load"; file: ArrayBuffer; wasm: KernelBinaries; rank: number; ports: (MessagePort | null)[] }
+  | { kind: "load"; file: ArrayBuffer; wasm: KernelBinaries; rank: number; ports: (MessagePort | null)[];
+    gpu: GpuOptions | null }
   | (TeamRequest & { pass: number; isAlone: boolean })
   | { kind: "cancel"; pass: number };
-/** What its workers answer about a pass. */
-type FromWorker = { pass: number } & (
-  | { kind: "layer" }
-  | { kind: "answer"; answer: Encoding | Gradient | null }
-  | { kind: "failed"; isCancelled: boolean; message: string });
+/** What its workers answer about a pass, or about the graphics card. */
+type FromWorker =
+  | { pass: number; kind: "layer" }
+  | { pass: number; kind: "answer"; answer: Encoding | Gradient | { card: string } | null }
+  | { pass: number; kind: "failed"; isCancelled: boolean; message: string }
+  | { kind: "gpu"; card: string; reason: string };
 
 /** Where the network's input lies on a picture, as Geometry in vitviz/images/geometry.py: left, top, right and lower edge in pixels. */
 interface PreparedPicture {

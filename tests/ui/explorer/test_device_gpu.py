@@ -1,0 +1,210 @@
+"""The network on a graphics card, by WebGPU, which the browser computes in software here: its numbers, and what it does when
+the card fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import find_browser
+from tests.driver import EXPLORER
+from tests.support.device import FOLDER
+from tests.support.device_models import random_model
+from tests.support.example import EXAMPLE, ROOT
+from tests.support.long_runs import SEED, one_in, share_of
+from tests.ui.explorer.page_driver import SHAPES, made
+from tests.ui.explorer.test_device import Off, assert_same, expected
+from tests.ui.explorer.test_device_page import Visit, compare, show
+from tests.ui.explorer.test_device_team import assert_exact, encode, numbers, prepared, strict, text
+from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.ui.explorer import assets
+from vitviz.ui.explorer.device_file import device_file
+from vitviz.ui.explorer.device_page import device_page
+
+SOFTWARE = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+CARD = "google swiftshader"
+# Opens a network, and says whether the card computes it, or why not.
+OPEN = """async ({ file, wasm, script, gpu, faults }) => {
+  const simd = fromText(wasm);
+  globalThis.device = await openDevice({ file: fromText(file), wasm: { simd }, script: faults + script, gpu, workers: 2 });
+  while (!device.card && !device.cardless) await new Promise((resolve) => setTimeout(resolve, 5));
+  return [device.card, device.cardless];
+}"""
+# What a page's card is, once it was tried.
+TRIED = f"""async () => {{
+  const {{ team }} = await ({EXPLORER}).backend.networks.get("");
+  while (!team.card && !team.cardless) await new Promise((resolve) => setTimeout(resolve, 5));
+  return [team.card, team.cardless];
+}}"""
+# What a test has the worker of the card do, before its own answers.
+FAULTS = """
+const faults = {
+  lost: () => gpu.device.destroy(),
+  invalid: () => gpu.orders.destroy(),
+  silent: () => { GPUBuffer.prototype.mapAsync = () => new Promise(() => {}); },
+};
+self.addEventListener("message", (event) => {
+  if (!faults[event.data.kind]) return;
+  faults[event.data.kind]();
+  event.stopImmediatePropagation();
+});
+"""
+FAIL = """async ([fault, pictures]) => {
+  const [during, after] = pictures.map((picture) => new Float32Array(fromText(picture)));
+  const failing = device.encode(during);
+  device.workers[0].postMessage({ kind: fault });
+  return [asTexts(await failing), asTexts(await device.encode(after))];
+}"""
+REASONS = {"lost": "", "invalid": "estroyed", "silent": "the card does not answer"}
+
+
+@pytest.fixture(scope="module")
+def software_browser(browser: Browser) -> Iterator[Browser]:
+    """A browser whose graphics card is software."""
+    found = browser.browser_type.launch(executable_path=find_browser(), args=SOFTWARE)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def gpu_page(software_browser: Browser) -> Iterator[Page]:
+    with strict(software_browser) as page:
+        yield page
+
+
+def open_gpu(
+    page: Page, model: Model, *, shaders: str = "", software: bool = True, wait_ms: int = 60_000
+) -> tuple[str, str]:
+    """The name of the card that computes, and why there is none."""
+    gpu = {"shaders": shaders or (FOLDER / "kernels.wgsl").read_text(), "software": software}
+    script = assets.script("device/device_worker.js").replace("MAX_WAIT_MS = 60_000", f"MAX_WAIT_MS = {wait_ms}")
+    wasm = text((FOLDER / "kernels.wasm").read_bytes())
+    options = {"file": text(device_file(model)), "wasm": wasm, "script": script, "gpu": gpu, "faults": FAULTS}
+    card, reason = page.evaluate(OPEN, options)
+    return card, reason
+
+
+def large_model() -> Model:
+    """Several tiles of rows, outputs, inputs and keys, none of which is full; bfloat16."""
+    config = ViTConfig(44, 40, 4, 4, 72, 2, 3, 24, 150, 70, register_tokens=3, query_key_norm=True)
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(4)
+    for parameter in network.parameters():
+        parameter.normal_(0, 0.3, generator=generator).copy_(parameter.bfloat16())
+    return Model("large", network, Preprocessing(44, 40, (0.5,) * 3, (0.5,) * 3), tuple(map(str, range(70))))
+
+
+def pixels_of(model: Model, seed: int) -> torch.Tensor:
+    shape = model.network.config.channels, model.preprocessing.height, model.preprocessing.width
+    return torch.randn(1, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_found(found: dict[str, Any], values: dict[str, Any], card: str | None = CARD) -> None:
+    assert found.get("card") == card
+    decoded = {
+        name: numbers(value) if name in values and isinstance(value, str) else value for name, value in found.items()
+    }
+    assert_same(decoded, values)
+
+
+def assert_drawn_is_same(page: Page, model: Model, seed: int) -> None:
+    draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    config, layout, pixels = model.network.config, model.layout, pixels_of(model, seed)
+    factors = (torch.rand(config.depth, config.heads, generator=generator) < 0.7).float()
+    patches = draw.sample(range(layout.patch_count), draw.randint(0, layout.patch_count - 1))
+    off = Off(factors, tuple(sorted(patches)))
+    assert open_gpu(page, model) == (CARD, "")
+    assert_found(encode(page, [pixels])[0], expected(model, pixels))
+    values = expected(model, pixels, off)
+    options = {"hiddenPatches": list(off.patches), "headFactors": factors.flatten().tolist()}
+    assert_found(encode(page, [pixels], **options)[0], values)
+    only = encode(page, [pixels], **options, logitsOnly=True)[0]
+    assert_found(only, {"logits": values["logits"], "queries": torch.empty(0), "oodScore": None})
+    page.evaluate("device.close()")
+
+
+@pytest.mark.parametrize("seed", one_in(2, {"14": 14, "1": 1}))
+def test_a_network_on_a_card_has_the_librarys_numbers(gpu_page: Page, seed: int) -> None:
+    assert_drawn_is_same(gpu_page, random_model(seed), seed)
+
+
+@pytest.mark.parametrize("fault", one_in(3, {each: each for each in ("lost", "invalid", "silent")}))
+def test_what_fails_on_a_card_is_computed_without_it(gpu_page: Page, fault: str) -> None:
+    model = large_model()
+    pixels = [pixels_of(model, seed) for seed in range(3)]
+    assert open_gpu(gpu_page, model, wait_ms=5_000 if fault == "silent" else 60_000) == (CARD, "")
+    assert_found(encode(gpu_page, pixels[:1])[0], expected(model, pixels[0]))
+    # While the card computes.
+    during, after = gpu_page.evaluate(FAIL, [fault, [text(each.numpy().tobytes()) for each in pixels[1:]]])
+    assert_found(during, expected(model, pixels[1]), card=None)
+    assert_found(after, expected(model, pixels[2]), card=None)
+    assert gpu_page.evaluate("device.card") == ""
+    assert REASONS[fault] in gpu_page.evaluate("device.cardless")
+
+
+def test_a_card_that_is_software_or_lacks_something_is_refused(
+    gpu_page: Page, make_model: Callable[..., Model]
+) -> None:
+    model = make_model()
+    assert open_gpu(gpu_page, model, software=False) == ("", f"{CARD} is software")
+    card, reason = open_gpu(gpu_page, model, shaders="fn linear() { wrong }")
+    assert card == "" and reason.startswith("kernels.wgsl, line 1: ")
+    pixels = pixels_of(model, 0)
+    assert_found(encode(gpu_page, [pixels])[0], expected(model, pixels), card=None)
+
+
+@pytest.mark.long
+def test_a_card_with_other_numbers_is_refused(gpu_page: Page, make_model: Callable[..., Model]) -> None:
+    shaders = (FOLDER / "kernels.wgsl").read_text()
+    for right, wrong in (("1.0 / sqrt(", "1.001 / sqrt("), ("value += weight(bias", "value -= weight(bias")):
+        assert right in shaders
+        card, reason = open_gpu(gpu_page, make_model(), shaders=shaders.replace(right, wrong))
+        assert card == "" and reason.endswith("are not those of WebAssembly")
+
+
+@pytest.mark.long
+def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> None:
+    for number in range(share_of(50)):
+        seed = 1000 * (SEED + 1) + number
+        try:
+            assert_drawn_is_same(gpu_page, random_model(seed), seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+
+
+@pytest.mark.long
+def test_three_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model) -> None:
+    pictures = prepared(bundled, [ROOT / "assets" / name for name in ("chelsea.jpg", "flower.jpg", "rocket.jpg")])
+    assert open_gpu(gpu_page, bundled) == (CARD, "")
+    for pixels, found in zip(pictures, encode(gpu_page, pictures), strict=True):
+        assert found["card"] == CARD
+        assert_exact(bundled, pixels, found)
+
+
+@pytest.mark.parametrize("software", one_in(2, {"refused": False, "allowed": True}))
+def test_a_page_says_what_computes_it(software_browser: Browser, tmp_path: Path, software: bool) -> None:
+    model, path = made(*SHAPES["registers"]), tmp_path / "page.html"
+    page = device_page([model], EXAMPLE, name=EXAMPLE.name)
+    # A visitor's page has no such switch.
+    worker = page.parts["device_worker.js"]
+    allowed = worker.replace(b"software = false", b"software = true")
+    assert allowed != worker
+    if software:
+        page = replace(page, parts={**page.parts, "device_worker.js": allowed})
+    path.write_text(page.as_file(), encoding="utf-8")
+    with Visit(software_browser, path.as_uri(), is_offline=True) as visit:
+        show(visit.page, EXAMPLE)
+        card, reason = visit.page.evaluate(TRIED)
+        assert (card, reason) == ((CARD, "") if software else ("", f"{CARD} is software"))
+        show(visit.page, EXAMPLE.with_name("rocket.jpg"))
+        compare(visit.page, model, EXAMPLE.with_name("rocket.jpg"))
+        engine = f"WebGPU ({CARD})" if software else "WebAssembly"
+        expect(visit.page.locator(".vx-engine")).to_have_text(f"Computed on this device, by {engine}.")
+        assert visit.requests_but("blob:", "data:") == [path.as_uri()] and visit.errors == []
