@@ -19,7 +19,8 @@ import { nameOf, queryOf } from "./token_names.js";
 import { tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, panels, probes } from "./widgets.js";
 
-const CELL_HINT = "Point at a cell to see it large, click to keep it.", OWN_SCALES = "Each cell has a scale of its own.";
+const CELL_HINT = "Point at a cell to see it large, click to keep it.", OWN_SCALES = " Each has its own scale.";
+const MARK_HINT = ` ${matchMedia("(hover: none)").matches ? "Hold" : "Shift+click"} squares to rank heads.`;
 // Heads that are named for what they attend to.
 const NAMED_HEADS = 3;
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
@@ -271,7 +272,7 @@ function showCell(pane, token, count) {
   const hasFocus = document.activeElement === find("sheet"), { facts, view } = pane;
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
-  const hint = isHiding() ? HIDING_HINT : store.state.shared_scale ? CELL_HINT : `${CELL_HINT} ${OWN_SCALES}`;
+  const hint = isHiding() ? HIDING_HINT : `${CELL_HINT}${store.state.shared_scale ? "" : OWN_SCALES}${pane.hasToken ? MARK_HINT : ""}`;
   setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
 }
 

@@ -14,7 +14,7 @@ import { METHODS } from "./settings.js";
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
-    lead: "The square you point at asks; bright squares are where it looks for information.",
+    lead: "The square you point at asks; bright squares are where it looks.",
   },
   target: {
     title: "Why",
