@@ -58,3 +58,18 @@ test("files of any size never take more than the room, and none is fetched again
     if (packs.sizes.size === names.length) for (let count = 1; sum(wanted.slice(0, count)) <= room; count++) assert.ok(held.includes(wanted[count - 1]));
   }
 });
+
+test("a map that is not finished is there until the whole, or goes with its failure", async () => {
+  const file = (value) => safetensors({ values: { dtype: "F32", shape: [1], bytes: Float32Array.of(value) } });
+  for (const failure of [undefined, "Stopped"]) {
+    const seen = [], packs = new Packs(async (_, onUnfinished) => {
+      onUnfinished(file(0));
+      onUnfinished(file(1));
+      if (failure) throw Error(failure);
+      return file(2);
+    }, (name, error) => seen.push([packs.get(name)?.values[0], packs.bytes, error?.message]));
+    packs.request([{ name: "map" }]);
+    await new Promise((done) => setImmediate(done));
+    assert.deepEqual(seen, [[0, 4, undefined], [1, 4, undefined], failure ? [undefined, 0, failure] : [2, 4, undefined]]);
+  }
+});

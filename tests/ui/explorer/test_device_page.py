@@ -316,3 +316,21 @@ def test_fifty_pictures(browser: Browser, bundled_file: Path, tmp_path: Path) ->
             show(visit.page, path)
             compare(visit.page, model, path)
         assert visit.errors == []
+
+
+@pytest.mark.browser
+def test_occlusion_sharpens_and_ends_as_the_librarys(browser: Browser, bundled_file: Path, bundled: Model) -> None:
+    with Visit(browser, bundled_file.as_uri(), is_offline=True) as visit:
+        page, badge = visit.page, visit.page.locator(".vx-badge").first
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'occlusion', parameters: {{}} }})")
+        expect(badge).to_contain_text(re.compile(r"unfinished, \d+ of 196 squares"))
+        count = bundled.layout.prefix_count
+        unfinished = canvas_values(page)[count:]
+        expect(caption(page)).to_contain_text("and the others as the nearest of them")
+        assert np.isfinite(unfinished).all()
+        settle(page)
+        expect(badge).not_to_contain_text("unfinished")
+        expected = vitviz.analyze(EXAMPLE, bundled).occlusion().numpy().ravel()
+        np.testing.assert_allclose(canvas_values(page)[count:], expected, atol=10 * TOLERANCE * np.abs(expected).max())
+        # What was shown before was already like it.
+        assert np.corrcoef(unfinished, expected)[0, 1] > 0.3

@@ -177,12 +177,13 @@ function forgetAnalysis(pane) {
  * @param {Pane} pane
  * @param {Facts} facts
  * @param {any} options
+ * @param {((file: ArrayBuffer) => void)=} onUnfinished
  */
-export async function fetchFile(pane, facts, { name, map }) {
+export async function fetchFile(pane, facts, { name, map }, onUnfinished) {
   if (!map) return backend.file(facts.uid, name);
   const body = { uid: facts.uid, ...map };
   if (!backend.computes || computedBy(map.method, Object.keys(map.parameters), facts) !== "run") return backend.map(body);
-  const { content } = await requests.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body });
+  const { content } = await requests.request(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body }, onUnfinished);
   return fromBase64(content).buffer;
 }
 

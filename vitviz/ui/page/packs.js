@@ -72,7 +72,8 @@ export function readPack(buffer) {
 /** The files of one analysis, fetched by priority; what does not fit into memory is dropped, lowest priority first. */
 export class Packs {
   /**
-   * @param {(file: AnalysisFile) => Promise<ArrayBuffer>} fetchFile returns a promise of an ArrayBuffer for a file
+   * @param {(file: AnalysisFile, onUnfinished: (file: ArrayBuffer) => void) => Promise<ArrayBuffer>} fetchFile returns a promise of an
+   *   ArrayBuffer for a file, and may hand over what there is of it before
    * @param {(name: string, error: any) => void} onChange is called with a name when its file is loaded, or with a name and an error
    * @param {number=} maxBytes of all loaded tensors; a single file may be larger
    */
@@ -153,20 +154,21 @@ export class Packs {
     this.loading.add(name);
     this.failed.delete(name);
     try {
-      const tensors = readPack(await this.fetchFile(file));
+      const content = await this.fetchFile(file, (unfinished) => {
+        if (!this.loading.has(name)) return;
+        this.keep(name, unfinished);
+        this.onChange(name, null);
+      });
       if (this.closed) return;
-      const bytes = /** @type {Tensor[]} */ (Object.values(tensors)).reduce((sum, tensor) => sum + tensor.byteLength, 0);
-      this.loaded.set(name, { tensors, bytes });
-      this.sizes.set(name, bytes);
-      this.bytes += bytes;
-      this.drop();
       this.loading.delete(name);
+      this.keep(name, content);
       this.onChange(name, null);
       this.fill();
     } catch (thrown) {
       const error = /** @type {RequestError} */ (thrown);
       this.loading.delete(name);
       if (this.closed) return;
+      this.remove(name);
       // The request was replaced by another one.
       if (error.replaced) return this.fill();
       this.failed.set(name, error);
@@ -174,13 +176,33 @@ export class Packs {
     }
   }
 
+  /**
+   * @param {string} name
+   * @param {ArrayBuffer} content
+   */
+  keep(name, content) {
+    if (this.closed) return;
+    const tensors = readPack(content);
+    const bytes = /** @type {Tensor[]} */ (Object.values(tensors)).reduce((sum, tensor) => sum + tensor.byteLength, 0);
+    this.remove(name);
+    this.loaded.set(name, { tensors, bytes });
+    this.sizes.set(name, bytes);
+    this.bytes += bytes;
+    this.drop();
+  }
+
+  /** @param {string} name */
+  remove(name) {
+    this.bytes -= this.loaded.get(name)?.bytes ?? 0;
+    this.loaded.delete(name);
+  }
+
   drop() {
     const rank = (/** @type {string} */ name) => (this.priorities.includes(name) ? this.priorities.indexOf(name) : Infinity);
     const leaving = [...this.loaded].sort(([a], [b]) => rank(b) - rank(a));
     while (this.bytes > this.maxBytes && this.loaded.size > 1) {
-      const [name, { bytes }] = leaving.shift() ?? ["", { bytes: 0 }];
-      this.bytes -= bytes;
-      this.loaded.delete(name);
+      const [name] = /** @type {[string, any]} */ (leaving.shift());
+      this.remove(name);
     }
   }
 }

@@ -40,7 +40,7 @@ export class Pane {
    * @param {HTMLElement} element of class vx-pane
    * @param {number} index
    * @param {Record<string, any>} hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
-   *   fetchFile(pane, facts, file), hide(pane, cell, isOff), isHiding(), isHidden(cell),
+   *   fetchFile(pane, facts, file, onUnfinished), hide(pane, cell, isOff), isHiding(), isHidden(cell),
    *   onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
@@ -94,7 +94,7 @@ export class Pane {
     this.hooks.onLoad(this);
     this.close();
     Object.assign(this, { facts, model, view, key: analysisKey(view) });
-    const fetchFile = (/** @type {any} */ file) => this.hooks.fetchFile(this, facts, file);
+    const fetchFile = (/** @type {any[]} */ ...request) => this.hooks.fetchFile(this, facts, ...request);
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
     this.requestFiles();
@@ -319,12 +319,14 @@ export class Pane {
 
   /** What the map is of: model, layer, head and picture. */
   showBadge() {
-    const { facts, model, view } = this, layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
+    const { unfinished = "" } = this.metadata(this.query), { facts, model, view } = this;
+    const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
     const parts = [
       model.title,
       layer === undefined ? METHODS[view.method].title : `layer ${layer}`,
       head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
       facts.name,
+      unfinished && `unfinished, ${unfinished}`,
     ];
     setText(this.find("badge"), parts.filter(Boolean).join(" · "));
     this.find("badge").title = this.find("badge").textContent;

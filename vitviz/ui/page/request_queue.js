@@ -35,13 +35,14 @@ export class RequestQueue {
    * @param {string} slot begins with a word of SLOT_ORDER
    * @param {string} key of the request; a pending request with the same key is not sent again
    * @param {any} body
+   * @param {((file: ArrayBuffer) => void)=} onUnfinished receives files of a map that is not finished yet
    */
-  request(slot, key, body) {
+  request(slot, key, body, onUnfinished = () => {}) {
     const pending = this.queue.get(slot) ?? (this.running?.slot === slot && !this.running.replaced ? this.running : null);
     if (pending?.key === key) return pending.promise;
     this.drop(slot);
     /** @type {any} */
-    const entry = { slot, key, body };
+    const entry = { slot, key, body, onUnfinished };
     entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
     this.queue.set(slot, entry);
     this.next();
@@ -101,7 +102,11 @@ export class RequestQueue {
     };
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
-    const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => { if (!running.replaced) show(step); });
+    const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => {
+      if (running.replaced) return;
+      show(step);
+      if (step.unfinished) running.onUnfinished(step.unfinished);
+    });
     this.running = null;
     round.parts += Number(!isWhole);
     // The promise of a replaced request is already rejected.

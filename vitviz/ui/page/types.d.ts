@@ -308,6 +308,8 @@ interface Progress {
   text: string;
   done: number;
   total: number;
+  /** The file of a map that is not finished yet. */
+  unfinished?: ArrayBuffer;
 }
 /** The values of a probe's tensor by its axes. */
 interface Measurement {

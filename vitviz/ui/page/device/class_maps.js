@@ -1,18 +1,21 @@
 // Maps about a class from gradients of the network, with the captions of the library: relevance, gradient rollout, Grad-CAM,
-// LeGrad and integrated gradients; and occlusion, from its scores.
+// LeGrad and integrated gradients; and occlusion.
 
 import { longNameOf, numbered } from "../token_names.js";
-import { copyPatch } from "./device_file.js";
+import { occlusionMap } from "./occlusion.js";
 import { writeMap } from "./pack_writer.js";
 import { checkReference, checkSpan, layersText, propagate, rolloutCaption } from "./rollouts.js";
 import { deviceTarget } from "./scores.js";
-import { inLanes, passScores } from "./studies.js";
+import { inLanes } from "./studies.js";
 import { queryOrDefault, tokensOfQuery } from "./token_sets.js";
+
+// A map that is not finished yet is shown anew after this time.
+const SHARPEN_MS = 300;
 
 /** @typedef {import("./studies.js").Studied} StudiedPicture */
 /**
  * @typedef {{ studied: StudiedPicture, target: import("./scores.js").DeviceTarget, name: string, parameters: any,
- *   report: (done: number, total: number) => void }} ClassMapRequest
+ *   report: (done: number, total: number, unfinished?: () => import("./pack_writer.js").MapContent) => void }} ClassMapRequest
  */
 
 /** @param {StudiedPicture} studied */
@@ -178,18 +181,7 @@ export const CLASS_MAPS = {
     return { values, description: `Integrated gradients for ${name}: ${steps} steps`, quantity: "integrated gradient", raised };
   },
 
-  async occlusion({ studied, name, target: { score }, report }) {
-    const { network: { file: { config, input } }, pixels, logits } = studied, whole = score(logits);
-    // Zero is the mean training colour.
-    const grey = new Float32Array(config.channels * config.patch_height * config.patch_width);
-    const scores = await passScores(studied, input.rows * input.columns, (patch) => {
-      const occluded = pixels.slice();
-      copyPatch(occluded, config, input, patch, grey, true);
-      return { pixels: occluded };
-    }, score, report);
-    const values = ofPatches(studied, (patch) => Math.max(0, whole - scores[patch])), raised = values.some((value) => value > 0);
-    return { values, description: `Occlusion for ${name}: one patch at a time`, quantity: "fall of the score", raised };
-  },
+  occlusion: occlusionMap,
 };
 
 /**
@@ -197,9 +189,16 @@ export const CLASS_MAPS = {
  * @param {StudiedPicture} studied
  * @param {string} method
  * @param {any} parameters all of them
- * @param {(done: number, total: number) => void} report
+ * @param {(done: number, total: number, unfinished?: ArrayBuffer) => void} show
  */
-export async function classMapFile(studied, method, parameters, report) {
-  const target = deviceTarget(parameters.target, studied.logits, studied.labels);
-  return writeMap(await CLASS_MAPS[method]({ studied, target, name: target.name, parameters, report }), studied.network.file.input);
+export async function classMapFile(studied, method, parameters, show) {
+  const target = deviceTarget(parameters.target, studied.logits, studied.labels), { input } = studied.network.file;
+  let shown = 0;
+  /** @type {ClassMapRequest["report"]} */
+  const report = (done, total, unfinished) => {
+    const isShown = unfinished && performance.now() - shown > SHARPEN_MS;
+    if (isShown) shown = performance.now();
+    show(done, total, isShown ? writeMap(unfinished(), input) : undefined);
+  };
+  return writeMap(await CLASS_MAPS[method]({ studied, target, name: target.name, parameters, report }), input);
 }

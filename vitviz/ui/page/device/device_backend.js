@@ -241,7 +241,8 @@ export class DeviceBackend {
     // Not everything ends early, such as a probe; but nobody waits for it any more.
     const end = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     try {
-      return await Promise.race([this.runs[kind](request, signal, (done, total) => showProgress({ text: "", done, total })), end]);
+      return await Promise.race([this.runs[kind](request, signal, (done, total, unfinished) =>
+        showProgress({ text: "", done, total, unfinished })), end]);
     } catch (/** @type {any} */ error) {
       if (signal.aborted) return { stopped: true };
       return error.expired ? { expired: true } : { failed: error.message ?? String(error), final: error.isPassing ? undefined : true };
@@ -255,7 +256,11 @@ export class DeviceBackend {
     for (const [id, controller] of this.running) if (number === undefined || id === `${page} ${number}`) controller.abort(Error("Stopped"));
   }
 
-  /** @type {Record<string, (request: any, signal: AbortSignal, report: (done: number, total: number) => void) => Promise<any>>} */
+  /**
+   * `report` takes the steps that are done, and a file of the map so far.
+   * @type {Record<string, (request: any, signal: AbortSignal, report: (done: number, total: number, unfinished?: ArrayBuffer) => void) =>
+   *   Promise<any>>}
+   */
   runs = {
     analyze: async ({ state, index, upload }, signal) => {
       const asked = state.views[index], view = upload ? { ...asked, picture: upload.path } : asked;

@@ -30,8 +30,9 @@ export function writePack(tensors, metadata = {}) {
 
 /**
  * A map, "token" and NaN for tokens without a value. `raised` is false if nothing raises the score that it is about; `self` is the patch
- * with which it begins, whose value has an identity term.
- * @typedef {{ values: Float32Array, description: string, quantity: string, raised?: boolean, self?: number }} MapContent
+ * with which it begins, whose value has an identity term; `unfinished` says how far it is, where patches still have the value of another.
+ * @typedef {{ values: Float32Array, description: string, quantity: string, raised?: boolean, self?: number, unfinished?: string }}
+ *   MapContent
  */
 
 /**
@@ -39,12 +40,13 @@ export function writePack(tensors, metadata = {}) {
  * @param {MapContent} map
  * @param {{ prefix: string[], columns: number }} shape of its tokens
  */
-export function writeMap({ values, description, quantity, raised = true, self }, shape) {
+export function writeMap({ values, description, quantity, raised = true, self, unfinished }, shape) {
   const patches = values.subarray(shape.prefix.length), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
   const value = isFlat ? `Every patch is ${digits(patches[0])}` : "", reason = "by this method, nothing raises this score";
   const remark = raised ? value : value ? `${value}: ${reason}` : reason.replace("by", "By");
   const own = self === undefined ? ""
     : `; ${longNameOf(queryOf(self, shape))} itself is excluded from the colour range (residual identity)`;
-  const metadata = { description: `${description}${remark && `. ${remark}`}${own}`, quantity };
+  const rest = unfinished ? `. Unfinished: ${unfinished} measured, and the others as the nearest of them` : "";
+  const metadata = { description: `${description}${remark && `. ${remark}`}${own}${rest}`, quantity, ...(unfinished && { unfinished }) };
   return writePack({ values: { values, shape: [values.length] } }, self === undefined ? metadata : { ...metadata, self: String(self) });
 }
