@@ -18,7 +18,6 @@ from vitviz.evaluation.probes import probe
 from vitviz.evaluation.probes.pictures import pictures
 from vitviz.visualization.captioned import png
 from vitviz.visualization.drawing import own_settings
-from vitviz.visualization.figures import _blank_sheet
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +49,6 @@ def analysis(make_model: Callable[..., Model]) -> Analysis:
 
 def drawn(analysis: Analysis) -> list[bytes]:
     """Every kind of picture that matplotlib draws."""
-    _blank_sheet.cache_clear()
     findings = pictures(probe(analysis, "attention_entropy"), analysis.trace.layout)
     figures = [*findings.values(), heads_picture({"entropy": torch.rand(2, 3, 4, generator=torch.Generator())})]
     return [analysis.attention()._repr_png_(), analysis.attention_sheet()._repr_png_(), *map(png, figures)]

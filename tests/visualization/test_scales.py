@@ -21,8 +21,8 @@ from PIL import Image
 
 from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import SCALES, fit
-from vitviz.visualization.figures import sheet
 from vitviz.visualization.scales import LOG_FLOOR
+from vitviz.visualization.sheets import GAP, LEFT, TOP, Sheet
 
 REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
 every_scale = pytest.mark.parametrize("name", SCALES)
@@ -156,10 +156,10 @@ def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
     row = [replace(each, image=maps[0].image, geometry=maps[0].geometry) for each in maps]
     style = Style("gray", 1.0, scale=name)
     for shared in (False, True):
-        picture, layout = sheet([row], style, shared_scale=shared, cell=64)
+        picture = Sheet([row]).picture(style, shared_scale=shared, cell=64)
         for column, each in enumerate(row):
             scale = fit(name, [heatmap.values for heatmap in row] if shared else [each.values])
-            left, top = layout.corner(0, column)
+            left, top = LEFT + column * (64 + GAP), TOP
             # A cell is as large as the picture, four pixels for each patch.
             found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
             expected = (256 * scale.place(each.values)).clip(0, 255).astype(int)

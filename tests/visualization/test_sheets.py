@@ -1,4 +1,4 @@
-"""The sheet of all layers and heads: cells lie where its layout says, and show what the maps show."""
+"""The sheet of all layers and heads: cells lie side by side, and show what the maps show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitviz import Geometry, Heatmap, Style, TokenMap
 from vitviz.errors.kinds import QueryError
-from vitviz.visualization.figures import SheetLayout, sheet
+from vitviz.visualization.sheets import GAP, LEFT, TOP, Sheet
 
 
 def heatmaps(
@@ -32,14 +32,14 @@ def heatmaps(
     ]
 
 
-def cell_box(layout: SheetLayout, row: int, column: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a cell's pixels, without the gap to the next cell."""
-    left, top = layout.left + column * layout.cell_width, layout.top + row * layout.cell_height
-    return left, top, left + layout.cell_width - layout.gap, top + layout.cell_height - layout.gap
+def cell_box(size: tuple[int, int], row: int, column: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the pixels of a cell of this width and height."""
+    left, top = LEFT + column * (size[0] + GAP), TOP + row * (size[1] + GAP)
+    return left, top, left + size[0], top + size[1]
 
 
-def cell_pixels(picture: Image.Image, layout: SheetLayout, row: int, column: int) -> np.ndarray:
-    return np.asarray(picture.crop(cell_box(layout, row, column)))
+def cell_pixels(picture: Image.Image, size: tuple[int, int], row: int, column: int) -> np.ndarray:
+    return np.asarray(picture.crop(cell_box(size, row, column)))
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -57,39 +57,29 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("style", [None, Style("gray", 0.3, smooth=True, grid=True)], ids=["plain", "styled"])
 def test_every_cell_is_the_overlay_of_its_layer_and_head(shape: dict[str, Any], style: Style | None) -> None:
     maps = heatmaps(**shape)
-    picture, layout = sheet(maps, style, cell=50)
-    assert (layout.rows, layout.columns) == (len(maps), len(maps[0]))
-    assert (picture.mode, picture.size) == ("RGBA", layout.size)
+    picture, size = Sheet(maps).picture(style, cell=50), maps[0][0].resized(50).image.size
+    *_, right, bottom = cell_box(size, len(maps) - 1, len(maps[0]) - 1)
+    assert (picture.mode, picture.size) == ("RGBA", (right + GAP, bottom + GAP))
     for row, cells in enumerate(maps):
         for column, heatmap in enumerate(cells):
             expected = heatmap.resized(50).overlay(style)
-            found = cell_pixels(picture, layout, row, column)
+            found = cell_pixels(picture, size, row, column)
             assert found.shape == (expected.height, expected.width, 4)
             assert np.array_equal(found[..., :3], np.asarray(expected))
             assert (found[..., 3] == 255).all()
 
 
-@pytest.mark.slow
-def test_the_picture_has_the_size_of_its_layout_at_every_size() -> None:
-    maps = heatmaps(1, 1, (50, 50))
-    # At some of these sizes, rounding to hundredths of an inch loses a pixel in matplotlib before 3.11.
-    for cell in range(130, 165):
-        picture, layout = sheet(maps, cell=cell)
-        assert picture.size == layout.size
-        expected = np.asarray(maps[0][0].resized(cell).overlay())
-        assert np.array_equal(cell_pixels(picture, layout, 0, 0)[..., :3], expected)
-
-
 def test_the_background_is_transparent_and_the_labels_are_not() -> None:
-    picture, layout = sheet(heatmaps())
+    maps = heatmaps()
+    picture, size = Sheet(maps).picture(), maps[0][0].resized(110).image.size
     alpha = np.asarray(picture)[..., 3]
     assert alpha[0, 0] == alpha[-1, -1] == alpha[0, -1] == alpha[-1, 0] == 0
     for row in range(2):
-        _, top, _, bottom = cell_box(layout, row, 0)
-        assert alpha[top:bottom, layout.left // 2 : layout.left].any(), "the layer's number"
+        _, top, _, bottom = cell_box(size, row, 0)
+        assert alpha[top:bottom, LEFT // 2 : LEFT].any(), "the layer's number"
     for column in range(3):
-        left, _, right, _ = cell_box(layout, 0, column)
-        assert alpha[layout.top // 2 : layout.top, left:right].any(), "the head's number"
+        left, _, right, _ = cell_box(size, 0, column)
+        assert alpha[TOP // 2 : TOP, left:right].any(), "the head's number"
 
 
 # Scales.
@@ -103,8 +93,8 @@ def brightest(shared_scale: bool, style: Style) -> list[int]:
         Heatmap(TokenMap(values * factor, {}, "weight", "a map"), first.image, first.geometry) for factor in (0.25, 1)
     ]
     assert second.image is first.image
-    picture, layout = sheet([row], style, shared_scale)
-    return [int(cell_pixels(picture, layout, 0, column)[..., 0].max()) for column in range(2)]
+    picture, size = Sheet([row]).picture(style, shared_scale=shared_scale), first.resized(110).image.size
+    return [int(cell_pixels(picture, size, 0, column)[..., 0].max()) for column in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +128,9 @@ def test_cells_have_their_own_scale_or_one_for_all(
 def test_ragged_or_empty_rows_are_refused(lengths: list[int], message: str) -> None:
     rows = [row[:length] for row, length in zip(heatmaps(), lengths, strict=False)]
     with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
-        sheet(rows)
+        Sheet(rows).picture()
 
 
 def test_maps_of_several_images_are_refused() -> None:
     with pytest.raises(QueryError, match=r"^sheet of maps on several images: expected maps on one$"):
-        sheet([*heatmaps(1), *heatmaps(1)])
+        Sheet([*heatmaps(1), *heatmaps(1)]).picture()
