@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import vitviz
+from tests.support.colour_profiles import gamma_profile
 from tests.support.image_files import chunk, encoded, png, row_image
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
@@ -60,7 +61,7 @@ def colours_of(image: Image.Image) -> np.ndarray:
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP", "AVIF"])
 @pytest.mark.parametrize("chromaticities", [P3, ADOBE], ids=["P3", "Adobe"])
 def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple[float, ...]) -> None:
-    profile = colours.gamma_profile(1 / 2.2, chromaticities)
+    profile = gamma_profile(1 / 2.2, chromaticities)
     options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}, "AVIF": {"quality": 100}}
     data = encoded(picture(), format, icc_profile=profile, **options.get(format, {}))
     opened = open_image(data)
@@ -73,7 +74,7 @@ def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple
 
 
 def test_a_profile_of_a_bmp_and_a_large_one_of_a_png_are_applied() -> None:
-    profile = colours.gamma_profile(1 / 2.2, P3)
+    profile = gamma_profile(1 / 2.2, P3)
     bmp = encoded(picture(), "BMP")
     header = bytearray(bmp[14:54].ljust(124, b"\0"))
     header[:4], header[56:60] = struct.pack("<I", 124), b"DEBM"
@@ -95,7 +96,7 @@ def test_a_profile_that_cannot_be_read_is_said_and_not_applied(profile: bytes) -
 
 def test_colours_are_converted_before_they_are_laid_on_white() -> None:
     source = row_image("RGBA", [(200, 60, 60, 255), (200, 60, 60, 0), (200, 60, 60, 128)])
-    opened = open_image(encoded(source, "PNG", icc_profile=colours.gamma_profile(1 / 2.2, P3)))
+    opened = open_image(encoded(source, "PNG", icc_profile=gamma_profile(1 / 2.2, P3)))
     red = expected(np.array([(200, 60, 60)]), P3, None)[0]
     for x, colour in enumerate((red, (255, 255, 255), (red * 128 + 255 * 127) / 255)):
         assert np.abs(np.subtract(opened.getpixel((x, 0)), colour)).max() <= 2
@@ -105,7 +106,7 @@ def test_colours_are_converted_before_they_are_laid_on_white() -> None:
 def test_other_modes_are_converted(mode: str) -> None:
     source = picture().quantize(6) if mode == "P" else picture().convert(mode)
     # A gamma that differs from that of sRGB changes greys as well.
-    opened = open_image(encoded(source, "PNG", icc_profile=colours.gamma_profile(1.0, SRGB)))
+    opened = open_image(encoded(source, "PNG", icc_profile=gamma_profile(1.0, SRGB)))
     levels = colours_of(source.convert("RGB"))
     assert np.abs(colours_of(opened) - expected(levels, SRGB, 1.0)).max() <= 2
 
@@ -239,7 +240,7 @@ def test_code_points_of_limited_range_are_ignored_as_in_a_browser() -> None:
 
 
 def test_a_profile_counts_before_code_points_but_in_png() -> None:
-    profile = colours.gamma_profile(1 / 2.2, ADOBE)
+    profile = gamma_profile(1 / 2.2, ADOBE)
     plain = encoded(picture(), "PNG", icc_profile=profile)
     stated = plain[:33] + chunk(b"cICP", bytes([12, 13, 0, 1])) + plain[33:]
     assert np.abs(colours_of(open_image(stated)) - IN_CHROMIUM[12, 13]).max() <= 1
@@ -266,7 +267,7 @@ def test_impossible_chromaticities_do_not_hide_the_picture(numbers: list[int]) -
 
 
 def test_an_analysis_says_what_was_assumed_and_keeps_stored_values(bundled: Model) -> None:
-    data = encoded(picture(), "PNG", icc_profile=colours.gamma_profile(1 / 2.2, P3))
+    data = encoded(picture(), "PNG", icc_profile=gamma_profile(1 / 2.2, P3))
     analysis = vitviz.analyze(data, bundled)
     (sentence,) = analysis.prepared.assumptions
     assert sentence in analysis._repr_html_() and analysis.prepared.resized(8).assumptions == (sentence,)

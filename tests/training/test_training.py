@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.colour_profiles import gamma_profile
 from tests.support.training import (
     PLAIN,
     SMALL,
@@ -33,7 +34,7 @@ from vitviz import (
 )
 from vitviz.callbacks import SIDE_PX
 from vitviz.datasets import BatchRequest
-from vitviz.images.colours import SRGB_CHROMATICITIES, gamma_profile
+from vitviz.images.colours import SRGB_CHROMATICITIES
 from vitviz.training import loop
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches

@@ -34,12 +34,12 @@ from tests.driver import (
     state,
     upload,
 )
+from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE, ROOT
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp
 from vitviz import Analysis, Model
 from vitviz.images.code_points import PRIMARIES
-from vitviz.images.colours import gamma_profile
 
 pytestmark = pytest.mark.browser
 

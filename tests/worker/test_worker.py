@@ -21,12 +21,12 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.colour_profiles import gamma_profile
 from tests.support.example import ROOT
 from tests.support.makers import MakeModel
 from tests.worker import misbehaviour
 from vitviz import save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
-from vitviz.images.colours import gamma_profile
 from vitviz.images.isolated_pictures import limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.weights import isolated_models

@@ -98,7 +98,7 @@ class CodePoints:
         return f"{name} ({numbers}{curve})" if name != numbers else f"{numbers}{curve}"
 
 
-def to_standard_range(light: np.ndarray, transfer: int) -> np.ndarray:
+def to_standard_range(light: np.ndarray, transfer: int | None) -> np.ndarray:
     """HDR light, of the curve :data:`PQ` or :data:`HLG`, on a screen of standard range, as Chromium shows it.
 
     Args:

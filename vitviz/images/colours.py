@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,8 +29,6 @@ GREY_MODES = ("1", "L", "LA", "La", "F")
 SRGB_CHROMATICITIES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
 # libpng, too, takes a gamma this close to that of sRGB for its curve.
 GAMMA_TOLERANCE = 0.05
-# Parametric curve of sRGB, IEC 61966-2-1.
-SRGB_CURVE = (3, 2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
 D50 = (0.9642, 1.0, 0.8249)
 BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
 
@@ -70,10 +67,8 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     if isinstance(points, CodePoints):
         return _conversion_of_points(points)
     profile, gamma = image.info.get("icc_profile"), image.info.get("gamma")
-    origin = "its colour profile"
     if not profile and isinstance(gamma, float) and "srgb" not in image.info:
-        origin = f"its PNG gamma {gamma:g}"
-        profile = gamma_profile(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
+        return _conversion_of_gamma(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
     if not isinstance(profile, bytes) or not profile:
         return None, ""
     if len(profile) > MAX_PROFILE_BYTES:
@@ -83,11 +78,11 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     fits = {"CMYK": image.mode == "CMYK", "L": is_grey, "RGB": image.mode != "CMYK"}
     if mode and not fits[mode]:
         return None, f"its colour profile is for pictures of another kind, {mode}: its colours are taken for sRGB"
-    return _conversion(profile, mode, origin)
+    return _conversion(profile, mode)
 
 
 @lru_cache(maxsize=8)
-def _conversion(profile: bytes, mode: str, origin: str) -> tuple[Conversion | None, str]:
+def _conversion(profile: bytes, mode: str) -> tuple[Conversion | None, str]:
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         # As browsers, without the black point compensation that LittleCMS adds to its perceptual intent.
@@ -95,33 +90,54 @@ def _conversion(profile: bytes, mode: str, origin: str) -> tuple[Conversion | No
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
     # A damaged profile raises several kinds of error, and a Pillow that was built without LittleCMS an ImportError.
     except Exception as error:
-        return None, f"{origin} cannot be read ({quote(str(error))}): its colours are taken for sRGB"
+        return None, f"its colour profile cannot be read ({quote(str(error))}): its colours are taken for sRGB"
     conversion = Conversion(mode, transform.apply)
     if mode != "CMYK" and _is_srgb(conversion):
         return None, ""
     name = (source.profile.profile_description or "").strip()
-    return conversion, f"{CONVERTED} from {origin}{f' {quote(name)}' * bool(name)}"
+    return conversion, f"{CONVERTED} from its colour profile{f' {quote(name)}' * bool(name)}"
 
 
 @lru_cache(maxsize=8)
 def _conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
     if points.curve is None or points.chromaticities is None:
         return None, f"its colours, {points}, are not converted: they are taken for sRGB"
-    light = points.curve(np.arange(256) / 255).astype(np.float32)
-    is_hdr = points.transfer in HDR
+    return _conversion_of_light(points.curve, points.chromaticities, points.transfer, str(points))
+
+
+@lru_cache(maxsize=8)
+def _conversion_of_gamma(gamma: float, chromaticities: tuple[float, ...]) -> tuple[Conversion | None, str]:
+    """The conversion of a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; none of impossible ones."""
+    is_srgb = abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE
+    try:
+        if not 0.01 < gamma < 100 or not np.abs(_to_d50(chromaticities)).max() < 100:
+            return None, ""
+    # Not eight numbers, or a matrix without an inverse.
+    except ValueError:
+        return None, ""
+    curve = srgb_light if is_srgb else lambda values: values ** (1 / gamma)
+    return _conversion_of_light(curve, chromaticities, None, f"its PNG gamma {gamma:g}")
+
+
+def _conversion_of_light(
+    curve: Callable[[np.ndarray], np.ndarray], chromaticities: tuple[float, ...], transfer: int | None, origin: str
+) -> tuple[Conversion | None, str]:
+    """The conversion of colours whose curve gives light in primaries of these chromaticities."""
+    light = curve(np.arange(256) / 255).astype(np.float32)
+    is_hdr = transfer in HDR
     middle = PRIMARIES[BT2020][1] if is_hdr else SRGB_CHROMATICITIES
-    to_middle, to_srgb = _between(points.chromaticities, middle), _between(middle, SRGB_CHROMATICITIES)
+    to_middle, to_srgb = _between(chromaticities, middle), _between(middle, SRGB_CHROMATICITIES)
     # The level for each of 65,536 amounts of light: finer than levels where sRGB is steepest.
     levels = np.searchsorted(srgb_light((np.arange(255) + 0.5) / 255), np.linspace(0, 1, 65536)).astype(np.uint8)
 
     def transform(image: Image.Image) -> Image.Image:
         colours = light[np.asarray(image)] @ to_middle
         if is_hdr:
-            colours = to_standard_range(colours.clip(0), points.transfer) @ to_srgb
+            colours = to_standard_range(colours.clip(0), transfer) @ to_srgb
         return Image.fromarray(levels[np.rint(colours.clip(0, 1) * 65535).astype(np.uint16)])
 
     conversion = Conversion("RGB", transform)
-    return (None, "") if _is_srgb(conversion) else (conversion, f"{CONVERTED} from {points}")
+    return (None, "") if _is_srgb(conversion) else (conversion, f"{CONVERTED} from {origin}")
 
 
 def _is_srgb(conversion: Conversion) -> bool:
@@ -131,34 +147,6 @@ def _is_srgb(conversion: Conversion) -> bool:
     colours = greys if conversion.mode == "L" else np.concatenate([cube, greys], 1)
     converted = np.asarray(conversion.apply(Image.fromarray(colours)))
     return int(np.abs(converted.astype(int) - colours).max()) <= SRGB_LEVELS
-
-
-def gamma_profile(gamma: float, chromaticities: object) -> bytes:
-    """A profile for a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; empty if they are impossible."""
-    if not 0.01 < gamma < 100 or not isinstance(chromaticities, tuple) or len(chromaticities) != 8:
-        return b""
-    try:
-        matrix = _to_d50(chromaticities)
-    except np.linalg.LinAlgError:
-        return b""
-    if not np.abs(matrix).max() < 100:
-        return b""
-    curve = SRGB_CURVE if abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE else (0, 1 / gamma)
-    tags = {b"wtpt": b"XYZ \0\0\0\0" + _fixed(*D50)}
-    tags |= {
-        name: b"XYZ \0\0\0\0" + _fixed(*column)
-        for name, column in zip((b"rXYZ", b"gXYZ", b"bXYZ"), matrix.T, strict=True)
-    }
-    tags |= dict.fromkeys(
-        (b"rTRC", b"gTRC", b"bTRC"), b"para\0\0\0\0" + struct.pack(">HH", curve[0], 0) + _fixed(*curve[1:])
-    )
-    table, body = struct.pack(">I", len(tags)), b""
-    for name, data in tags.items():
-        table += name + struct.pack(">II", 128 + 4 + 12 * len(tags) + len(body), len(data))
-        body += data
-    size = struct.pack(">I", 128 + len(table) + len(body))
-    head = size + bytes(4) + b"\x04\x20\0\0mntrRGB XYZ " + bytes(12) + b"acsp" + bytes(28) + _fixed(*D50)
-    return head.ljust(128, b"\0") + table + body
 
 
 def _to_d50(chromaticities: tuple[float, ...]) -> np.ndarray:
@@ -173,7 +161,3 @@ def _to_d50(chromaticities: tuple[float, ...]) -> np.ndarray:
 def _between(source: tuple[float, ...], target: tuple[float, ...]) -> np.ndarray:
     """Linear colours of one space to those of another, float32, to multiply rows by."""
     return np.linalg.solve(_to_d50(target), _to_d50(source)).T.astype(np.float32)
-
-
-def _fixed(*numbers: float) -> bytes:
-    return b"".join(struct.pack(">i", round(number * 65536)) for number in numbers)

@@ -9,18 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from PIL import AvifImagePlugin
 from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2
 
 from vitviz.errors.messages import legible
 
-try:
-    from PIL import AvifImagePlugin
-
-    HAS_AVIF = AvifImagePlugin.SUPPORTED
-# Before Pillow 11.3.
-except ImportError:
-    HAS_AVIF = False
-
+HAS_AVIF = AvifImagePlugin.SUPPORTED
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", *(["AVIF"] if HAS_AVIF else []))
 # The format of the extra heif.
 HEIF = "HEIF"

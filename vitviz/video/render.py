@@ -39,7 +39,7 @@ from vitviz.video.facts import TICKS_PER_SECOND, Clip, Frame
 from vitviz.video.writing import SOUND_CODEC, container_of, encode
 from vitviz.visualization.captioned import caption_lines, caption_strip
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Heatmap, Style
-from vitviz.visualization.scales import FittedScale, fit
+from vitviz.visualization.scales import FittedScale
 from vitviz.weights import Model
 
 MIN_SIDE, MAX_SIDE = 64, 4096
@@ -310,9 +310,7 @@ class FramePainter:
 
     def __init__(self, request: VideoRequest, maps: ClipMaps, encoder: Encoder) -> None:
         self.request, self.maps, self.encoder, style = request, maps, encoder, request.style
-        assert not isinstance(style.scale, FittedScale)
-        ends = {"low": style.low, "high": style.high}
-        self.scale = fit(style.scale, [maps.values], percentiles=style.percentiles, signed=maps.first.signed, **ends)
+        self.scale = style.fitted([maps.values], maps.first.signed)
         self.style = replace(style, scale=self.scale, low=None, high=None)
         self.beyond = self.scale.beyond(maps.values)
         query = request.map.parameters.get("query")

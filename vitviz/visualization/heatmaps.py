@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -126,6 +126,12 @@ class Style:
         is_default = signed and isinstance(self.colormap, str) and self.colormap == DEFAULT_COLORMAP
         return colour_table(DIVERGING_COLORMAP if is_default else self.colormap)
 
+    def fitted(self, maps: Iterable[Any], signed: bool) -> FittedScale:
+        """The scale with its ends on which the style draws the values of these maps together."""
+        if isinstance(self.scale, FittedScale):
+            return self.scale
+        return fit(self.scale, maps, percentiles=self.percentiles, low=self.low, high=self.high, signed=signed)
+
     def to_json(self) -> dict[str, Any]:
         """The style as JSON, with the colours of a colormap that is an object."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -218,11 +224,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
         Raises:
             MethodError: the style is invalid.
         """
-        style, token_map = Style.of(style), self.token_map
-        if isinstance(style.scale, FittedScale):
-            return style.scale
-        ends = {"low": style.low, "high": style.high}
-        return fit(style.scale, [self.values], percentiles=style.percentiles, signed=token_map.signed, **ends)
+        return Style.of(style).fitted([self.values], self.token_map.signed)
 
     @named_arguments(MethodError)
     def caption(self, style: AnyStyle = None) -> str:

@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw, ImageFont
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import QueryError
 from vitviz.visualization.heatmaps import Heatmap, Style
-from vitviz.visualization.scales import FittedScale, fit
 
 if TYPE_CHECKING:
     from vitviz.visualization.heatmaps import AnyStyle
@@ -43,9 +42,8 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
         if any(heatmap.image is not first.image or heatmap.geometry != first.geometry for heatmap in maps):
             raise QueryError("sheet of maps on several images: expected maps on one")
         style = Style.of(style)
-        if shared_scale and not isinstance(style.scale, FittedScale):
-            ends = {"low": style.low, "high": style.high, "signed": any(each.token_map.signed for each in maps)}
-            scale = fit(style.scale, [each.values for each in maps], percentiles=style.percentiles, **ends)
+        if shared_scale:
+            scale = style.fitted([each.values for each in maps], any(each.token_map.signed for each in maps))
             style = replace(style, scale=scale, low=None, high=None)
         # Resized once, since it would take seconds to do in every cell of a large photo.
         small = first.resized(cell)
