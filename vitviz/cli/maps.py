@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -121,17 +120,16 @@ def _write(heatmap: Heatmap, path: Path, style: Style, mark: tuple[int, int] | N
 def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]:
     """What ``--json`` prints of a map; the names are those of the app's API."""
     token_map, geometry = heatmap.token_map, heatmap.geometry
-    low, high = (end if math.isfinite(end) else None for end in token_map.domain)
     return {
         "model": analysis.model.name,
         "size": [geometry.image_width, geometry.image_height],
-        "box": list(geometry.box),
+        "box": geometry.box,
         "method": method,
         "description": token_map.description,
         "quantity": token_map.quantity,
-        "values": token_map.values.tolist(),
+        "values": token_map.values,
         "prefix": token_map.prefix,
-        "range": list(token_map.range),
-        "domain": [low, high],
+        "range": token_map.range,
+        "domain": token_map.domain,
         "predictions": best_classes(analysis),
     }

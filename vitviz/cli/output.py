@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.system.atomic import atomic_write
+from vitviz.system.plain import plain
 
 LINE_CHARS = 100
 # The file that stands for the standard input or output.
@@ -131,15 +132,7 @@ def reporting(**options: Any) -> Iterator[Callable[[Any], None]]:
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON; numbers that JSON lacks are null."""
-    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def check_output(output: Path, source: str) -> None:

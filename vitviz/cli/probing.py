@@ -69,7 +69,7 @@ def run(
 def _record(findings: Findings) -> dict[str, Any]:
     """What ``--json`` prints of a probe."""
     measurements = {
-        name: {"axes": list(each.axes), "quantity": each.quantity, "names": each.names, "values": each.values.tolist()}
+        name: {"axes": list(each.axes), "quantity": each.quantity, "names": each.names, "values": each.values}
         for name, each in findings.measurements.items()
     }
     return {"summary": findings.summary, "measurements": measurements}

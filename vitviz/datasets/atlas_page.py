@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,6 +21,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
 from vitviz.system.atomic import atomic_write
+from vitviz.system.plain import plain
 from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.templates import fill_template
 
@@ -54,7 +54,7 @@ def write_atlas(atlas: Atlas, output: Path) -> Path:
                 images[name] = base64.b64encode((output / FIGURES_FOLDER / f"{stem}.png").read_bytes()).decode()
         with atomic_write(output / NUMBERS) as file:
             numbers = {"confidence": CONFIDENCE, **asdict(replace(atlas, thumbnails={}))}
-            file.write(json.dumps(numbers, default=_listed, indent=1, ensure_ascii=False).encode())
+            file.write(json.dumps(plain(numbers), indent=1, ensure_ascii=False).encode())
         page = output / PAGE
         with atomic_write(page) as file:
             file.write(_page(atlas, images).encode())
@@ -195,8 +195,3 @@ def _details(title: str, header: list[str], lines: list[list[str]]) -> str:
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
     )
     return f"<details><summary>{html.escape(title)}</summary>\n{table}\n</details>"
-
-
-def _listed(values: np.ndarray) -> Any:
-    """An array as JSON; NaN becomes null."""
-    return np.where(np.isfinite(values), values.astype(object), np.array(None)).tolist()

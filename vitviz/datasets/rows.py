@@ -31,12 +31,16 @@ from vitviz.evaluation.probes import Findings, probe
 from vitviz.images.image_facts import ImageFacts
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.regions import Region, region_shares
-from vitviz.weights import Model
 
 # The column of thumbnails, also a suffix of map columns; and the longer side of a thumbnail in pixels.
 THUMBNAIL, THUMBNAIL_SIDE = "thumbnail", 160
 # The suffix of columns with the share of a map inside a region, and the column with the region's area.
 INSIDE, INSIDE_AREA = "inside", "inside.area"
+# Types of columns are those that pyarrow has a name for, lists of them in brackets, and this one.
+PREDICTIONS = "predictions"
+
+Column = tuple[str, str, dict[str, Any] | str, Any]
+"""Name, type, meaning and value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,75 +98,6 @@ def blank_result(request: BatchRequest) -> PictureResult:
     return result
 
 
-def schema(
-    request: BatchRequest, example: PictureResult, request_json: dict[str, Any], thumbnails: bool = False
-) -> Any:
-    """The columns of a request, a ``pyarrow.Schema``.
-
-    Args:
-        request: the request.
-        example: the result of any picture.
-        request_json: the request as JSON, passed in because it hashes every weight.
-        thumbnails: whether rows have thumbnails.
-    """
-    pa, _ = arrow()
-    text, count, number, numbers = pa.string(), pa.int32(), pa.float32(), pa.list_(pa.float32())
-    predictions = pa.list_(pa.struct([("label", text), ("probability", number)]))
-    columns: list[tuple[str, Any, dict[str, Any] | str]] = [
-        ("path", text, "path in the source"),
-        ("error", text, "why the picture could not be analysed, else null"),
-        ("sha256", text, "of the picture's file, hexadecimal"),
-        ("width", count, "of the picture, pixels"),
-        ("height", count, "of the picture, pixels"),
-        ("box", pa.list_(pa.float64()), "left, top, right and bottom edge of the model's input on the picture, pixels"),
-        ("rows", count, "of the patch grid"),
-        ("columns", count, "of the patch grid"),
-        ("assumptions", pa.list_(text), "what opening the picture assumed"),
-    ]
-    if request.model.gives_probabilities:
-        wrong = "whether the most probable class is not the true one; null without a true class"
-        columns += [
-            ("predictions", predictions, f"the {PREDICTION_COUNT} most probable classes, best first"),
-            ("true_class", text, "the class that the picture's folder names, else null"),
-            ("is_misclassified", pa.bool_(), wrong),
-        ]
-    if _has_energy(request.model):
-        columns.append(("energy_score", number, "Liu et al. 2020, equation 4, its negative"))
-    if request.model.ood_detector is not None:
-        unlike = "whether the score is below the detector's threshold; null for an input of few patches"
-        columns += [
-            ("ood_score", number, "low where the picture is unlike the training images"),
-            ("is_out_of_distribution", pa.bool_(), unlike),
-        ]
-    inside = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
-    area = "share of the model's input that the mask or box takes: that of an even map"
-    for each in request.maps:
-        token_map = example.maps[each.name].token_map
-        about = {**each.to_json(), "quantity": token_map.quantity, "signed": token_map.signed}
-        about["meaning"] = f"{METHODS[each.method].title}, row by row of the patch grid"
-        columns += [(each.name, numbers, about), (f"{each.name}.caption", text, "how the map was made")]
-        columns += [(f"{each.name}.{INSIDE}", number, inside)] * request.has_regions
-    columns += [(INSIDE_AREA, number, area)] * request.has_regions
-    for findings in example.probes:
-        for name, measurement in findings.measurements.items():
-            column, axes = f"{findings.probe}.{name}", list(measurement.axes)
-            about = {"axes": axes, "quantity": measurement.quantity, "meaning": "flat, the last axis fastest"}
-            columns.append((column, pa.list_(_arrow_type(measurement.values)), about))
-            columns.append((f"{column}.shape", pa.list_(count), "size along each axis"))
-    small = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])] if thumbnails else []
-    columns += [(name, pa.binary(), "JPEG, for the gallery") for name in small]
-    fields = [
-        pa.field(
-            name,
-            kind,
-            nullable=name != "path",
-            metadata=_strings({"meaning": about} if isinstance(about, str) else about),
-        )
-        for name, kind, about in columns
-    ]
-    return pa.schema(fields, metadata={"vitviz": json.dumps(request_json)})
-
-
 @dataclass(frozen=True)
 class FileInfo:
     """The digest and size of a picture's file.
@@ -177,6 +112,97 @@ class FileInfo:
     height: int = 0
 
 
+def columns_of(
+    key: str, info: FileInfo, result: PictureResult, request: BatchRequest, region: Region | None, thumbnails: bool
+) -> list[Column]:
+    """The columns of a picture's row.
+
+    Raises:
+        VitvizError: its mask or box cannot be used.
+    """
+    analysis = result.analysis
+    layout = analysis.trace.layout
+    columns: list[Column] = [
+        ("path", "string", "path in the source", key),
+        ("error", "string", "why the picture could not be analysed, else null", None),
+        ("sha256", "string", "of the picture's file, hexadecimal", info.sha256),
+        ("width", "int32", "of the picture, pixels", info.width),
+        ("height", "int32", "of the picture, pixels", info.height),
+        ("box", "[double]", "left, top, right and bottom edge of the model's input on the picture, pixels", result.box),
+        ("rows", "int32", "of the patch grid", layout.grid_height),
+        ("columns", "int32", "of the patch grid", layout.grid_width),
+        ("assumptions", "[string]", "what opening the picture assumed", analysis.prepared.assumptions),
+    ]
+    if analysis.model.gives_probabilities:
+        predictions, truth = analysis.predictions(PREDICTION_COUNT), true_class(key, request.class_names)
+        best = [{"label": each.label, "probability": each.probability} for each in predictions]
+        is_wrong = None if truth is None else predictions[0].label != truth
+        wrong = "whether the most probable class is not the true one; null without a true class"
+        columns += [
+            ("predictions", PREDICTIONS, f"the {PREDICTION_COUNT} most probable classes, best first", best),
+            ("true_class", "string", "the class that the picture's folder names, else null", truth),
+            ("is_misclassified", "bool", wrong, is_wrong),
+        ]
+    if analysis.model.labels and analysis.model.network.config.probability == "softmax":
+        columns.append(("energy_score", "float", "Liu et al. 2020, equation 4, its negative", analysis.energy_score))
+    if analysis.model.ood_detector is not None:
+        score, is_unlike = analysis.ood_score, analysis.is_out_of_distribution
+        unlike = "whether the score is below the detector's threshold; null for an input of few patches"
+        columns += [
+            ("ood_score", "float", "low where the picture is unlike the training images", score),
+            ("is_out_of_distribution", "bool", unlike, is_unlike),
+        ]
+    shares = _inside(result, region) if request.has_regions else {}
+    inside = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
+    for each in request.maps:
+        heatmap = result.maps[each.name]
+        about = {**each.to_json(), "quantity": heatmap.token_map.quantity, "signed": heatmap.token_map.signed}
+        about["meaning"] = f"{METHODS[each.method].title}, row by row of the patch grid"
+        columns.append((each.name, "[float]", about, heatmap.numpy().ravel()))
+        columns.append((f"{each.name}.caption", "string", "how the map was made", heatmap.description))
+        if request.has_regions:
+            columns.append((f"{each.name}.{INSIDE}", "float", inside, shares[each.name]))
+    if request.has_regions:
+        area = "share of the model's input that the mask or box takes: that of an even map"
+        columns.append((INSIDE_AREA, "float", area, shares[INSIDE_AREA]))
+    for findings in result.probes:
+        for name, measurement in findings.measurements.items():
+            column, values = f"{findings.probe}.{name}", measurement.values
+            about = {"axes": list(measurement.axes), "quantity": measurement.quantity}
+            about["meaning"] = "flat, the last axis fastest"
+            kind = "bool" if values.dtype == torch.bool else "float" if values.is_floating_point() else "int64"
+            columns.append((column, f"[{kind}]", about, values.numpy().ravel()))
+            columns.append((f"{column}.shape", "[int32]", "size along each axis", list(values.shape)))
+    if thumbnails:
+        small = analysis.prepared.resized(THUMBNAIL_SIDE)
+        overlays = {
+            f"{name}.{THUMBNAIL}": Heatmap(heatmap.token_map, small.image, small.geometry).overlay()
+            for name, heatmap in list(result.maps.items())[:1]
+        }
+        for name, image in {THUMBNAIL: small.image, **overlays}.items():
+            columns.append((name, "binary", "JPEG, for the gallery", _jpeg(image)))
+    return columns
+
+
+def schema(
+    request: BatchRequest, example: PictureResult, request_json: dict[str, Any], thumbnails: bool = False
+) -> Any:
+    """The columns of a request, a ``pyarrow.Schema``.
+
+    Args:
+        request: the request.
+        example: the result of any picture.
+        request_json: the request as JSON, passed in because it hashes every weight.
+        thumbnails: whether rows have thumbnails.
+    """
+    pa, _ = arrow()
+    fields = []
+    for name, kind, about, _ in columns_of("", FileInfo(None), example, request, None, thumbnails):
+        metadata = _strings({"meaning": about} if isinstance(about, str) else about)
+        fields.append(pa.field(name, _arrow_type(kind), nullable=name != "path", metadata=metadata))
+    return pa.schema(fields, metadata={"vitviz": json.dumps(request_json)})
+
+
 def result_row(
     key: str, info: FileInfo, result: PictureResult, request: BatchRequest, thumbnails: bool = False
 ) -> dict[str, Any]:
@@ -185,61 +211,19 @@ def result_row(
     Raises:
         VitvizError: its mask or box cannot be used.
     """
-    analysis = result.analysis
-    layout = analysis.trace.layout
-    cells: dict[str, Any] = {
-        "path": key,
-        "sha256": info.sha256,
-        "width": info.width,
-        "height": info.height,
-        "box": list(result.box),
-        "rows": layout.grid_height,
-        "columns": layout.grid_width,
-        "assumptions": list(analysis.prepared.assumptions),
-    }
-    if analysis.model.gives_probabilities:
-        predictions = analysis.predictions(PREDICTION_COUNT)
-        cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
-        cells["true_class"] = truth = true_class(key, request.class_names)
-        cells["is_misclassified"] = None if truth is None else predictions[0].label != truth
-    if _has_energy(analysis.model):
-        cells["energy_score"] = analysis.energy_score
-    if analysis.model.ood_detector is not None:
-        cells["ood_score"] = analysis.ood_score
-        cells["is_out_of_distribution"] = analysis.is_out_of_distribution
-    for name, heatmap in result.maps.items():
-        cells[name] = heatmap.numpy().ravel()
-        cells[f"{name}.caption"] = heatmap.description
-    if request.has_regions:
-        cells |= _inside(result, request.region_of(key))
-    for findings in result.probes:
-        for name, each in findings.measurements.items():
-            cells[f"{findings.probe}.{name}"] = each.values.numpy().ravel()
-            cells[f"{findings.probe}.{name}.shape"] = list(each.values.shape)
-    if thumbnails:
-        prepared = analysis.prepared.resized(THUMBNAIL_SIDE)
-        cells[THUMBNAIL] = _jpeg(prepared.image)
-        for name, heatmap in list(result.maps.items())[:1]:
-            cells[f"{name}.{THUMBNAIL}"] = _jpeg(
-                Heatmap(heatmap.token_map, prepared.image, prepared.geometry).overlay()
-            )
-    return cells
+    region = request.region_of(key)
+    return {name: value for name, _, _, value in columns_of(key, info, result, request, region, thumbnails)}
 
 
 def _inside(result: PictureResult, region: Region | None) -> dict[str, float | None]:
     """The share of every map inside a picture's region, and the region's area; None without a region."""
-    columns = {f"{name}.{INSIDE}": heatmap for name, heatmap in result.maps.items()}
     if region is None:
-        return dict.fromkeys([*columns, INSIDE_AREA])
-    shares = {name: heatmap.share_inside(region) for name, heatmap in columns.items()}
+        return dict.fromkeys([*result.maps, INSIDE_AREA])
+    shares = {name: heatmap.share_inside(region) for name, heatmap in result.maps.items()}
     prepared, layout = result.analysis.prepared, result.analysis.trace.layout
     cells: dict[str, float | None] = {name: math.nan if share is None else share for name, share in shares.items()}
     grid = layout.grid_height, layout.grid_width
     return {**cells, INSIDE_AREA: float(region_shares(region, prepared.image, prepared.geometry, grid).mean())}
-
-
-def _has_energy(model: Model) -> bool:
-    return bool(model.labels) and model.network.config.probability == "softmax"
 
 
 def failed_row(key: str, info: FileInfo, error: Exception) -> dict[str, Any]:
@@ -265,11 +249,11 @@ def file_digest(item: Item) -> str | None:
         return None
 
 
-def _arrow_type(values: torch.Tensor) -> Any:
+def _arrow_type(kind: str) -> Any:
     pa, _ = arrow()
-    if values.dtype == torch.bool:
-        return pa.bool_()
-    return pa.float32() if values.dtype.is_floating_point else pa.int64()
+    if kind == PREDICTIONS:
+        return pa.list_(pa.struct([("label", pa.string()), ("probability", pa.float32())]))
+    return pa.list_(_arrow_type(kind[1:-1])) if kind.startswith("[") else pa.type_for_alias(kind)
 
 
 def _strings(metadata: dict[str, Any]) -> dict[str, str]:

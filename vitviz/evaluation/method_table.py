@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.kinds import picture_files
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
+from vitviz.system.plain import plain
 from vitviz.weights import Model
 
 # 95 % of a normal distribution lies within this many standard deviations.
@@ -193,14 +193,5 @@ def _interval_text(correlations: torch.Tensor) -> str:
 
 def record(model: Model, folder: Path, images: Iterable[Path], **results: Any) -> str:
     """Results for images of a folder as JSON, with tensors as lists and NaN as null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: plain(item) for name, item in value.items()}
-        if isinstance(value, torch.Tensor | list):
-            return [plain(item) for item in (value.tolist() if isinstance(value, torch.Tensor) else value)]
-        # JSON has no NaN.
-        return None if isinstance(value, float) and math.isnan(value) else value
-
     content = {"checkpoint": model.name, "images": [str(path.relative_to(folder)) for path in images], **plain(results)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
