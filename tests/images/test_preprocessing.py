@@ -16,7 +16,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images import resizing
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
-from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
+from vitviz.images.resizing import INTERPOLATIONS
 
 PATCHES = [(16, 16), (14, 14), (8, 16), (32, 8), (4, 4)]
 
@@ -97,23 +97,6 @@ def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str)
         assert (width > height) == (size[0] > size[1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("backend", "interpolation"), [(name, each) for name in BACKENDS for each in BACKENDS[name]])
-def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
-    backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"crop_fraction": 0.9, "interpolation": interpolation, "rounding": "transformers", "backend": backend}
-    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **settings)
-    for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90), (1, 1)]):
-        image = noise(*size, seed)
-        whole = preprocessing.prepare(image, 8, 8)
-        with monkeypatch.context() as limit:
-            limit.setattr(resizing, "LARGE_PIXELS", 64)
-            pieces = preprocessing.prepare(image, 8, 8)
-        assert pieces.geometry == whole.geometry
-        assert torch.equal(pieces.pixels, whole.pixels), size
-
-
 @pytest.mark.parametrize(("backend", "interpolation"), [("pillow", "lanczos"), *TORCH])
 def test_only_the_longest_strips_differ_by_rounding(
     backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +107,6 @@ def test_only_the_longest_strips_differ_by_rounding(
         image = noise(*size, seed)
         whole, geometry = preprocessing.fit_image(image, 8, 8)
         with monkeypatch.context() as limit:
-            limit.setattr(resizing, "LARGE_PIXELS", 0)
             limit.setattr(resizing, "MAX_PIXELS", 0)
             piece, same = preprocessing.fit_image(image, 8, 8)
         assert same == geometry

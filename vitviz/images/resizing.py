@@ -35,11 +35,6 @@ BACKENDS = {
 ``"pillow"`` and ``"torchvision"`` round to 256 levels, each in its own way; ``"torchvision float"`` does not round.
 """
 
-# Resized pictures with more pixels, of which the crop is a small part, are made in columns.
-LARGE_PIXELS = MAX_PIXELS // 4
-# If these have more than MAX_PIXELS in all, only the crop is made and levels may differ by rounding: at 224 pixels, for
-# strips more than 1,200 times as high as wide.
-
 Crop = tuple[int, int, int, int]
 """Left, top, right and lower edge in pixels."""
 
@@ -61,14 +56,12 @@ def resize_and_crop(
         (white), which may overshoot.
     """
     left, top, right, bottom = crop
-    pixels = width * height
-    if pixels > LARGE_PIXELS and width * image.height + (right - left) * height <= MAX_PIXELS:
-        return _resize_in_columns(image, width, height, crop, interpolation, backend)
-    if pixels > MAX_PIXELS:
+    # Only the crop, whose levels may differ by rounding: at 224 pixels, of strips a thousand times as long as wide.
+    if width * height > MAX_PIXELS:
         return _to_tensor(_resize_crop_only(image, width, height, crop, INTERPOLATIONS[interpolation]), backend)
     if backend == "pillow":
         return _to_tensor(image.resize((width, height), INTERPOLATIONS[interpolation]).crop(crop), backend)
-    return _resize(_to_tensor(image, backend), width, height, interpolation, backend)[:, top:bottom, left:right]
+    return _resize(_to_tensor(image, backend), width, height, interpolation)[:, top:bottom, left:right]
 
 
 def reduce_detail(pixels: torch.Tensor, side: int) -> torch.Tensor:
@@ -106,11 +99,9 @@ def _to_tensor(image: Image.Image, backend: str) -> torch.Tensor:
     return pixels.float() / 255 if backend == "torchvision float" else pixels
 
 
-def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str, backend: str) -> torch.Tensor:
+def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str) -> torch.Tensor:
     if pixels.shape[1:] == (height, width):
         return pixels
-    if backend == "pillow":
-        return _to_tensor(to_image(pixels).resize((width, height), INTERPOLATIONS[interpolation]), backend)
     if interpolation == "nearest":
         return F.interpolate(pixels[None], (height, width), mode="nearest-exact")[0]
     # torchvision has integer bilinear kernels on some processors only; elsewhere it computes floats and rounds.
@@ -123,20 +114,6 @@ def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str, b
 def _has_integer_bilinear() -> bool:
     arm = platform.machine() in ("aarch64", "arm64")
     return arm or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-
-
-def _resize_in_columns(
-    image: Image.Image, width: int, height: int, crop: Crop, interpolation: str, backend: str
-) -> torch.Tensor:
-    """Resize with less memory. The result is the same, since both backends resize rows first and columns then."""
-    left, top, right, bottom = crop
-    pixels = _to_tensor(image, backend)
-    rows = _resize(pixels, width, image.height, interpolation, backend)[:, :, left:right]
-    # At least two columns each: torch mistakes the memory layout of a single column.
-    count = min((right - left) * height * 2 // LARGE_PIXELS + 1, max(1, (right - left) // 2))
-    blocks = (block.contiguous() for block in rows.tensor_split(count, 2))
-    resized = (_resize(block, block.shape[2], height, interpolation, backend) for block in blocks)
-    return torch.cat([block[:, top:bottom].clone() for block in resized], 2)
 
 
 def _resize_crop_only(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,6 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
-
-# A normal variable lies within this many standard deviations of its mean with a probability of 95 %.
-Z_95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,11 @@ class Accuracy:
 
         Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
         """
+        from scipy.stats import binomtest
+
         accuracy, count = self.of(labels or tuple(self.counts))
-        shrinkage = Z_95**2 / count
-        centre = (accuracy + shrinkage / 2) / (1 + shrinkage)
-        half_width = Z_95 / (1 + shrinkage) * math.sqrt(accuracy * (1 - accuracy) / count + shrinkage / (4 * count))
-        return centre - half_width, centre + half_width
+        low, high = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+        return float(low), float(high)
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -43,21 +43,13 @@ def save_figure(figure: Figure, file: IO[bytes], **options: Any) -> None:
 
 @cache
 def _families(signs: frozenset[str]) -> tuple[str, ...]:
-    """Installed families that have the signs that :data:`FAMILY` lacks, as few as a greedy choice finds."""
+    """Installed families that have any of the signs that :data:`FAMILY` lacks."""
     # The files that matplotlib chooses for upright text of normal weight.
     files = {each.name: each.fname for each in fontManager.ttflist if (each.style, each.weight) == ("normal", 400)}
     drawn = {sign for sign in signs if unicodedata.category(sign)[0] not in "CZ"}
     missing = drawn - _signs(files.pop(FAMILY), drawn)
-    if not missing:
-        return ()
-    having = {name: _signs(files[name], missing) for name in sorted(files) if LAST_RESORT not in name}
-    families: list[str] = []
-    while missing and (best := max(having, key=lambda name: len(having[name] & missing), default="")):
-        if not having[best] & missing:
-            break
-        families.append(best)
-        missing -= having.pop(best)
-    return tuple(families)
+    others = sorted(files) if missing else []
+    return tuple(name for name in others if LAST_RESORT not in name and _signs(files[name], missing))
 
 
 def _signs(file: str, signs: set[str]) -> set[str]:
