@@ -61,9 +61,9 @@ def group_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     propagated = batched_rollout._propagate_group
 
-    def spy(group: Any, setups: Any) -> torch.Tensor:
+    def spy(setups: Any) -> torch.Tensor:
         sizes.append(len(setups))
-        return propagated(group, setups)
+        return propagated(setups)
 
     monkeypatch.setattr(batched_rollout, "_propagate_group", spy)
     monkeypatch.setattr(group, "pays", lambda trace: True)
@@ -112,13 +112,13 @@ def test_traces_of_different_shapes_are_not_mixed_and_stay_in_order(
     assert group_sizes == [3, 2, 2]
     # Two heads of 13 × 13 weights in single precision are 1,352 bytes.
     monkeypatch.setattr(group, "DEVICE_CHUNK_BYTES", 3 * 1352)
-    assert [len(each.traces) for each in groups_of(traces(large, 7))] == [3, 3, 1]
+    assert [len(each) for each in groups_of(traces(large, 7))] == [3, 3, 1]
     monkeypatch.setattr(group, "DEVICE_CHUNK_BYTES", 1)
-    assert [len(each.traces) for each in groups_of(traces(large, 3))] == [1, 1, 1]
+    assert [len(each) for each in groups_of(traces(large, 3))] == [1, 1, 1]
     check(rollouts(several), [rollout(trace) for trace in several])
     # On a processor, one by one.
     monkeypatch.undo()
-    assert [len(each.traces) for each in groups_of(traces(large, 2))] == [1, 1]
+    assert [len(each) for each in groups_of(traces(large, 2))] == [1, 1]
 
 
 def test_wrong_parameters_are_refused_as_for_one_image() -> None:

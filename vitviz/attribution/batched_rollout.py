@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-from vitviz.attention.group import TraceGroup, groups_of
+from vitviz.attention.group import groups_of, joined
 from vitviz.attention.layout import Query
-from vitviz.attention.softmax import HeadFusion
+from vitviz.attention.softmax import HEAD_FUSIONS, HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
@@ -39,49 +39,51 @@ def rollouts(
     setups = [RolloutSetup.of(trace, *parameters) for trace in traces]
     maps: list[TokenMap] = []
     for group in groups_of(setup.trace for setup in setups):
-        batch = setups[len(maps) : len(maps) + len(group.traces)]
+        batch = setups[len(maps) : len(maps) + len(group)]
         # One wait for a graphics card, not one for each map.
-        tokens = [batch[0].propagate()] if len(batch) == 1 else _propagate_group(group, batch).cpu()
+        tokens = [batch[0].propagate()] if len(batch) == 1 else _propagate_group(batch).cpu()
         maps += [setup.as_map(row) for setup, row in zip(batch, tokens, strict=True)]
     return maps
 
 
-def _propagate_group(group: TraceGroup, setups: Sequence[RolloutSetup]) -> torch.Tensor:
+def _propagate_group(setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
-    first = setups[0]
+    first, trace = setups[0], joined([setup.trace for setup in setups])
     if first.starts_at_pooling:
         rows = torch.stack([setup.row for setup in setups])
     else:
         # The same for every image.
         rows = first.row.expand(len(setups), -1, -1)
-    step = _mixing_step(group, first) if first.has_normalised_rows else _normalising_step(group, first)
+    step = _mixing_step(trace, first) if first.has_normalised_rows else _normalising_step(trace, first)
     return propagate(rows, first.active_rows, step, first.options)[:, 0]
 
 
-def _mixing_step(group: TraceGroup, setup: RolloutSetup) -> Step:
-    residual = setup.options.residual_weight
+def _mixing_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
+    residual, heads = setup.options.residual_weight, setup.trace.heads
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
         # Multiplying with each head's weights saves a pass that forms the mean of the heads.
-        by_head = tokens.repeat_interleave(group.heads, 0)
+        by_head = tokens.repeat_interleave(heads, 0)
         total = torch.zeros_like(by_head)
-        for rows, weights in group.weights_in_chunks(layer, active_rows):
+        for rows, weights in trace.weights_in_chunks(layer, active_rows):
             total.baddbmm_(by_head[..., rows], weights)
-        mean = total.unflatten(0, (-1, group.heads)).mean(1)
+        mean = total.unflatten(0, (-1, heads)).mean(1)
         return torch.add(tokens * residual, mean, alpha=1 - residual)
 
     return step
 
 
-def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
-    options, fusion = setup.options, setup.head_fusion
-    is_vit_explain = options.reference == VIT_EXPLAIN
-    count = int(group.tokens**2 * options.discard_ratio)
+def _normalising_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
+    options, fuse, heads = setup.options, HEAD_FUSIONS[setup.head_fusion], setup.trace.heads
+    is_vit_explain, tokens = options.reference == VIT_EXPLAIN, trace.layout.token_count
+    count = int(tokens**2 * options.discard_ratio)
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
+        chunks = trace.weights_in_chunks(layer, slice(None) if options.needs_all_rows else active_rows)
+        fused = ((rows, fuse(weights.unflatten(0, (-1, heads)), 1)) for rows, weights in chunks)
         if not options.needs_all_rows:
-            return group.fused_in_chunks(layer, fusion, active_rows)
-        fused = discard_without_waiting(group.fused(layer, fusion), count, is_vit_explain, is_vit_explain)
-        return [(slice(0, group.tokens), fused)]
+            return fused
+        whole = torch.cat([chunk for _, chunk in fused], 1)
+        return [(slice(0, tokens), discard_without_waiting(whole, count, is_vit_explain, is_vit_explain))]
 
     return normalising_step(matrices, options)

@@ -12,7 +12,7 @@ import torch
 
 from vitviz.attention.layout import Query, layer_span
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES, HeadFusion
+from vitviz.attention.softmax import CHUNK_BYTES, HEAD_FUSIONS, HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude, exclude_tokens
@@ -30,6 +30,7 @@ from vitviz.attribution.propagation import (
     start_rows,
 )
 from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -136,6 +137,7 @@ class RolloutSetup:
     ) -> RolloutSetup:
         """The setup for the arguments of :func:`rollout`, with its errors."""
         layers = layer_span(start_layer, end_layer, AttentionTrace.checked(trace).layers)
+        word("head fusion", head_fusion, HEAD_FUSIONS)
         options = RolloutOptions(discard_ratio, residual_weight, layers, trace.layers, reference)
         if reference is not None and exclude is not None:
             raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
