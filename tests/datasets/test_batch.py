@@ -37,7 +37,7 @@ from vitviz.datasets import (
 )
 from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import PictureResult, compute_results
-from vitviz.datasets.work import encoder_of, fitting_batch_size
+from vitviz.datasets.work import fitting_batch_size
 from vitviz.evaluation.probes import probe
 from vitviz.weights.detector import OODDetector
 
@@ -230,7 +230,7 @@ def test_the_summary_says_how_long_the_model_waited(
 
 def test_the_batch_size_is_what_the_memory_allows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     request, preprocessing = BatchRequest(model), model.preprocessing
-    encoder = encoder_of(request)
+    encoder = request.encoder()
     needed = {size: encoder.cost_at(preprocessing.height, preprocessing.width, size).nbytes for size in (1, 4, 8, 32)}
     for free, most, expected in (
         (10 * needed[32], needed[32], 32),

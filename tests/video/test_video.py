@@ -16,7 +16,6 @@ from tests.support.clips import UNEVEN, read_frames, rotate_clip, sound_packets,
 from tests.support.videos import COUNT, read_numbers, video_request
 from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
-from vitviz.datasets.work import encoder_of
 from vitviz.video import render
 from vitviz.video.clips import read_frame
 from vitviz.video.render import ClipMaps, FramePainter, render_video
@@ -188,9 +187,7 @@ def test_tokens_that_differ_between_frames_are_said_and_averaged(model: Model, c
     maps_of = ClipMaps.of([(0, "", token_map("without 1 sink")), (9000, "", token_map("without 2 sinks", 3.0))])
     means = maps_of.smoothed(10.0).values.ravel()
     np.testing.assert_allclose(means, [2.0, 2.0], atol=0.01)
-    said = FramePainter(
-        video_request(model), maps_of, encoder_of(video_request(model).to_batch_request())
-    ).clip_caption()
+    said = FramePainter(video_request(model), maps_of, video_request(model).to_batch_request().encoder()).clip_caption()
     assert said.startswith("without 1 sink (frame 0; the captions of the frames differ). One scale for all 2 frames")
 
 

@@ -33,8 +33,7 @@ from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
-from vitviz.errors.arguments import no_parameter, word
-from vitviz.errors.kinds import MethodError
+from vitviz.errors.arguments import given, word
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
 from vitviz.models.capture import NO_STREAM, ModuleConfig
@@ -350,9 +349,4 @@ METHODS = MethodTable(
 def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
     """The record of a method, and the options that are not None."""
     record = METHODS[word("method", method, METHODS)]
-    legal = [parameter.name for parameter in record.parameters]
-    arguments = {name: value for name, value in options.items() if value is not None}
-    for name in arguments:
-        if name not in legal:
-            raise MethodError(no_parameter(method, name, legal))
-    return record, arguments
+    return record, given(method, [parameter.name for parameter in record.parameters], options)

@@ -12,16 +12,17 @@ from typing import Any
 
 import torch
 
+from vitviz.analysis.encoder import MAX_BYTES, Encoder
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import MethodName
+from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
-from vitviz.errors.arguments import instance, integer, no_parameter, word
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
-from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.colours import ColorProfile
 from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
@@ -50,11 +51,8 @@ class MapRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        record = METHODS[word("method", self.method, METHODS)]
-        legal = [parameter.name for parameter in record.parameters]
-        for name, value in self.parameters.items():
-            if name not in legal:
-                raise MethodError(no_parameter(self.method, name, legal))
+        _, arguments = record_and_arguments(self.method, self.parameters)
+        for name, value in arguments.items():
             if isinstance(value, Target):
                 raise MethodError(f"{self.method}: {name} is of one picture; expected a class by label or number")
 
@@ -103,11 +101,7 @@ class BatchRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
-        if self.color_profile is not None:
-            word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
-        config = instance("model", self.model, Model, "vitviz.load()").network.config
-        if self.resolution is not None:
-            integer("resolution", self.resolution, 1)
+        config = self.encoder().model.network.config
         if self.box is not None:
             object.__setattr__(self, "box", checked_box(self.box))
         if self.masks is not None:
@@ -132,6 +126,11 @@ class BatchRequest:
                 raise MethodError(f"{name}: {refusal}")
             if record.requires == "model":
                 raise MethodError(f"{name}: it is of the model, the same for every picture; see vitviz probe")
+
+    def encoder(self, max_bytes: int = MAX_BYTES) -> Encoder:
+        """The encoder of the pictures. It keeps no fused matrices: maps of several pictures at once use none."""
+        reading: dict[str, Any] = {"value_range": self.value_range, "color_profile": self.color_profile}
+        return Encoder(self.model, self.fit, self.resolution, keep_bytes=0, max_bytes=max_bytes, **reading)
 
     @cached_property
     def class_names(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue, FailedAnalysis
-from vitviz.analysis.encoder import MAX_BYTES, Encoder
+from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.output import file_path, key_digest, make_file_path
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
@@ -110,12 +110,6 @@ class UnprocessedPictures:
             yield item
 
 
-def encoder_of(request: BatchRequest, max_bytes: int = MAX_BYTES) -> Encoder:
-    """The encoder of a request's pictures. It keeps no fused matrices: maps of several pictures at once use none."""
-    reading: dict[str, Any] = {"value_range": request.value_range, "color_profile": request.color_profile}
-    return Encoder(request.model, request.fit, request.resolution, keep_bytes=0, max_bytes=max_bytes, **reading)
-
-
 def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES, share: float = 1.0) -> int:
     """The best batch size: a power of two, by :func:`vitviz.cost` and the free memory.
 
@@ -124,7 +118,7 @@ def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES, share:
         max_bytes: most that one batch may need.
         share: the share of the machine's free memory for this model, in (0, 1]; it has a GPU to itself.
     """
-    encoder, device = encoder_of(request), request.model.network.device
+    encoder, device = request.encoder(), request.model.network.device
     preprocessing = encoder.preprocessing
     if device.type == "cuda":
         free_bytes, size = float(torch.cuda.mem_get_info(device)[0]), MAX_BATCH_GPU
@@ -152,7 +146,7 @@ class RowComputer:
         self.settings, self.wait_seconds = settings, 0.0
         size = settings.batch_size
         self.batch_size = fitting_batch_size(settings.request, settings.max_bytes, share) if size is None else size
-        self.encoder = encoder_of(settings.request, settings.max_bytes)
+        self.encoder = settings.request.encoder(settings.max_bytes)
         self.keeps_pictures = any(writer.whole_pictures for writer in settings.writers)
 
     def rows(self, items: Iterable[Item]) -> Generator[dict[str, Any], None, None]:

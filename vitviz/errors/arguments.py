@@ -7,7 +7,7 @@ probably meant. Numbers of NumPy and torch are accepted like Python's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar, cast
@@ -132,7 +132,21 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
     """The error message about a parameter that a function does not have."""
     suggestion = did_you_mean(name, legal) or did_you_mean(WORDS.get(name), legal)
-    return f"{function} has no parameter {name!r}: expected {choices(legal)}{suggestion}"
+    expected = f"expected {choices(legal)}{suggestion}" if legal else "it has none"
+    return f"{function} has no parameter {name!r}: {expected}"
+
+
+def given(function: str, legal: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not None, each one of the legal parameters of a method or a probe.
+
+    Raises:
+        MethodError: it has no such parameter.
+    """
+    arguments = {name: value for name, value in options.items() if value is not None}
+    for name in arguments:
+        if name not in legal:
+            raise MethodError(no_parameter(function, name, legal))
+    return arguments
 
 
 def named_arguments(

@@ -27,7 +27,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import BatchRequest, MapRequest
 from vitviz.datasets.rows import blank_result
-from vitviz.datasets.work import encoder_of, fitting_batch_size
+from vitviz.datasets.work import fitting_batch_size
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.geometry import Geometry
@@ -218,7 +218,7 @@ def render_video(
         facts = clip.facts
         # Errors of the request itself are raised before any frame is read.
         blank_result(batch)
-        encoder = encoder_of(batch, max_bytes)
+        encoder = batch.encoder(max_bytes)
         if batch_size is None:
             queued = MAX_QUEUED_BYTES // (3 * 3 * facts.width * facts.height)
             batch_size = max(1, min(fitting_batch_size(batch, max_bytes), queued))

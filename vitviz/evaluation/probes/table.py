@@ -9,7 +9,7 @@ from typing import Any, Literal
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import without_autocast
 from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, Token
-from vitviz.errors.arguments import instance, no_parameter, word
+from vitviz.errors.arguments import given, instance, word
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes.attention import (
     NO_PREFIX,
@@ -235,14 +235,9 @@ def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     record = PROBES[word("probe", name, PROBES)]
-    legal = [parameter.name for parameter in record.parameters]
-    for parameter_name in parameters:
-        if parameter_name not in legal:
-            if legal:
-                raise MethodError(no_parameter(name, parameter_name, legal))
-            raise MethodError(f"{name} has no parameter {parameter_name!r}: it has none")
+    arguments = given(name, [parameter.name for parameter in record.parameters], parameters)
     refusal = record.refusal(analysis.model.network.config)
     if refusal is not None:
         raise MethodError(f"{name}: {refusal}")
     source = {"trace": analysis.trace, "tokens": analysis, "model": analysis.model}[record.requires]
-    return record.compute(source, **{key: value for key, value in parameters.items() if value is not None})
+    return record.compute(source, **arguments)
