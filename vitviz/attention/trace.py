@@ -105,11 +105,6 @@ class AttentionTrace(AttributeAdvice):
             if tuple(self.bias.shape) not in legal:
                 expected = f"expected 'layer head query key', {legal[0]}; layer and head may be 1"
                 raise ConfigError(f"bias of shape {tuple(self.bias.shape)}: {expected}")
-        if self.windows and len(self.windows) != layers:
-            raise ConfigError(f"windows of {len(self.windows)} layers: expected those of {layers}")
-        if self.norms is not None and self.norms.shape != (layers + 1, tokens):
-            expected = f"expected 'step token', {(layers + 1, tokens)}"
-            raise ConfigError(f"norms of shape {tuple(self.norms.shape)}: {expected}")
 
     @classmethod
     @named_arguments(ConfigError)

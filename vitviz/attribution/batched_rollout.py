@@ -16,7 +16,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
-from vitviz.attribution.rollout import RolloutSetup
+from vitviz.attribution.rollout import RolloutSetup, has_normalised_rows
 from vitviz.attribution.threshold import discard_without_waiting
 
 
@@ -54,7 +54,8 @@ def _propagate_group(setups: Sequence[RolloutSetup]) -> torch.Tensor:
     else:
         # The same for every image.
         rows = first.row.expand(len(setups), -1, -1)
-    step = _mixing_step(trace, first) if first.has_normalised_rows else _normalising_step(trace, first)
+    is_normalised = has_normalised_rows(first.trace, first.head_fusion, first.options)
+    step = (_mixing_step if is_normalised else _normalising_step)(trace, first)
     return propagate(rows, first.active_rows, step, first.options)[:, 0]
 
 

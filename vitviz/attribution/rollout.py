@@ -162,11 +162,6 @@ class RolloutSetup:
         """Whether the map is that of the learned query of an attention pooling."""
         return self.name == POOLING_QUERY
 
-    @property
-    def has_normalised_rows(self) -> bool:
-        """Whether the rows of every layer's matrix already sum to 1, so that steps need not divide by their sums."""
-        return has_normalised_rows(self.trace, self.head_fusion, self.options)
-
     def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
         steps = _steps(self.trace, self.head_fusion, self.options)

@@ -19,8 +19,24 @@ from vitviz import Model, analyze
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, probe
+from vitviz.evaluation.probes.findings import AXES
 
 every_kind = every_network(*NETWORKS)
+
+
+@every_kind
+def test_measurements_fit_their_axes_and_rows_their_heading(make_model: MakeModel, changes: dict[str, Any]) -> None:
+    analysis = analysis_of(make_model, **changes)
+    config = analysis.model.network.config
+    for name in (name for name, record in PROBES.items() if record.refusal(config) is None):
+        findings = probe(analysis, name)
+        assert {len(row) for row in findings.rows} <= {len(findings.heading)}
+        for each in findings.measurements.values():
+            sizes = dict(zip(each.axes, each.values.shape, strict=True))
+            assert len(sizes) == each.values.ndim and sizes.keys() <= AXES.keys()
+            assert {axis: len(names) for axis, names in each.names.items()}.items() <= sizes.items()
+            assert (each.indexes is not None) == (each.values.dtype == torch.int64)
+            assert each.indexes in (None, *AXES)
 
 
 # Probes of attention.

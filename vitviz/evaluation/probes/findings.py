@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from vitviz.errors.kinds import ConfigError
-
 AXES: Mapping[str, str] = {
     "step": "before the first layer and after each one: one more than there are layers",
     "layer": "encoder layers, nearest to the image first",
@@ -35,13 +33,10 @@ class Measurement:
 
     Args:
         values: on the CPU; NaN for missing numbers.
-        axes: a name in :data:`AXES` for each dimension.
+        axes: a name in :data:`AXES` for each dimension, all different.
         quantity: what a value is, such as ``"norm"``.
-        names: names of the positions along an axis, such as the labels of classes.
-        indexes: axis that the values index, such as ``"class"``; None if they are a quantity.
-
-    Raises:
-        ConfigError: the axes do not fit the values, or the values are not indices of an axis.
+        names: names of all positions along an axis, such as the labels of classes.
+        indexes: axis that the values, int64, index, such as ``"class"``; None if they are a quantity.
     """
 
     values: torch.Tensor
@@ -49,16 +44,6 @@ class Measurement:
     quantity: str
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: str | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.axes) != self.values.ndim or len(set(self.axes)) != len(self.axes) or set(self.axes) - set(AXES):
-            raise ConfigError(f"values of shape {tuple(self.values.shape)} with axes {self.axes}: expected one of each")
-        for axis, names in self.names.items():
-            if axis not in self.axes or len(names) != self.values.shape[self.axes.index(axis)]:
-                raise ConfigError(f"{len(names)} names along {axis!r}: expected one for each of its places")
-        if (self.indexes is not None) != (self.values.dtype == torch.int64) or self.indexes not in (None, *AXES):
-            dtype = str(self.values.dtype).removeprefix("torch.")
-            raise ConfigError(f"{dtype} values that index {self.indexes!r}: expected int64 and the name of an axis")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +55,7 @@ class Findings:
         summary: the result in one sentence.
         measurements: numbers by name, for pictures, files and pages.
         heading: headings of the table's columns.
-        rows: rows of the table.
-
-    Raises:
-        ConfigError: a row has another number of cells than the heading.
+        rows: rows of the table, each as long as the heading.
     """
 
     probe: str
@@ -81,11 +63,6 @@ class Findings:
     measurements: Mapping[str, Measurement]
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.heading):
-                raise ConfigError(f"row {row}: expected {len(self.heading)} cells, {self.heading}")
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The measurements as NumPy arrays, by ``probe.measurement``."""
