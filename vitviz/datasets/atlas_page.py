@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -20,13 +19,14 @@ from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
+from vitviz.evaluation.probes.pictures import cells_of
 from vitviz.system.atomic import atomic_write
 from vitviz.system.plain import plain
 from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.templates import fill_template
 
 PAGE, NUMBERS, FIGURES_FOLDER = "atlas.html", "atlas.json", "figures"
-MAPS_PER_ROW = 4
+MAPS_PER_ROW, CELL_INCHES = 4, 2.3
 DPI = 110
 
 
@@ -86,33 +86,23 @@ def _heads(means: Means) -> Figure:
 
 
 def _pairs(means: Means) -> Figure:
-    figure, panels = _sheet(len(means.mean))
+    figure, panels = cells_of(len(means.mean), columns=MAPS_PER_ROW, inches=CELL_INCHES)
     highest = float(np.nanmax(means.mean)) or 1.0
     for layer, (axes, values) in enumerate(zip(panels, means.mean, strict=True)):
         image = axes.imshow(values, "viridis", vmin=0, vmax=highest)
         axes.set(title=f"layer {layer}", xticks=range(len(values)), yticks=range(len(values)))
+        axes.set_axis_on()
     figure.colorbar(image, ax=panels, label=means.unit, shrink=0.7)
     return figure
 
 
 def _mean_maps(maps: Mapping[str, MeanMap]) -> Figure:
-    figure, panels = _sheet(len(maps))
+    figure, panels = cells_of(len(maps), columns=MAPS_PER_ROW, inches=CELL_INCHES)
     for axes, (title, mean_map) in zip(panels, maps.items(), strict=True):
         image = axes.imshow(mean_map.values, "inferno")
-        axes.set(title=title if len(title) < 26 else f"{title[:16]}…{title[-8:]}", xticks=[], yticks=[])
+        axes.set(title=title if len(title) < 26 else f"{title[:16]}…{title[-8:]}")
         figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
-
-
-def _sheet(count: int) -> tuple[Figure, list[Axes]]:
-    columns = min(MAPS_PER_ROW, count)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(2.6 * columns + 0.6, 2.3 * rows + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels[count:]:
-        panel.remove()
-    return figure, panels[:count]
 
 
 def _page(atlas: Atlas, images: Mapping[str, str]) -> str:

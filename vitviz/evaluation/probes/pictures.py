@@ -44,12 +44,15 @@ def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
     return figures
 
 
-def _sheet(count: int, ratio: float = 1.0) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` cells, each ``ratio`` times as high as wide, without ticks."""
-    columns = min(COLUMNS, count)
+def cells_of(
+    count: int, ratio: float = 1.0, columns: int = COLUMNS, inches: float = CELL_INCHES
+) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` cells in rows, each ``ratio`` times as high as wide, without axes."""
+    columns = min(columns, count)
     rows = math.ceil(count / columns)
-    size = (CELL_INCHES * columns + 0.8, (CELL_INCHES * ratio + 0.3) * rows)
+    size = (inches * columns + 0.8, (inches * ratio + 0.3) * rows)
     figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
     cells = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
     for cell in cells:
         cell.set_axis_off()
@@ -64,7 +67,7 @@ def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic:
     if is_logarithmic and ends[1] > 0:
         # The floor keeps zeros, which have no logarithm, on the scale.
         norm = LogNorm(max(ends[0], LOG_FLOOR * ends[1]), ends[1], clip=True)
-    figure, cells = _sheet(len(grids), grids.shape[1] / grids.shape[2])
+    figure, cells = cells_of(len(grids), grids.shape[1] / grids.shape[2])
     for cell, grid, title in zip(cells, grids, titles, strict=True):
         cell.set_title(title, fontsize=8)
         cell.imshow(grid.float().numpy(), norm=norm, cmap="inferno")
@@ -137,7 +140,7 @@ def _colours(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 def _filters(measurement: Measurement, layout: TokenLayout) -> Figure:
     values = measurement.values
-    figure, cells = _sheet(len(values), values.shape[2] / values.shape[3])
+    figure, cells = cells_of(len(values), values.shape[2] / values.shape[3])
     for number, (cell, pattern) in enumerate(zip(cells, values, strict=True)):
         highest = float(pattern.abs().max())
         # Zero is the same grey in every filter. Only three channels can be drawn in colour.
