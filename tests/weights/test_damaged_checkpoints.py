@@ -162,8 +162,11 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "a billion registers": (configured(register_tokens=10**9), "register_tokens = 1000000000: expected at most 1000"),
     "a patch that does not divide": (configured(patch_width=5), "16×24 pixels .* multiple of the patch, 4×5"),
     "preprocessing a list": (replaced("preprocessing", "[]"), "does not describe a model"),
-    "preprocessing incomplete": (replaced("preprocessing", "{}"), "preprocessing: no field 'height', 'width'"),
-    "unknown preprocessing": (prepared(gamma=2), "unknown field 'gamma'"),
+    "preprocessing incomplete": (
+        replaced("preprocessing", "{}"),
+        "Preprocessing: missing a required argument: 'height'",
+    ),
+    "unknown preprocessing": (prepared(gamma=2), "Preprocessing has no parameter 'gamma'"),
     "preprocessing too large": (prepared(height=10**6, width=10**6), "at most 64,000,000 pixels"),
     "one channel": (prepared(mean=[0.5], std=[0.5]), "1 channel means for 3 channels"),
     "size of less than a patch": (prepared(height=3), "3×24 pixels: expected at least one patch, 4×4"),

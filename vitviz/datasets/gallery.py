@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from vitviz.datasets.output import file_name, read_request, read_rows
+from vitviz.datasets.request import MapRequest
 from vitviz.datasets.rows import INSIDE, THUMBNAIL
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.templates import fill_template
@@ -50,7 +51,7 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
         ConfigError: there is no such folder, or it is damaged.
     """
     request = read_request(results)
-    maps = [column for column in _map_columns(request)][:1]
+    maps = [MapRequest(**each).name for each in request["maps"][:1]]
     all_keys = (*KEYS, *(("inside", f"{name} inside", "share", True, f"{name}.{INSIDE}") for name in maps))
     columns = [
         "path",
@@ -113,13 +114,6 @@ def _picture(row: dict[str, Any], maps: list[str], keys: Sequence[SortKey], resu
     if (results / explorer).is_file():
         fields["explorer"] = quote(explorer.as_posix())
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _map_columns(request: dict[str, Any]) -> Iterator[str]:
-    from vitviz.datasets.request import MapRequest
-
-    for map_json in request["maps"]:
-        yield MapRequest(map_json["method"], map_json["parameters"]).name
 
 
 def _base64(content: bytes | None) -> str | None:

@@ -17,9 +17,9 @@ from vitviz.analysis.batches import BatchQueue
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.precision import Precision
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import FileInfo, compute_results, failed_row, result_row
+from vitviz.datasets.rows import FileInfo, compute_results, row_of
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
+from vitviz.errors.kinds import ConfigError, ImageError, LimitError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import ColorProfile
 from vitviz.images.geometry import Geometry
@@ -105,12 +105,7 @@ def rows_of(
     rows = []
     for key, analysis, result in zip(keys, analyses, compute_results(analyses, request), strict=True):
         info = FileInfo(None, *map(round, ImageFacts.of(analysis.prepared.image).picture_size))
-        try:
-            if isinstance(result, VitvizError):
-                raise result
-            rows.append(result_row(key, info, result, request))
-        except VitvizError as error:
-            rows.append(failed_row(key, info, error))
+        rows.append(row_of(key, info, result, request))
     return rows
 
 

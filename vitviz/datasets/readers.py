@@ -7,7 +7,6 @@ import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +69,10 @@ class Items:
 
     def __init__(self, source: str, column: str = COLUMN) -> None:
         self.source, self.column, self.reader = source, column, reader_of(source)
-        items = self._pictures()
-        first = next(items, None)
-        if first is None:
+        if next(iter(self), None) is None:
             raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
-        # The first iteration continues this one instead of searching again.
-        self._first_pass: Iterator[Item] | None = chain((first,), items)
 
     def __iter__(self) -> Iterator[Item]:
-        first_pass, self._first_pass = self._first_pass, None
-        return self._pictures() if first_pass is None else first_pass
-
-    def _pictures(self) -> Iterator[Item]:
         self.left_out_count, self.left_out_names = 0, list[str]()
         for item in self.reader.items(self.source, self.column):
             if isinstance(item, Item):

@@ -203,16 +203,21 @@ def schema(
     return pa.schema(fields, metadata={"vitviz": json.dumps(request_json)})
 
 
-def result_row(
-    key: str, info: FileInfo, result: PictureResult, request: BatchRequest, thumbnails: bool = False
+def row_of(
+    key: str,
+    info: FileInfo,
+    result: PictureResult | VitvizError,
+    request: BatchRequest,
+    thumbnails: bool = False,
 ) -> dict[str, Any]:
-    """The row of a picture.
-
-    Raises:
-        VitvizError: its mask or box cannot be used.
-    """
-    region = request.region_of(key)
-    return {name: value for name, _, _, value in columns_of(key, info, result, request, region, thumbnails)}
+    """The row of a picture, or that of one that could not be analysed, or whose mask cannot be used."""
+    try:
+        if isinstance(result, VitvizError):
+            raise result
+        columns = columns_of(key, info, result, request, request.region_of(key), thumbnails)
+        return {name: value for name, _, _, value in columns}
+    except VitvizError as error:
+        return {"path": key, "error": str(error), "sha256": info.sha256}
 
 
 def _inside(result: PictureResult, region: Region | None) -> dict[str, float | None]:
@@ -224,11 +229,6 @@ def _inside(result: PictureResult, region: Region | None) -> dict[str, float | N
     cells: dict[str, float | None] = {name: math.nan if share is None else share for name, share in shares.items()}
     grid = layout.grid_height, layout.grid_width
     return {**cells, INSIDE_AREA: float(region_shares(region, prepared.image, prepared.geometry, grid).mean())}
-
-
-def failed_row(key: str, info: FileInfo, error: Exception) -> dict[str, Any]:
-    """The row of a picture that could not be analysed."""
-    return {"path": key, "error": str(error), "sha256": info.sha256}
 
 
 def _jpeg(image: Image.Image) -> bytes:

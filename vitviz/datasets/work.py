@@ -17,7 +17,7 @@ from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.output import file_path, key_digest, make_file_path
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, failed_row, file_digest, result_row
+from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, file_digest, row_of
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, VitvizError
@@ -187,16 +187,14 @@ class RowComputer:
     def _write_row(self, item: Item, info: FileInfo, result: PictureResult | VitvizError) -> dict[str, Any]:
         """The row of a picture, once its other files are written."""
         try:
-            if isinstance(result, VitvizError):
-                raise result
-            for writer in self.settings.writers:
+            for writer in self.settings.writers if isinstance(result, PictureResult) else ():
                 writer.write(
                     result,
                     lambda ending, folder=writer.folder: make_file_path(self.settings.output, folder, item.key, ending),  # type: ignore[misc]
                 )
-            return result_row(item.key, info, result, self.settings.request, self.settings.thumbnails)
         except VitvizError as error:
-            return failed_row(item.key, info, error)
+            result = error
+        return row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)
 
 
 def _shrink(prepared: PreparedImage) -> PreparedImage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -174,16 +174,7 @@ class Preprocessing:
         Raises:
             ConfigError: a field is missing, unknown or out of range.
         """
-        legal = [field.name for field in fields(cls)]
-        missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in values]
-        unknown = [name for name in values if name not in legal]
-        if missing or unknown:
-            problem = f"no field {choices(missing)}" if missing else f"unknown field {choices(unknown)}"
-            raise ConfigError(f"preprocessing: {problem}; expected the fields {', '.join(legal)}")
-        arguments: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        return cls(**arguments)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint's metadata."""
