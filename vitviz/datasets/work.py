@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +188,9 @@ class RowComputer:
     def _write_row(self, item: Item, info: FileInfo, result: PictureResult | VitvizError) -> dict[str, Any]:
         """The row of a picture, once its other files are written."""
         try:
-            for writer in self.settings.writers if isinstance(result, PictureResult) else ():
-                writer.write(
-                    result,
-                    lambda ending, folder=writer.folder: make_file_path(self.settings.output, folder, item.key, ending),  # type: ignore[misc]
-                )
+            if isinstance(result, PictureResult):
+                for writer in self.settings.writers:
+                    writer.write(result, partial(make_file_path, self.settings.output, writer.folder, item.key))
         except VitvizError as error:
             result = error
         return row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 import torch
 from einops import rearrange
@@ -174,7 +174,8 @@ class Preprocessing:
         Raises:
             ConfigError: a field is missing, unknown or out of range.
         """
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**cast(Any, fields))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint's metadata."""

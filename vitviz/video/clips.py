@@ -12,6 +12,7 @@ import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +147,12 @@ class OpenClip:
         self._start_time = Fraction(self._container.start_time or 0, self._av.time_base)
         audio = streams.audio
         sound = audio[0].codec_context.codec.canonical_name if audio and audio[0].codec_context is not None else ""
-        self._frames, self._count, self._last_ticks = self._decode(), 0, -1
+        self._decoder = self._decode()
         # The header does not state the rotation; the frames do.
-        self._first = self._decode_next()
-        self._rotation = 0 if self._first is None else self._rotation_of(self._first[2])
+        first = next(self._decoder, None)
+        if first is None:
+            raise self._refusal("not one frame in it")
+        self._frames, self._rotation = chain([first], self._decoder), self._rotation_of(first[2])
         upright = self._size[::-1] if self._rotation in (90, 270) else self._size
         self.facts = ClipFacts(*upright, float(self._rate), frames, sound)
 
@@ -157,15 +160,14 @@ class OpenClip:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._first = None
-        self._frames.close()
+        self._decoder.close()
         self._container.close()
         self._file.close()
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""
         skipped = 0
-        while skipped < count and self._next() is not None:
+        while skipped < count and next(self._frames, None) is not None:
             skipped += 1
         return skipped
 
@@ -175,55 +177,47 @@ class OpenClip:
         Raises:
             ImageError: the clip is damaged, cut short or larger than its limits, or its size changes.
         """
-        found = self._next()
+        found = next(self._frames, None)
         return None if found is None else Frame(found[0], found[1], self._image(found[0], found[2]))
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """Write a video with the sound of this clip."""
         add_sound(video, start, self.path if self.facts.sound else None, output, self.name, self.limits.seconds)
 
-    def _next(self) -> tuple[int, int, Any] | None:
-        found, self._first = self._first or self._decode_next(), None
-        return found
-
-    def _decode_next(self) -> tuple[int, int, Any] | None:
-        """Index, ticks and frame of the next frame that is not decoded yet; None at the end."""
-        index = self._count
-        with self._errors(f"damaged or cut short at frame {index:,}"):
-            frame = next(self._frames, None)
-        if frame is None:
-            self._check_end()
-            return None
-        ticks = self._ticks(index, frame)
-        if self.limits.seconds is not None and ticks >= self.limits.seconds * TICKS_PER_SECOND:
-            self.is_cut = True
-            return None
-        self._check_count(index + 1)
-        self._count, self._last_ticks = index + 1, ticks
-        return index, ticks, frame
-
-    def _decode(self) -> Generator[Any, None, None]:
-        silent = 0
-        for packet in self._container.demux(self._stream):
-            silent += 1
-            if silent > MAX_SILENT_PACKETS:
-                raise self._refusal(f"{silent:,} packets without a frame to show")
-            if packet.is_corrupt:
-                raise self._refusal(f"damaged or cut short at frame {self._count:,}")
-            for frame in packet.decode():
+    def _decode(self) -> Generator[tuple[int, int, Any], None, None]:
+        """Index, ticks and frame of every frame."""
+        packets, index, last_ticks, silent = self._container.demux(self._stream), 0, -1, 0
+        while True:
+            with self._errors(f"damaged or cut short at frame {index:,}"):
+                packet = next(packets, None)
+                if packet is None:
+                    break
+                silent += 1
+                if silent > MAX_SILENT_PACKETS:
+                    raise self._refusal(f"{silent:,} packets without a frame to show")
+                if packet.is_corrupt:
+                    raise self._refusal(f"damaged or cut short at frame {index:,}")
+                frames = packet.decode()
+            for frame in frames:
                 if frame.is_corrupt:
-                    raise self._refusal(f"frame {self._count:,} is damaged")
-                silent = 0
-                yield frame
+                    raise self._refusal(f"frame {index:,} is damaged")
+                ticks = self._ticks(index, last_ticks, frame)
+                if self.limits.seconds is not None and ticks >= self.limits.seconds * TICKS_PER_SECOND:
+                    self.is_cut = True
+                    return
+                self._check_count(index + 1)
+                yield index, ticks, frame
+                index, last_ticks, silent = index + 1, ticks, 0
+        self._check_end(last_ticks)
 
-    def _ticks(self, index: int, frame: Any) -> int:
+    def _ticks(self, index: int, last_ticks: int, frame: Any) -> int:
         """The time of a frame; one without a time follows the previous frame at the clip's rate."""
         if frame.pts is None or not frame.time_base:
-            return self._last_ticks + max(1, round(TICKS_PER_SECOND / self._rate)) if index else 0
+            return last_ticks + max(1, round(TICKS_PER_SECOND / self._rate)) if index else 0
         seconds = frame.pts * frame.time_base - self._start_time
         ticks = round(seconds * TICKS_PER_SECOND)
-        if ticks <= self._last_ticks:
-            last = self._last_ticks / TICKS_PER_SECOND
+        if ticks <= last_ticks:
+            last = last_ticks / TICKS_PER_SECOND
             expected = f"a time after that of the frame before, {last:g}" if index else "0 or more"
             raise self._refusal(f"frame {index:,} says {float(seconds):g} seconds", f"expected {expected}")
         return ticks
@@ -258,11 +252,9 @@ class OpenClip:
         if frames > self.limits.frames:
             raise self._refusal(f"{frames:,} frames", f"at most {self.limits.frames:,} are taken")
 
-    def _check_end(self) -> None:
+    def _check_end(self, last_ticks: int) -> None:
         """Refuse a clip that is shorter than its header says; FFmpeg does not notice this in some containers."""
-        if not self._count:
-            raise self._refusal("not one frame in it")
-        declared, seconds = _declared_seconds(self._stream), self._last_ticks / TICKS_PER_SECOND
+        declared, seconds = _declared_seconds(self._stream), last_ticks / TICKS_PER_SECOND
         # Two frames of slack, since the last frame's duration is often missing or rounded.
         if seconds + 2.5 / float(self._rate) < declared:
             raise self._refusal(f"ends after {seconds:.2f} of {declared:.2f} seconds")

@@ -54,7 +54,8 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
         for top, row in zip(tops, self, strict=True):
             for left, heatmap in zip(lefts, row, strict=True):
                 picture.paste(replace(small, token_map=heatmap.token_map).overlay(style), (left, top))
-        texts = [("layer", (LEFT - NUMBER_GAP, TOP - NUMBER_GAP), "rs"), ("head", (LEFT, GAP), "lt")]
+        texts: list[tuple[str, tuple[float, float], str]] = [("head", (LEFT, GAP), "lt")]
+        texts.append(("layer", (LEFT - NUMBER_GAP, TOP - NUMBER_GAP), "rs"))
         texts += [(str(row), (LEFT - NUMBER_GAP, top + height / 2), "rm") for row, top in enumerate(tops)]
         texts += [(str(column), (left + width / 2, TOP - NUMBER_GAP), "ms") for column, left in enumerate(lefts)]
         draw, font = ImageDraw.Draw(picture), ImageFont.load_default(FONT_SIZE)
