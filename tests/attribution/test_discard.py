@@ -16,14 +16,8 @@ from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import Chunks
 from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import (
-    FusedMatrix,
-    Threshold,
-    chunks_threshold,
-    discard_without_waiting,
-    matrix_threshold,
-)
-from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
+from vitviz.attribution.threshold import Threshold, discard_without_waiting, matrix_threshold
+from vitviz.attribution.threshold import discard_in_chunks as kept_of_matrix
 
 Make = Callable[[], torch.Tensor]
 
@@ -94,7 +88,6 @@ def test_the_threshold_is_that_of_a_full_sort(name: str, dtype: torch.dtype, row
     for count in counts(matrix.numel()):
         expected = without_lowest(matrix, count)
         threshold = matrix_threshold(matrix, count)
-        assert chunks_threshold(lambda: split(matrix, rows), count, dtype.itemsize) == threshold
         assert torch.equal(joined(threshold.apply(split(matrix, rows)), len(matrix)), expected)
         assert torch.equal(discard_without_waiting(matrix, count), expected)
         # Fused matrices are cached, so they must not change.
@@ -153,8 +146,7 @@ def test_the_first_entry_alone_can_be_spared(rows: int, threshold: Threshold) ->
 def discard_in_chunks(
     trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool = False
 ) -> Chunks:
-    functions = (partial(trace.fused, layer, fusion), partial(trace.fused_in_chunks, layer, fusion))
-    return kept_of_fused(FusedMatrix(TOKENS, trace.keys[:0], *functions), ratio, as_vit_explain, as_vit_explain)
+    return kept_of_matrix(trace.fused(layer, fusion), ratio, as_vit_explain, as_vit_explain)
 
 
 LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
@@ -180,7 +172,6 @@ TIED: dict[str, Make] = {
 TRACES = {**UNTIED, **TIED}
 every_trace = pytest.mark.parametrize("make", TRACES.values(), ids=TRACES)
 RATIOS = (1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999)
-held_and_not = pytest.mark.parametrize("is_cached", [True, False], ids=["is_cached", "computed again"])
 
 
 @pytest.fixture
@@ -191,28 +182,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-@every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES, is_cached=[True, False])
+@every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
 def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
-    monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, is_cached: bool
+    make: Make, fusion: str, ratio: float, dtype: torch.dtype
 ) -> None:
-    if not is_cached:
-        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(make().to(dtype))
     for layer in range(2):
         expected = without_lowest(trace.fused(layer, fusion), int(TOKENS**2 * ratio))
         assert torch.equal(joined(discard_in_chunks(trace, layer, fusion, ratio), TOKENS), expected)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("is_cached", [True, False])
-def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, is_cached: bool) -> None:
-    size = TOKENS**2 * 4
-    monkeypatch.setattr(discard, "MAX_HELD_BYTES", size if is_cached else size - 1)
-    calls: list[int] = []
-    monkeypatch.setattr(AttentionTrace, "fused", lambda trace, layer, fusion: calls.append(layer) or torch.ones(14, 14))
-    for _ in discard_in_chunks(trace_of(UNTIED["random"]()), 1, "mean", 0.5):
-        pass
-    assert calls == [1] * is_cached
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -228,14 +205,9 @@ def test_vit_explain_discards_the_entries_of_topk_except_the_first(
 
 
 @pytest.mark.usefixtures("small_chunks")
-@held_and_not
 @pytest.mark.parametrize("as_vit_explain", [False, True])
 @every_trace
-def test_a_matrix_that_is_kept_is_not_changed(
-    monkeypatch: pytest.MonkeyPatch, make: Make, as_vit_explain: bool, is_cached: bool
-) -> None:
-    if not is_cached:
-        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
+def test_a_matrix_that_is_kept_is_not_changed(make: Make, as_vit_explain: bool) -> None:
     plain = trace_of(make())
     trace = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
     cached = trace.fused(0, "max")

@@ -33,7 +33,8 @@ class Cost:
     Args:
         tokens: of one image.
         trace_bytes: bytes of the trace: queries, keys, logarithms of sums and norms.
-        working_bytes: about the peak of the other bytes, while the model runs or a rollout is computed on a CPU.
+        working_bytes: about the peak of the other bytes, while the model runs or a rollout is computed on a CPU; a
+            discard ratio takes twice the bytes of a matrix of tokens more.
         flops: of the forward pass, about: two for a multiplication and its addition.
 
     >>> cost = vitviz.cost("cat.jpg", model)

@@ -80,9 +80,9 @@ def _normalising_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
     count = int(tokens**2 * options.discard_ratio)
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
-        chunks = trace.weights_in_chunks(layer, slice(None) if options.needs_all_rows else active_rows)
+        chunks = trace.weights_in_chunks(layer, options.rows(active_rows))
         fused = ((rows, fuse(weights.unflatten(0, (-1, heads)), 1)) for rows, weights in chunks)
-        if not options.needs_all_rows:
+        if not options.discards:
             return fused
         whole = torch.cat([chunk for _, chunk in fused], 1)
         return [(slice(0, tokens), discard_without_waiting(whole, count, is_vit_explain, is_vit_explain))]

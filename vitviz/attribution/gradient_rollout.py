@@ -26,7 +26,7 @@ from vitviz.attribution.propagation import (
     start_row,
     start_rows,
 )
-from vitviz.attribution.threshold import FusedMatrix, discard_in_chunks
+from vitviz.attribution.threshold import discard_in_chunks
 from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
@@ -66,17 +66,12 @@ def gradient_rollout(
     layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
     options = RolloutOptions(discard_ratio, residual_weight, layers, gradients.layers.stop, reference)
 
-    def matrix(layer: int, active_rows: slice) -> Chunks:
-        if not options.discards and options.reference is None:
-            return _steps(gradients, layer, active_rows)
+    def chunks(layer: int, active_rows: slice) -> Chunks:
+        if not options.discards:
+            return _steps(gradients, layer, options.rows(active_rows))
+        matrix = torch.cat([chunk for _, chunk in _steps(gradients, layer)])
         # Most ties are entries that are zero already, so which of them topk discards does not matter.
-        fused = FusedMatrix(
-            layout.token_count,
-            precise(gradients.keys[0][:0]),
-            lambda: torch.cat([chunk for _, chunk in _steps(gradients, layer)]),
-            lambda: _steps(gradients, layer),
-        )
-        return discard_in_chunks(fused, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
+        return discard_in_chunks(matrix, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
     pooled = pooling_start(gradients.pooled, query, layers, options.depth)
     query = gradients.default_query if query is None else query
@@ -87,7 +82,7 @@ def gradient_rollout(
         row, active_rows, query_name = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS, POOLING_QUERY
         total = row.sum()
         row = row / total.where(total > 0, 1.0)
-    tokens = propagate(row, active_rows, normalising_step(matrix, options), options)[0]
+    tokens = propagate(row, active_rows, normalising_step(chunks, options), options)[0]
     description = f"Gradient rollout of {gradients.target.name} for {query_name}"
     heads = gradients.queries[0].shape[0]
     raised = options.residual_weight == 1 or has_left(tokens, active_rows)

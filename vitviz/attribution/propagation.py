@@ -67,10 +67,9 @@ class RolloutOptions:
     def discards(self) -> bool:
         return self.discard_ratio > 0
 
-    @property
-    def needs_all_rows(self) -> bool:
-        """Whether a layer's step needs its whole matrix: for the lowest entries, and for the sums of a reference."""
-        return self.discards or self.reference is not None
+    def rows(self, active: slice) -> slice:
+        """The rows of a layer's matrix that its step needs: all for the lowest entries, and for a reference's sums."""
+        return ALL_ROWS if self.discards or self.reference is not None else active
 
 
 def propagate(tokens: torch.Tensor, active_rows: slice, step: Step, options: RolloutOptions) -> torch.Tensor:

@@ -6,7 +6,7 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 
@@ -29,7 +29,7 @@ from vitviz.attribution.propagation import (
     start_row,
     start_rows,
 )
-from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks
+from vitviz.attribution.threshold import discard_in_chunks
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
@@ -175,19 +175,20 @@ class RolloutSetup:
 
 
 def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
-    """The most bytes that a rollout needs at once in addition to the trace: two chunks, and matrices to discard from.
+    """The most bytes that a rollout needs at once in addition to the trace, if it discards nothing: two chunks.
 
     Args:
         tokens, heads: number of tokens and heads in the trace.
         itemsize: bytes per number.
     """
     chunk = min(heads * tokens**2 * itemsize, max(CHUNK_BYTES, heads * tokens * itemsize))
-    return 2 * chunk + discard_bytes(tokens, itemsize)
+    return 2 * chunk
 
 
 def has_normalised_rows(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> bool:
     """Whether the rows of every layer's matrix sum to 1; those of stored weights may be rounded."""
-    return head_fusion == "mean" and not options.needs_all_rows and not trace.stored_weights
+    keeps_all = not options.discards and options.reference is None
+    return head_fusion == "mean" and keeps_all and not trace.stored_weights
 
 
 def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> Step:
@@ -197,10 +198,9 @@ def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptio
     is_vit_explain = options.reference == VIT_EXPLAIN
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
-        if not options.needs_all_rows:
-            return trace.fused_in_chunks(layer, head_fusion, active_rows)
-        functions = (partial(trace.fused, layer, head_fusion), partial(trace.fused_in_chunks, layer, head_fusion))
-        fused = FusedMatrix(trace.layout.token_count, precise(trace.keys[:0]), *functions)
+        if not options.discards:
+            return trace.fused_in_chunks(layer, head_fusion, options.rows(active_rows))
+        fused = trace.fused(layer, head_fusion)
         return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
 
     return normalising_step(matrix, options)
