@@ -208,16 +208,9 @@ def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptio
 
 def _mixing_step(trace: AttentionTrace, residual_weight: float) -> Step:
     """A step through matrices whose rows already sum to 1, such as softmax weights and their means."""
-    share, matrices = 1 - residual_weight, trace.cached_fused("mean")
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
-        if matrices is None:
-            return torch.add(tokens * residual_weight, trace.propagate_layer(layer, tokens, active_rows), alpha=share)
-        weights, matrix = (
-            (tokens, matrices[layer])
-            if active_rows == ALL_ROWS
-            else (tokens[:, active_rows], matrices[layer][active_rows])
-        )
-        return torch.addmm(tokens, weights, matrix, beta=residual_weight, alpha=share)
+        attended = trace.propagate_layer(layer, tokens, active_rows)
+        return torch.add(tokens * residual_weight, attended, alpha=1 - residual_weight)
 
     return step
