@@ -176,7 +176,7 @@ export class Team {
     const job = this.running.get(message.pass);
     if (!job) return;
     if (message.kind === "layer") {
-      if (worker === job.busy.values().next().value && !job.isCancelled) job.onProgress?.(job.steps++, job.total);
+      if (worker === job.busy.values().next().value && !job.isCancelled) job.onProgress?.(Math.min(job.steps++, job.total - 1), job.total);
       return;
     }
     job.busy.delete(worker);
