@@ -40,6 +40,8 @@ def write_clip(
     frames: Sequence[np.ndarray] | None = None,
     aspect: Fraction | None = None,
     options: dict[str, str] | None = None,
+    colours: tuple[int, int, int] = (2, 2, 2),
+    matrix: int | None = None,
 ) -> Path:
     """Write a clip.
 
@@ -53,6 +55,8 @@ def write_clip(
         frames: in place of :func:`moving_frames`.
         aspect: width of a pixel by its height.
         options: options of the container.
+        colours: what the file states of primaries, transfer and matrix, by their numbers in H.273; 2 for nothing.
+        matrix: with which the frames are stored; by default PyAV's, BT.601.
     """
     frames = moving_frames(count, *size) if frames is None else frames
     codec = codec or CODECS[path.suffix]
@@ -64,12 +68,17 @@ def write_clip(
             video.codec_context.time_base = Fraction(1, 1000)
         if aspect is not None:
             video.sample_aspect_ratio = aspect
+        context = video.codec_context
+        context.color_primaries, context.color_trc, context.colorspace = colours
         audio = None
         if sound is not None:
             audio = container.add_stream(sound, rate=SOUND_RATE)
             audio.layout = "mono"
         for index, levels in enumerate(frames):
             frame = av.VideoFrame.from_ndarray(levels, "rgb24")
+            if matrix is not None:
+                frame = frame.reformat(format="yuv420p", dst_colorspace=matrix)
+                frame.colorspace = colours[2]
             frame.pts = index if times is None else times[index]
             frame.time_base = Fraction(1, rate if times is None else 1000)
             container.mux(video.encode(frame))

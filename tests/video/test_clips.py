@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import av
@@ -23,6 +23,9 @@ from PIL import Image
 from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
 from tests.support.example import ROOT
 from vitviz import ConfigError, ImageError
+from vitviz.images.code_points import KEY, CodePoints
+from vitviz.images.colours import conversion_of
+from vitviz.images.image_facts import ImageFacts
 from vitviz.video import isolated_clips
 from vitviz.video.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
 from vitviz.video.facts import DEFAULT_LIMITS, Clip, ClipFacts, ClipLimits, Frame
@@ -45,14 +48,8 @@ def worker() -> Worker:
 def opener(request: pytest.FixtureRequest, worker: Worker) -> Opener:
     """Opens a clip in this process, or in one with limits."""
 
-    def open_isolated(path: Path, limits: ClipLimits = DEFAULT_LIMITS) -> AbstractContextManager[Clip]:
-        return isolated_clips.open_video(worker, path, path.name, limits)
-
-    return (
-        open_isolated
-        if request.param == "isolated"
-        else lambda path, limits=DEFAULT_LIMITS: open_video(path, path.name, limits)
-    )
+    opened = partial(isolated_clips.open_video, worker) if request.param == "isolated" else open_video
+    return lambda path, limits=DEFAULT_LIMITS, **reading: opened(path, path.name, limits, **reading)
 
 
 def frames_of(clip: Clip) -> list[Frame]:
@@ -114,6 +111,47 @@ def test_frames_keep_uneven_times_and_may_be_passed_over(opener: Opener, tmp_pat
     assert [each.index for each in rest] == list(range(11, 30))
     for one, other in zip(whole[11:], rest, strict=True):
         assert one.ticks == other.ticks and np.array_equal(one.image, other.image)
+
+
+# Two colours of a clip, in whose halves they are.
+HALVES = ((200, 60, 40), (30, 160, 220))
+
+
+def halves(
+    opener: Opener, path: Path, rows: int, colours: tuple[int, int, int], matrix: int, color_profile: str = "apply"
+) -> list[list[int]]:
+    """The colours that a clip of :data:`HALVES` is opened with."""
+    frame = np.repeat(np.array([HALVES], np.uint8), 32, 1).repeat(rows, 0)
+    write_clip(path, frames=[frame] * 3, colours=colours, matrix=matrix)
+    with opener(path, color_profile=color_profile) as clip:
+        image = frames_of(clip)[1].image
+    return [list(image.getpixel((column, rows // 2))) for column in (16, 48)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "stated", "matrix"), [(64, 2, 5), (720, 2, 1), (64, 1, 1), (720, 6, 5), (64, 9, 9)], ids=str
+)
+def test_stored_colours_are_read_by_the_matrix_that_a_clip_states_or_its_size_tells(
+    opener: Opener, tmp_path: Path, rows: int, stated: int, matrix: int
+) -> None:
+    found = halves(opener, tmp_path / "clip.mp4", rows, (2, 2, stated), matrix)
+    assert np.abs(np.subtract(found, HALVES)).max() <= 6
+
+
+@pytest.mark.parametrize(("primaries", "transfer"), [(12, 13), (5, 6), (9, 14), (9, 18), (9, 16)])
+def test_colours_are_converted_to_srgb_as_those_of_a_picture(
+    opener: Opener, tmp_path: Path, primaries: int, transfer: int
+) -> None:
+    picture = Image.fromarray(np.array([HALVES], np.uint8))
+    picture.info[KEY] = CodePoints(primaries, transfer)
+    conversion, sentence = conversion_of(picture)
+    assert conversion is not None and "converted to sRGB" in sentence
+    expected = np.asarray(conversion.apply(picture)).astype(int)[0]
+    path = tmp_path / "clip.mp4"
+    found = halves(opener, path, 64, (primaries, transfer, 9), 9)
+    assert np.abs(found - expected).max() <= 16 and np.abs(expected - HALVES).max() > 20
+    assert ImageFacts.of(read_frame(path)).assumptions == (sentence,)
+    assert np.abs(np.subtract(halves(opener, path, 64, (primaries, transfer, 9), 9, "ignore"), HALVES)).max() <= 6
 
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])

@@ -76,7 +76,9 @@ def test_a_clip_that_changes_between_the_passes_is_refused(model: Model, clip: P
     other = write_clip(tmp_path / "other.mp4", COUNT, times=UNEVEN)
     clips = iter((clip, other))
     with pytest.raises(ImageError, match="has changed while it was read"):
-        render_video(video_request(model), clip, tmp_path / "out.mp4", open_video=lambda _: open_video(next(clips)))
+        render_video(
+            video_request(model), clip, tmp_path / "out.mp4", open_video=lambda _, **_reading: open_video(next(clips))
+        )
 
 
 def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
         return None, ""
     points = image.info.get(KEY)
     if isinstance(points, CodePoints):
-        return _conversion_of_points(points)
+        return conversion_of_points(points)
     profile, gamma = image.info.get("icc_profile"), image.info.get("gamma")
     if not profile and isinstance(gamma, float) and "srgb" not in image.info:
         return _conversion_of_gamma(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
@@ -99,7 +99,8 @@ def _conversion(profile: bytes, mode: str) -> tuple[Conversion | None, str]:
 
 
 @lru_cache(maxsize=8)
-def _conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
+def conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
+    """The same of colours by their code points."""
     if points.curve is None or points.chromaticities is None:
         return None, f"its colours, {points}, are not converted: they are taken for sRGB"
     return _conversion_of_light(points.curve, points.chromaticities, points.transfer, str(points))

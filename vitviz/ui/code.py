@@ -93,7 +93,8 @@ def _analyze_arguments(source: ViewSource) -> str:
 def _picture(upload: Upload) -> str:
     """A picture as :func:`vitviz.analyze` takes it."""
     if upload.frame is not None:
-        return f"read_frame({python_of(upload.name)}, {upload.frame})"
+        profile = f", {python_of(upload.color_profile)}" * (upload.color_profile != "apply")
+        return f"read_frame({python_of(upload.name)}, {upload.frame}{profile})"
     example = example_of(upload)
     return python_of(upload.name) if example is None else f'resources("assets") / {python_of(example)}'
 

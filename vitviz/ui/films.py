@@ -11,6 +11,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
 from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.images.colours import ColorProfile
 from vitviz.progress import Progress
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.progress_reports import ProgressReport, Report
@@ -55,8 +56,9 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     # It may be dropped while this waits.
     del analysis
 
-    def open_video(path: Path) -> Any:
-        return isolated_clips.open_video(service.worker, path, origin.upload.name, service.server_settings.clip_limits)
+    def open_video(path: Path, color_profile: ColorProfile) -> Any:
+        limits = service.server_settings.clip_limits
+        return isolated_clips.open_video(service.worker, path, origin.upload.name, limits, color_profile)
 
     def render(_: Analysis, report: Report) -> tuple[str, VideoSummary]:
         def report_phase(phase: str, progress: Progress) -> None:

@@ -209,7 +209,8 @@ class Handlers:
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last
-        return replace(view, frame=frame, white=None, color_profile=None), upload._replace(frame=frame), notes
+        upload = upload._replace(frame=frame, color_profile=model.preprocessing.color_profile)
+        return replace(view, frame=frame, white=None, color_profile=None), upload, notes
 
     async def start(self) -> dict[str, Any]:
         """What a page begins with."""

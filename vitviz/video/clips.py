@@ -19,9 +19,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitviz.errors.arguments import integer
+from vitviz.errors.arguments import integer, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, quote, several
+from vitviz.images.code_points import UNSPECIFIED, CodePoints
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_points
+from vitviz.images.image_facts import ImageFacts
 from vitviz.video.facts import DEFAULT_LIMITS, OPEN_OPTIONS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.writing import add_sound
 
@@ -36,6 +39,9 @@ MIN_SIDE = 2
 MAX_SILENT_PACKETS = 256
 # Frames a second if the header states no rate.
 DEFAULT_RATE = Fraction(25)
+# A clip that does not say how its colours are stored is read as by browsers: from so many rows on as HD video, by
+# ITU-R BT.709, and below as SD video, by BT.601.
+HD_ROWS, HD_MATRIX = 720, "ITU709"
 ROTATIONS = {
     90: Image.Transpose.ROTATE_90,
     180: Image.Transpose.ROTATE_180,
@@ -54,19 +60,20 @@ def is_clip(path: str | os.PathLike[str]) -> bool:
     return known and start[4:12] not in STILL_BRANDS
 
 
-def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
+def read_frame(path: str | os.PathLike[str], index: int = 0, color_profile: ColorProfile = "apply") -> Image.Image:
     """One frame of a clip, RGB and upright.
 
     Args:
         path: of the clip.
         index: of the frame, counted from 0.
+        color_profile: as :func:`open_video` takes it.
 
     Raises:
         ImageError: as :func:`open_video`, or it has no such frame.
-        ConfigError: the index is negative, or the extra is not installed.
+        ConfigError: the index is negative, the choice is invalid, or the extra is not installed.
     """
     index = integer("index", index, 0)
-    with open_video(path) as clip:
+    with open_video(path, color_profile=color_profile) as clip:
         return frame_after(clip, clip.skip(index), index).image
 
 
@@ -89,6 +96,7 @@ class OpenClip:
         path: of its file.
         name: of the clip in messages.
         limits: of its size and length.
+        color_profile: as :func:`open_video` takes it.
 
     Attributes:
         is_cut: whether its end was reached and lies before that of the file, which is longer than the limits.
@@ -98,8 +106,9 @@ class OpenClip:
         ConfigError: the extra is not installed.
     """
 
-    def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
+    def __init__(self, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile = "apply") -> None:
         self.path, self.name, self.limits, self.is_cut = path, name, limits, False
+        self._is_converted = word("color_profile", color_profile, COLOR_PROFILES, ConfigError) == "apply"
         self._av = pyav()
         self._file = _open_regular(path, name, limits.nbytes)
         try:
@@ -230,9 +239,12 @@ class OpenClip:
         if self._rotation_of(frame) != self._rotation:
             raise self._refusal(f"frame {index:,} is turned another way", "expected all frames alike")
         with self._errors(f"frame {index:,} is damaged"):
+            matrix = HD_MATRIX if frame.colorspace == UNSPECIFIED and self._size[1] >= HD_ROWS else None
             # A process with limits may start no threads.
-            levels = frame.reformat(width=size[0], height=size[1], format="rgb24", threads=1).to_ndarray()
-        image = Image.fromarray(np.ascontiguousarray(levels))
+            rgb = frame.reformat(*size, "rgb24", src_colorspace=matrix, threads=1)
+            image = Image.fromarray(np.ascontiguousarray(rgb.to_ndarray()))
+        if self._is_converted:
+            image = _in_srgb(image, CodePoints(int(frame.color_primaries), int(frame.color_trc)))
         return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
 
     def _rotation_of(self, frame: Any) -> int:
@@ -276,7 +288,12 @@ class OpenClip:
             raise self._refusal(f"{problem} ({reason})", expected) from None
 
 
-def open_video(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = DEFAULT_LIMITS) -> OpenClip:
+def open_video(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    limits: ClipLimits = DEFAULT_LIMITS,
+    color_profile: ColorProfile = "apply",
+) -> OpenClip:
     """Open a clip and decode it in this process.
 
     For a stranger's file use :func:`vitviz.video.isolated_clips.open_video`, which bounds memory and time.
@@ -285,6 +302,7 @@ def open_video(path: str | os.PathLike[str], name: str | None = None, limits: Cl
         path: of an MP4, QuickTime, Matroska, WebM or AVI file.
         name: of the clip in messages; None for its path.
         limits: of its size and length.
+        color_profile: whether stated primaries and transfer functions are converted to sRGB, by default as a picture's.
 
     Returns:
         The clip, a context manager that closes the file.
@@ -294,7 +312,15 @@ def open_video(path: str | os.PathLike[str], name: str | None = None, limits: Cl
         ConfigError: the extra is not installed.
     """
     path = Path(path)
-    return OpenClip(path, legible(name or str(path)), limits)
+    return OpenClip(path, legible(name or str(path)), limits, color_profile)
+
+
+def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
+    """A frame in sRGB, with a sentence on its conversion among its facts."""
+    conversion, sentence = conversion_of_points(points)
+    converted = image if conversion is None else conversion.apply(image)
+    ImageFacts((sentence,) * bool(sentence), image.size, image.size).keep(converted)
+    return converted
 
 
 def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:

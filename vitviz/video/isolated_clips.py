@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.images.colours import ColorProfile
 from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
 from vitviz.video.clips import frame_after
 from vitviz.video.clips import open_video as open_here
@@ -38,9 +39,9 @@ def warm_up() -> None:
         pyav()
 
 
-def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits) -> Parts:
+def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
     """The facts in the header; then, asked with a count, how many frames were skipped, or asked with 0, the next."""
-    with open_here(path, name, limits) as clip:
+    with open_here(path, name, limits, color_profile) as clip:
         yield asdict(clip.facts), b""
         while True:
             if count := ask():
@@ -51,9 +52,9 @@ def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits) -> Parts:
                 yield {"ticks": frame.ticks}, np.ascontiguousarray(frame.image)
 
 
-def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, index: int) -> Parts:
+def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile, index: int) -> Parts:
     """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
-    with open_here(path, name, limits) as clip:
+    with open_here(path, name, limits, color_profile) as clip:
         yield {"pixels": clip.facts.width * clip.facts.height}, b""
         ask()
         skipped = 0
@@ -154,12 +155,18 @@ def checked_facts(child: Child, answer: dict[str, object], limits: ClipLimits) -
 
 
 @contextmanager
-def open_video(worker: Worker, path: Path, name: str, limits: ClipLimits = DEFAULT_LIMITS) -> Iterator[IsolatedClip]:
+def open_video(
+    worker: Worker,
+    path: Path,
+    name: str,
+    limits: ClipLimits = DEFAULT_LIMITS,
+    color_profile: ColorProfile = "apply",
+) -> Iterator[IsolatedClip]:
     """A clip that a child decodes until the context ends.
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.video.clips.open_video`.
+        path, name, limits, color_profile: as for :func:`vitviz.video.clips.open_video`.
 
     Raises:
         ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
@@ -170,18 +177,24 @@ def open_video(worker: Worker, path: Path, name: str, limits: ClipLimits = DEFAU
         child_limits = replace(
             child_limits, total_cpu_seconds=math.ceil(BEGIN_SECONDS + DECODING_RATIO * limits.seconds)
         )
-    with worker.child(f"{__name__}:read_clip", (path, name, limits), child_limits, ImageError, name) as child:
+    arguments = path, name, limits, color_profile
+    with worker.child(f"{__name__}:read_clip", arguments, child_limits, ImageError, name) as child:
         yield IsolatedClip(worker, child, path, name, limits)
 
 
 def unopened_frame(
-    worker: Worker, path: Path, name: str, index: int, limits: ClipLimits = DEFAULT_LIMITS
+    worker: Worker,
+    path: Path,
+    name: str,
+    index: int,
+    limits: ClipLimits = DEFAULT_LIMITS,
+    color_profile: ColorProfile = "apply",
 ) -> AbstractContextManager[UnopenedPicture]:
     """One frame of a clip as a picture; the child runs until the context ends.
 
     Args:
         worker: that starts the child.
-        path, name, limits: as for :func:`vitviz.video.clips.open_video`.
+        path, name, limits, color_profile: as for :func:`vitviz.video.clips.open_video`.
         index: of the frame, counted from 0.
 
     Raises:
@@ -190,4 +203,5 @@ def unopened_frame(
         ConfigError: the extra is not installed.
     """
     limits_of_child = replace(CLIP_LIMITS, total_cpu_seconds=60)
-    return unopened(worker, f"{__name__}:read_frame", (path.absolute(), name, limits, index), name, limits_of_child)
+    arguments = path.absolute(), name, limits, color_profile, index
+    return unopened(worker, f"{__name__}:read_frame", arguments, name, limits_of_child)

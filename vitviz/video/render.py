@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,7 +56,8 @@ MIN_PICTURE_SIDE = 320
 MAX_CLASSES = 5
 COMPUTING, DRAWING = "Maps", "Frames"
 
-ClipOpener = Callable[[Path], AbstractContextManager[Clip]]
+ClipOpener = Callable[..., AbstractContextManager[Clip]]
+"""Called with the path, and the keyword ``color_profile``."""
 Report = Callable[[str, Progress], None]
 """Receives :data:`COMPUTING` or :data:`DRAWING`, and how many frames are done; the total is 0 if it is not known."""
 
@@ -214,7 +215,8 @@ def render_video(
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"{output}: cannot be written (no such folder)")
     batch = request.to_batch_request()
-    with open_video(source) as clip:
+    opened = partial(open_video, source, color_profile=request.model.preprocessing.color_profile)
+    with opened() as clip:
         facts = clip.facts
         # Errors of the request itself are raised before any frame is read.
         blank_result(batch)
@@ -225,7 +227,7 @@ def render_video(
         maps = _compute(request, encoder, clip, integer("batch_size", batch_size, 1), report)
     painter = FramePainter(request, maps.smoothed(request.smoothing_seconds), encoder)
     try:
-        with TemporaryDirectory(prefix=".vitviz-", dir=output.absolute().parent) as folder, open_video(source) as clip:
+        with TemporaryDirectory(prefix=".vitviz-", dir=output.absolute().parent) as folder, opened() as clip:
             pictures, whole = Path(folder, "pictures.mp4"), Path(folder, f"whole{container.suffix}")
             start = encode(pictures, _drawn(clip, painter, report), facts.rate)
             clip.add_sound(pictures, start, whole)

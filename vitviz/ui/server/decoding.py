@@ -141,7 +141,9 @@ class UploadedPictures:
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
             return unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
-        return unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
+        return unopened_frame(
+            self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
+        )
 
 
 @contextmanager
