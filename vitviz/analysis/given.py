@@ -33,5 +33,10 @@ def model_and_picture(trace: AttentionTrace, image: ImageSource) -> tuple[Model,
     plain: tuple[float, ...] = (0.0, 0.0, 0.0)
     preprocessing = Preprocessing(layout.grid_height, layout.grid_width, plain, (1.0, 1.0, 1.0), fit="squash")
     prepared = preprocessing.prepare(open_image(image), 1, 1)
-    model = Model(NAME, GivenNetwork(GivenConfig(trace.layout, trace.layers, trace.heads)), preprocessing, ())
+    model = Model(
+        NAME,
+        GivenNetwork(GivenConfig(layout.grid_height, layout.grid_width, layout.prefix, trace.layers, trace.heads)),
+        preprocessing,
+        (),
+    )
     return model, replace(prepared, source=origin(image, COLUMN, None))

@@ -26,29 +26,20 @@ class GivenConfig:
     """The properties of a trace, a :data:`vitviz.models.network.NetworkConfig` whose patches are single pixels.
 
     Args:
-        trained: order of its tokens.
+        image_height, image_width: rows and columns of its patches.
+        prefix: names of its other tokens.
         depth, heads: number of its layers and heads.
     """
 
-    trained: TokenLayout
+    image_height: int
+    image_width: int
+    prefix: tuple[str, ...]
     depth: int
     heads: int
     patch_height = patch_width = 1
     channels = 3
     width = head_width = classes = 0
     probability, pooling = "none", "unknown"
-
-    @property
-    def image_height(self) -> int:
-        return self.trained.grid_height
-
-    @property
-    def image_width(self) -> int:
-        return self.trained.grid_width
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        return self.trained.prefix
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
         """The token layout of an image of this size in pixels."""

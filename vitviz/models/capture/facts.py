@@ -64,7 +64,8 @@ class ModuleConfig:
     """The configuration of a captured module, a :data:`vitviz.models.network.NetworkConfig`.
 
     Args:
-        facts: properties known before it ran.
+        image_height, image_width, patch_height, patch_width: in pixels.
+        channels, classes, probability, prefix: as in :class:`ModuleFacts`.
         depth, heads, head_width, width: sizes of its layers, measured from its calls.
         pooling: ``"attention"`` if one learned query reads the tokens after the layers.
         parameters: number of its weights.
@@ -73,7 +74,14 @@ class ModuleConfig:
         has_stream: whether its tokens can be read between its layers.
     """
 
-    facts: ModuleFacts
+    image_height: int
+    image_width: int
+    patch_height: int
+    patch_width: int
+    channels: int
+    classes: int
+    probability: str
+    prefix: tuple[str, ...]
     depth: int
     heads: int
     head_width: int
@@ -84,45 +92,13 @@ class ModuleConfig:
     is_written_out: bool
     has_stream: bool
 
-    @property
-    def image_height(self) -> int:
-        return self.facts.image_size[0]
-
-    @property
-    def image_width(self) -> int:
-        return self.facts.image_size[1]
-
-    @property
-    def patch_height(self) -> int:
-        return self.facts.patch_size[0]
-
-    @property
-    def patch_width(self) -> int:
-        return self.facts.patch_size[1]
-
-    @property
-    def channels(self) -> int:
-        return self.facts.channels
-
-    @property
-    def classes(self) -> int:
-        return self.facts.classes
-
-    @property
-    def probability(self) -> str:
-        return self.facts.probability
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        return self.facts.prefix
-
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
         """The token layout of an image of this size in pixels.
 
         Raises:
             ConfigError: the size is not a multiple of the patch size.
         """
-        return TokenLayout(self.prefix, *self.facts.grid(image_height, image_width))
+        return TokenLayout(self.prefix, *patch_grid((image_height, image_width), (self.patch_height, self.patch_width)))
 
 
 def is_captured(network: Network) -> TypeGuard[CapturedNetwork]:

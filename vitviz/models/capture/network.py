@@ -45,7 +45,7 @@ class CapturedNetwork:
     """
 
     def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
-        self.module = module
+        self.module, self.name = module, facts.name
         self.facts = facts
         self._verified: dict[tuple[Size, torch.dtype, torch.device], VerifiedCapture] = {}
         check_state(module)
@@ -55,8 +55,8 @@ class CapturedNetwork:
             self.facts = facts = replace(facts, prefix=(PADDING,))
         self.verified_at_own_size, depth = verified, len(verified.calls)
         pooling = UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING
-        self._config = ModuleConfig(
-            facts,
+        self.config = ModuleConfig(
+            *(*facts.image_size, *facts.patch_size, facts.channels, facts.classes, facts.probability, facts.prefix),
             depth,
             verified.heads,
             verified.head_width,
@@ -88,16 +88,6 @@ class CapturedNetwork:
             return self.output(pixels)
         traces, layers = self.encode(pixels).traces, range(self.config.depth)
         return self.output(pixels), [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
-
-    @property
-    def name(self) -> str:
-        """The module's name in messages."""
-        return self.facts.name
-
-    @property
-    def config(self) -> ModuleConfig:
-        """The module's configuration."""
-        return self._config
 
     @property
     def device(self) -> torch.device:
