@@ -352,6 +352,15 @@ def test_the_padding_of_windows_is_one_token_with_its_total_attention(window: tu
     close(found.flatten(), relevance[1 + 1 * GRID[1] + 2, 1:])
 
 
+def test_padding_in_one_window_of_all_layers_is_no_prefix() -> None:
+    class OneWindow(Padded):
+        def attend(self, number: int, windows: torch.Tensor) -> torch.Tensor:
+            return windows if number == 2 else super().attend(number, windows)
+
+    model = load_own(OneWindow(window=(5, 7)), prefix=[], patch_size=PATCH)
+    assert (model.network.config.prefix, model.network.config.depth) == (("padding",), 2)
+
+
 def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> None:
     module, wide = Padded(), (SIZE[0] * 3 // 2, SIZE[1] * 2 // 3)
     model = load_own(module, prefix=None, patch_size=PATCH)

@@ -28,7 +28,8 @@ class TokenOrder:
     def of(cls, places: TokenPlaces, patches: int) -> TokenOrder:
         """The order of a layer's tokens, if its patches are contiguous; else that of the layout, the patches last."""
         extra, index = len(places.index) - patches, places.index[-patches:]
-        start = int(index[0]) if bool((index.diff() == 1).all()) and places.windows == 1 else extra
+        is_contiguous = bool((index.diff() == 1).all()) and places.windows == 1 and int(index[0]) <= extra
+        start = int(index[0]) if is_contiguous else extra
         return cls(start, extra - start, patches)
 
     @property

@@ -269,7 +269,8 @@ def _verify_calls(
             raise ConfigError(f"attention among {kinds}: {few}")
         shared = decode_places(run, pixels, grid, {layers[0]: first}, first.queries - count)
         try:
-            if shared:
+            # Other tokens between the patches may pad a window.
+            if shared and shared[layers[0]].is_in(TokenOrder.of(shared[layers[0]], count)):
                 places = dict.fromkeys(layers, shared[layers[0]])
                 return _verify_places(run, pixels, grid, places, check, is_written_out)
         except ConfigError as error:
