@@ -21,9 +21,11 @@ from safetensors.torch import load
 
 import vitviz
 from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout, choose_other, patch_position, settle
+from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import SHAPES, made, without_classes
 from vitviz import Analysis, ConfigError, Model
+from vitviz.images.code_points import PRIMARIES
 from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_page import MAX_ROLLOUT_PRODUCTS, SHOWN_SIDE, device_page
 from vitviz.ui.explorer.device_site import write_site
@@ -218,6 +220,21 @@ def test_a_model_without_classes_has_no_question_about_them(browser: Browser, tm
         assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers together"]
         expect(visit.page.locator(".vx-headline")).to_have_text("This model names no classes: ask where it looks.")
         assert visit.errors == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("color_profile", ["apply", "ignore"])
+def test_colours_are_converted_if_those_of_the_training_were(
+    browser: Browser, small: Model, tmp_path: Path, color_profile: Any
+) -> None:
+    model = replace(small, preprocessing=replace(small.preprocessing, color_profile=color_profile))
+    picture = tmp_path / "display-p3.png"
+    Image.new("RGB", (90, 60), (200, 60, 40)).save(picture, icc_profile=gamma_profile(1 / 2.2, PRIMARIES[12][1]))
+    with Visit(browser, write_file(model, tmp_path / "page.html").as_uri(), is_offline=True) as visit:
+        show(visit.page, picture)
+        expected = vitviz.analyze(picture, model).prepared.pixels
+        found = numbers(visit.page.evaluate(COMPUTED)["pixels"]).view(expected.shape)
+    torch.testing.assert_close(found, expected, rtol=0, atol=3 / 255 / min(model.preprocessing.std))
 
 
 @pytest.fixture

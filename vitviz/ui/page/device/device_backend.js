@@ -144,10 +144,9 @@ export class DeviceBackend {
    * @returns {Promise<DeviceAnalysis>}
    */
   async computed(uid, view, signal) {
-    const { name, content } = await this.pictureOf(view.picture), [{ file, team }, bitmap] = await Promise.all([
-      this.networks.get(view.model), decoded(content, name),
-    ]);
+    const { name, content } = await this.pictureOf(view.picture), { file, team } = await this.networks.get(view.model);
     const { preprocessing, config, input } = file, fit = view.fit ?? preprocessing.fit;
+    const bitmap = await decoded(content, name, preprocessing.color_profile);
     const prepared = await this.ask("prepare", { bitmap, preprocessing, fit, side: this.device.shown_side }, [bitmap]);
     const encoding = await team.encode(prepared.pixels, { signal }), { logits } = encoding;
     const shape = {
@@ -294,10 +293,11 @@ export class DeviceBackend {
  * A decoded picture, upright.
  * @param {Blob} content
  * @param {string} name
+ * @param {string} colorProfile "ignore" for the colours that the file stores
  */
-async function decoded(content, name) {
+async function decoded(content, name, colorProfile) {
   try {
-    return await createImageBitmap(content);
+    return await createImageBitmap(content, { colorSpaceConversion: colorProfile === "ignore" ? "none" : "default" });
   } catch {
     // Of a drawing, only an element knows the size.
     const image = new Image();

@@ -83,6 +83,7 @@ interface PreprocessingFacts {
   rounding: "torchvision" | "transformers";
   backend: "pillow" | "torchvision" | "torchvision float";
   detail: number | null;
+  color_profile: "apply" | "ignore";
 }
 type Fit = "crop" | "squash" | "native";
 type Interpolation = "nearest" | "bilinear" | "bicubic" | "lanczos" | "box" | "hamming";
