@@ -17,7 +17,7 @@ from tests.parity.other_cases import TEXT, VISION
 from tests.reference_packages import open_clip
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.families.published import OPEN_CLIP
+from vitviz.weights.families.published import published_rows
 
 pytestmark = pytest.mark.parity
 
@@ -161,7 +161,7 @@ def test_layers_that_vitviz_has_are_read_whatever_their_blocks_are_called(tmp_pa
 
 
 def test_published_towers_are_those_that_the_package_describes() -> None:
-    for name, row in {row.name.partition(" (")[0]: row for row in OPEN_CLIP}.items():
+    for name, row in {row.name.partition(" (")[0]: row for row in published_rows("open_clip")}.items():
         config = open_clip.get_model_config(name)
         vision = open_clip.CLIPVisionCfg(**config["vision_cfg"])
         shape = (vision.width, vision.layers, vision.width // vision.head_width, vision.patch_size)
@@ -175,7 +175,7 @@ def test_published_towers_are_those_that_the_package_describes() -> None:
             continue
         shape = (vision.width, vision.layers, vision.patch_size, vision.image_size // vision.patch_size)
         normed = not vision.no_ln_pre
-        rows = [row for row in OPEN_CLIP if row.pre_norm == normed]
+        rows = [row for row in published_rows("open_clip") if row.pre_norm == normed]
         same = [row for row in rows if (row.width, row.depth, row.patch, row.grid) == shape]
         activation = "quick gelu" if config.get("quick_gelu") else "gelu"
         pooling = {"tok": "cls", "avg": "mean"}[vision.pool_type]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
-from vitviz.weights.families import published
-from vitviz.weights.families.published import Shapes
-from vitviz.weights.families.transformers import published as of_transformers
+from vitviz.weights.families.published import DATA, published_rows
 
 ROWS = list(
     dict.fromkeys(
         (row.name, row.width, row.depth, row.heads, row.patch, row.grid)
-        for module in (published, of_transformers)
-        for table in vars(module).values()
-        if isinstance(table, tuple)
-        for row in table
-        if isinstance(row, Shapes)
+        for group in json.loads(DATA.read_text())
+        for row in published_rows(group)
     )
 )
 # Width, depth and heads of the sizes that have names.

@@ -11,7 +11,7 @@ import torch
 from tests.reference_packages import transformers
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.conversion.canonical import MatchedCheckpoint
-from vitviz.weights.families.transformers import published
+from vitviz.weights.families.published import published_rows
 from vitviz.weights.families.transformers.classes import CLASSES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
 from vitviz.weights.formats.files import open_weights
@@ -21,14 +21,8 @@ from vitviz.weights.recognize import recognize
 
 pytestmark = pytest.mark.parity
 
-TABLES = (
-    published.VIT,
-    published.DEIT,
-    published.DINOV2,
-    published.DINOV3,
-    published.CLIP,
-    published.SIGLIP,
-    published.NAFLEX,
+TABLES = tuple(
+    published_rows(f"transformers {kind}") for kind in ("ViT", "DeiT", "DINOv2", "DINOv3", "CLIP", "SigLIP", "NaFlex")
 )
 
 

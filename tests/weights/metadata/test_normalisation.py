@@ -13,7 +13,7 @@ from tests.parity.timm_cases import TOLD, as_deit3, make
 from tests.reference_packages import timm, torchvision
 from tests.support.reading import read_checkpoint
 from vitviz.weights.families import torchvision as tv
-from vitviz.weights.families.published import TORCHVISION
+from vitviz.weights.families.published import published_rows
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
 
 pytestmark = pytest.mark.parity
@@ -68,7 +68,7 @@ PUBLISHED = {
 
 
 def test_a_file_of_torchvision_is_prepared_as_its_published_weights_are() -> None:
-    assert {row.name for row in TORCHVISION} == PUBLISHED.keys()
+    assert {row.name for row in published_rows("torchvision")} == PUBLISHED.keys()
     for name, weights in PUBLISHED.items():
         theirs, ours = weights.transforms(), tv.TRANSFORMS.get(name, tv.TORCHVISION.default_transform)
         (crop,), (resized,) = theirs.crop_size, theirs.resize_size

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
-from vitviz.weights.families import published
 from vitviz.weights.families.conventions import clip, width
+from vitviz.weights.families.published import by_shape
 from vitviz.weights.metadata.settings import Settings
 
 TEXT_TOWER = "the text tower"
@@ -128,7 +128,7 @@ OPEN_CLIP = Family(
     names=NAMES,
     signature=("class_embedding", "conv1.weight", "transformer.resblocks.0.attn.in_proj_weight"),
     facts=clip_facts,
-    published=published.by_shape(published.OPEN_CLIP),
+    published=by_shape("open_clip"),
     default_transform=clip("CLIP's preprocessing", crop_fraction=1.0),
     outside={**OUTSIDE_OF_TOWER, **dict.fromkeys(OPENAI, "sizes of the text tower and of the image")},
     convert=transpose_projection,

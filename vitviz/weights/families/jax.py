@@ -10,7 +10,7 @@ from einops import rearrange
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import half
-from vitviz.weights.families.published import GOOGLE, by_shape
+from vitviz.weights.families.published import by_shape
 
 BLOCK = "Transformer/encoderblock_*"
 ATTENTION = ("query", "key", "value", "out")
@@ -162,7 +162,7 @@ PRETRAINED = Family(
     names=PRETRAINED_NAMES,
     signature=("patch_embedding.weight", "class_token", "transformer.blocks.0.attn.proj_q.weight"),
     facts=linear_port_facts,
-    published=by_shape(GOOGLE),
+    published=by_shape("Google"),
     default_transform=_default_transform(),
 )
 
@@ -172,7 +172,7 @@ JEONSWORLD = Family(
     names=JEONSWORLD_NAMES,
     signature=("transformer.embeddings.patch_embeddings.weight", "transformer.encoder.layer.0.attention_norm.weight"),
     facts=linear_port_facts,
-    published=by_shape(GOOGLE),
+    published=by_shape("Google"),
     default_transform=_default_transform(),
 )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
-from vitviz.weights.families import published, timm
+from vitviz.weights.families import timm
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
+from vitviz.weights.families.published import by_shape
 
 TRAINING = "used in self-supervised training only"
 
@@ -83,7 +84,7 @@ def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def _published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
     """DINO's own models of these shapes; else timm's, with timm's way to resize positions."""
-    models = published.by_shape(published.DINO)(checkpoint)
+    models = by_shape("DINO")(checkpoint)
     rule = {"position_rule": "bicubic antialiased"}
     return models or [PublishedCheckpoint(row.name, {**row.facts, **rule}) for row in timm.published(checkpoint)]
 
@@ -136,7 +137,7 @@ DINOV2 = Family(
     other_signatures=(("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),),
     excluded_keys=("decoder_embed.weight",),
     facts=dinov2_facts,
-    published=published.by_shape(published.DINOV2),
+    published=by_shape("DINOv2"),
     default_transform=imagenet("DINOv2's evaluation"),
     ignored={"mask_token": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
@@ -148,7 +149,7 @@ DINOV3 = Family(
     names=DINOV3_NAMES,
     signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
     facts=dinov3_facts,
-    published=published.by_shape(published.DINOV3),
+    published=by_shape("DINOv3"),
     default_transform=imagenet("DINOv3's README", fit="squash", interpolation="bilinear"),
     ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},

@@ -7,7 +7,6 @@ from typing import Any
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import half, imagenet
-from vitviz.weights.families.published import MMPRETRAIN as PUBLISHED
 from vitviz.weights.families.published import by_shape
 
 NAMES = {
@@ -62,7 +61,7 @@ MMPRETRAIN = Family(
     names=NAMES,
     signature=("patch_embed.projection.weight", "pos_embed", "layers.0.ln1.weight", "layers.0.attn.qkv.weight"),
     facts=mmpretrain_facts,
-    published=by_shape(PUBLISHED),
+    published=by_shape("MMPretrain"),
     default_transform=imagenet("MMPretrain's configurations of ViT, DeiT and MAE"),
     outside={"neck.*": "used in pretraining only"},
 )

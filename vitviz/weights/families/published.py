@@ -5,13 +5,18 @@ A checkpoint matches a published one only if all of these shapes agree, that of 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from vitviz.weights.conversion.canonical import MatchedCheckpoint, PublishedCheckpoint
 from vitviz.weights.families.conventions import width
+
+DATA = Path(__file__).parents[1] / "data" / "published.json"
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Shapes:
     heads: int
     patch: int
     grid: int
-    classes: tuple[int, ...] = (0,)
+    classes: Sequence[int] = (0,)
     facts: dict[str, Any] = field(default_factory=dict)
     gated: bool | None = None
     pre_norm: bool | None = None
@@ -65,105 +70,17 @@ class Shapes:
         )
 
 
-def by_shape(rows: Sequence[Shapes]) -> Callable[[MatchedCheckpoint], list[PublishedCheckpoint]]:
-    """A function that returns the rows which match a checkpoint, as published checkpoints."""
+@cache
+def published_rows(group: str) -> tuple[Shapes, ...]:
+    """The published checkpoints of a group of ``data/published.json``."""
+    return tuple(Shapes(**row) for row in json.loads(DATA.read_text())[group])
+
+
+def by_shape(group: str) -> Callable[[MatchedCheckpoint], list[PublishedCheckpoint]]:
+    """A function that returns the rows of a group which match a checkpoint, as published checkpoints."""
 
     def published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
-        return [
-            PublishedCheckpoint(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(checkpoint)
-        ]
+        rows = [row for row in published_rows(group) if row.match(checkpoint)]
+        return [PublishedCheckpoint(row.name, {"heads": row.heads, **row.facts}) for row in rows]
 
     return published
-
-
-TORCHVISION = (
-    Shapes("vit_b_16", 768, 12, 12, 16, 14, (1000,)),
-    Shapes("vit_b_16 (SWAG)", 768, 12, 12, 16, 24, (1000,)),
-    Shapes("vit_b_32", 768, 12, 12, 32, 7, (1000,)),
-    Shapes("vit_l_16", 1024, 24, 16, 16, 14, (1000,)),
-    Shapes("vit_l_16 (SWAG)", 1024, 24, 16, 16, 32, (1000,)),
-    Shapes("vit_l_32", 1024, 24, 16, 32, 7, (1000,)),
-    Shapes("vit_h_14 (SWAG)", 1280, 32, 16, 14, 37, (1000,)),
-    Shapes("vit_h_14 (SWAG, linear)", 1280, 32, 16, 14, 16, (1000,)),
-)
-GOOGLE = tuple(
-    Shapes(f"{name} ({patch * grid} pixels)", width, depth, heads, patch, grid, (1000, 21843))
-    for name, width, depth, heads, patch in (
-        *(("ViT-B_16", 768, 12, 12, 16), ("ViT-B_32", 768, 12, 12, 32)),
-        *(("ViT-L_16", 1024, 24, 16, 16), ("ViT-L_32", 1024, 24, 16, 32), ("ViT-H_14", 1280, 32, 16, 14)),
-    )
-    for grid in (224 // patch, 384 // patch)
-)
-"""Google's first checkpoints, which ports to torch carry over."""
-_MMPRETRAIN_FACTS = {"norm_epsilon": 1e-6, "activation": "gelu", "pooling": "cls"}
-MMPRETRAIN = tuple(
-    Shapes(name, width, depth, heads, patch, grid, (0, 1000), _MMPRETRAIN_FACTS, pre_norm=False)
-    for name, width, depth, heads, patch, grid in (
-        *(("vit-base-p32", 768, 12, 12, 32, 12), ("vit-base-p16", 768, 12, 12, 16, 14)),
-        *(("vit-base-p16 (384 pixels)", 768, 12, 12, 16, 24), ("vit-large-p16", 1024, 24, 16, 16, 14)),
-        *(("vit-large-p16 (384 pixels)", 1024, 24, 16, 16, 24), ("vit-huge-p14", 1280, 32, 16, 14, 16)),
-        *(("deit-tiny", 192, 12, 3, 16, 14), ("deit-small", 384, 12, 6, 16, 14)),
-        ("mocov3-vit-small-p16", 384, 12, 12, 16, 14),
-    )
-)
-DINO_FACTS = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
-DINO = (
-    Shapes("dino_vits16", 384, 12, 6, 16, 14, facts=DINO_FACTS),
-    Shapes("dino_vits8", 384, 12, 6, 8, 28, facts=DINO_FACTS),
-    Shapes("dino_vitb16", 768, 12, 12, 16, 14, facts=DINO_FACTS),
-    Shapes("dino_vitb8", 768, 12, 12, 8, 28, facts=DINO_FACTS),
-)
-DINOV2 = (
-    Shapes("dinov2_vits14", 384, 12, 6, 14, 37, (0, 1000)),
-    Shapes("dinov2_vitb14", 768, 12, 12, 14, 37, (0, 1000)),
-    Shapes("dinov2_vitl14", 1024, 24, 16, 14, 37, (0, 1000)),
-    Shapes("dinov2_vitg14", 1536, 40, 24, 14, 37, (0, 1000)),
-)
-DINOV3 = (
-    Shapes("dinov3_vits16", 384, 12, 6, 16, 0),
-    Shapes("dinov3_vits16plus", 384, 12, 6, 16, 0),
-    Shapes("dinov3_vitb16", 768, 12, 12, 16, 0),
-    Shapes("dinov3_vitl16", 1024, 24, 16, 16, 0),
-    Shapes("dinov3_vith16plus", 1280, 32, 20, 16, 0),
-    Shapes("dinov3_vit7b16", 4096, 40, 32, 16, 0, (0, 1000)),
-)
-
-
-def _clip(name: str, width: int, depth: int, heads: int, patch: int, grid: int, *activations: str) -> list[Shapes]:
-    """A tower of CLIP, one row for each activation that weights were trained with."""
-    facts = {"pooling": "cls", "final_norm": "before pooling", "norm_epsilon": 1e-5}
-    return [
-        Shapes(
-            f"{name} ({activation})",
-            *(width, depth, heads, patch, grid),
-            facts={**facts, "activation": activation},
-            pre_norm=True,
-        )
-        for activation in activations
-    ]
-
-
-def _clipa(name: str, width: int, depth: int, patch: int, grid: int) -> Shapes:
-    """A tower of CLIPA (Li et al. 2023), which has no norm before its layers and pools the patches."""
-    facts = {"pooling": "mean", "final_norm": "after pooling", "norm_epsilon": 1e-5, "activation": "gelu"}
-    return Shapes(name, width, depth, 16, patch, grid, facts=facts, pre_norm=False)
-
-
-OPEN_CLIP = (
-    *_clip("ViT-B-32", 768, 12, 12, 32, 7, "gelu", "quick gelu"),
-    *_clip("ViT-B-32-256", 768, 12, 12, 32, 8, "gelu"),
-    *_clip("ViT-B-16", 768, 12, 12, 16, 14, "gelu", "quick gelu"),
-    *_clip("ViT-B-16-plus-240", 896, 12, 14, 16, 15, "gelu"),
-    *_clip("ViT-L-14", 1024, 24, 16, 14, 16, "gelu", "quick gelu"),
-    *_clip("ViT-L-14-336", 1024, 24, 16, 14, 24, "gelu", "quick gelu"),
-    *_clip("ViT-H-14", 1280, 32, 16, 14, 16, "gelu", "quick gelu"),
-    *_clip("ViT-H-14-378", 1280, 32, 16, 14, 27, "gelu", "quick gelu"),
-    *_clip("ViT-g-14", 1408, 40, 16, 14, 16, "gelu"),
-    *_clip("ViT-bigG-14", 1664, 48, 16, 14, 16, "gelu", "quick gelu"),
-    _clipa("ViT-L-14-CLIPA", 1024, 24, 14, 16),
-    _clipa("ViT-L-14-CLIPA-336", 1024, 24, 14, 24),
-    _clipa("ViT-H-14-CLIPA", 1280, 32, 14, 16),
-    _clipa("ViT-H-14-CLIPA-336", 1280, 32, 14, 24),
-    _clipa("ViT-bigG-14-CLIPA", 1664, 48, 14, 16),
-    _clipa("ViT-bigG-14-CLIPA-336", 1664, 48, 14, 24),
-)

@@ -6,8 +6,7 @@ from typing import Any
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
 from vitviz.weights.families.conventions import imagenet
-from vitviz.weights.families.published import TORCHVISION as PUBLISHED
-from vitviz.weights.families.published import by_shape
+from vitviz.weights.families.published import by_shape, published_rows
 from vitviz.weights.metadata.rules import fraction_of
 
 LAYER = "encoder.layers.encoder_layer_*"
@@ -43,7 +42,7 @@ TRANSFORMS = {
 
 def torchvision_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     facts = {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
-    name = next((row.name for row in PUBLISHED if row.match(checkpoint)), "")
+    name = next((row.name for row in published_rows("torchvision") if row.match(checkpoint)), "")
     return {**facts, "transform": TRANSFORMS[name]} if name in TRANSFORMS else facts
 
 
@@ -53,7 +52,7 @@ TORCHVISION = Family(
     names=NAMES,
     signature=("conv_proj.weight", "class_token", "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
     facts=torchvision_facts,
-    published=by_shape(PUBLISHED),
+    published=by_shape("torchvision"),
     default_transform=imagenet("torchvision's IMAGENET1K_V1 weights", interpolation="bilinear"),
 )
 

@@ -16,7 +16,7 @@ from vitviz.weights.conversion.canonical import (
     PublishedCheckpoint,
 )
 from vitviz.weights.families.conventions import clip, half
-from vitviz.weights.families.transformers import published
+from vitviz.weights.families.published import by_shape
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
 from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, trained_size
 
@@ -141,7 +141,7 @@ def _record_mean(checkpoint: MatchedCheckpoint) -> str:
 
 def _published_siglip(checkpoint: MatchedCheckpoint) -> Sequence[PublishedCheckpoint]:
     """Published checkpoints of these shapes; none for a tower without head, which may be that of a language model."""
-    return published.by_shape(published.SIGLIP)(checkpoint) if checkpoint.has("pool.probe") else ()
+    return by_shape("transformers SigLIP")(checkpoint) if checkpoint.has("pool.probe") else ()
 
 
 def _require_dimensions(checkpoint: MatchedCheckpoint, count: int, expected: str) -> None:
@@ -168,7 +168,7 @@ CLIP_VISION = Family(
     ),
     model_types=model_types(*CLIP_LIKE),
     facts=clip_facts,
-    published=published.by_shape(published.CLIP),
+    published=by_shape("transformers CLIP"),
     default_transform=clip("CLIP's preprocessing", crop_fraction=1.0),
     ignored=POSITION_IDS,
     outside=OUTSIDE,
@@ -200,7 +200,7 @@ SIGLIP2 = Family(
     accepts=_is_naflex,
     model_types=SIGLIP2_TYPES,
     facts=siglip2_facts,
-    published=published.by_shape(published.NAFLEX),
+    published=by_shape("transformers NaFlex"),
     default_transform=half("Siglip2ImageProcessor's defaults", fit="native", interpolation="bilinear"),
     outside=OUTSIDE,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
-from vitviz.weights.families.transformers import published
+from vitviz.weights.families.published import by_shape
 from vitviz.weights.families.transformers.classes import CLASSES, DECODER, model_types
 from vitviz.weights.families.transformers.towers import (
     Tower,
@@ -133,7 +133,7 @@ DINOV2 = Family(
     excluded_keys=("embeddings.register_tokens",),
     model_types=model_types("dinov2"),
     facts=dinov2_facts,
-    published=published.by_shape(published.DINOV2),
+    published=by_shape("transformers DINOv2"),
     default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
     outside=DECODER,
@@ -146,7 +146,7 @@ DINOV2_REGISTERS = Family(
     signature=("embeddings.patch_embeddings.projection.weight", "embeddings.register_tokens"),
     model_types=model_types("dinov2_with_registers"),
     facts=dinov2_facts,
-    published=published.by_shape(published.DINOV2),
+    published=by_shape("transformers DINOv2"),
     default_transform=imagenet("DINOv2's evaluation"),
     ignored={"embeddings.mask_token": TRAINING},
     outside=DECODER,
@@ -166,7 +166,7 @@ DINOV3 = Family(
     ),
     model_types=model_types("dinov3_vit"),
     facts=dinov3_facts,
-    published=published.by_shape(published.DINOV3),
+    published=by_shape("transformers DINOv3"),
     default_transform=imagenet("DINOv3's model card", fit="squash", interpolation="bilinear"),
     ignored={"embeddings.mask_token": TRAINING},
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import clip, half, imagenet
-from vitviz.weights.families.transformers import published
+from vitviz.weights.families.published import by_shape
 from vitviz.weights.families.transformers.classes import CLASSES, DECODER, model_types
 from vitviz.weights.families.transformers.towers import (
     Tower,
@@ -109,7 +109,7 @@ VIT = Family(
     excluded_keys=("embeddings.distillation_token",),
     model_types=model_types("vit", "vit_msn"),
     facts=vit_facts,
-    published=published.by_shape(published.VIT),
+    published=by_shape("transformers ViT"),
     default_transform=half("ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"),
     ignored=IGNORED,
     outside=DECODER,
@@ -122,7 +122,7 @@ DEIT = Family(
     signature=(PATCH, "embeddings.distillation_token"),
     model_types=model_types("deit"),
     facts=vit_facts,
-    published=published.by_shape(published.DEIT),
+    published=by_shape("transformers DeiT"),
     default_transform=imagenet("DeiT's evaluation"),
     ignored=IGNORED,
     outside=DECODER,
