@@ -88,7 +88,7 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         expect(page.locator(".vx-compare-start")).to_be_disabled()
-        expect(page.locator(".vx-compare-said")).to_contain_text("Choose a map for a likeness")
+        expect(page.locator("[data-panel=compare] .vx-no-score")).to_contain_text("Choose a map for a likeness")
         like(page, "coffee.jpg")
         assert target(page) == {"like": "example:coffee.jpg"}
         expect(page.locator(".vx-compare-start")).to_be_enabled()

@@ -3,7 +3,7 @@
 import { showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
-import { create, createButton, createCanvas, find, findAll, tableRow } from "./dom.js";
+import { create, createButton, createCanvas, find, findAll, setText, tableRow } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
@@ -59,7 +59,6 @@ export class Panels {
     this.ranking = null;
     this.lookKey = "";
     this.requested = "";
-    this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, find(name).textContent]));
     for (const panel of findAll("details.vx-panel")) {
       panel.querySelector("summary").onclick = (/** @type {Event} */ event) => {
         event.preventDefault();
@@ -95,12 +94,7 @@ export class Panels {
     }
     const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
-    if (!this.comparison) for (const name of ["compare-order", "compare-scale"]) find(name).parentElement.hidden = true;
-    for (const [name, text] of Object.entries(this.texts)) {
-      const hint = find(name);
-      if (!hasTarget) hint.textContent = NO_SCORE;
-      else if (hint.textContent === NO_SCORE) hint.textContent = text;
-    }
+    for (const hint of findAll(".vx-no-score")) setText(hint, hasTarget ? "" : NO_SCORE);
   }
 
   // ---- comparing ----
@@ -109,7 +103,7 @@ export class Panels {
   clear() {
     requests.keepOnly("compare", []);
     Object.assign(this, { comparison: null, ranking: null });
-    find("cards").replaceChildren();
+    this.drawCards();
     this.showChanges(null);
     sayOfSwitches("");
   }
@@ -170,8 +164,7 @@ export class Panels {
   }
 
   drawCards() {
-    if (!this.comparison) return;
-    const { packs, scores } = this.comparison, order = find("compare-order").value;
+    const { packs = {}, scores = null } = this.comparison ?? {}, order = find("compare-order").value;
     const metric = scores?.metrics.find((/** @type {any} */ { name }) => name === order), better = metric?.lower_is_better ? 1 : -1;
     const areaOf = Object.fromEntries((scores?.maps ?? []).map((/** @type {any} */ { method, areas }) => [method, areas[order]]));
     const methods = Object.keys(METHODS).filter((method) => packs[method]);
