@@ -15,7 +15,7 @@ from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.opening import open_image
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.packages import PACKAGES, ReferenceModel, find_package, open_reference
+from vitviz.weights.packages import ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.reference import package_errors
 from vitviz.weights.read import Reading
 from vitviz.weights.verify import (
@@ -88,7 +88,8 @@ def check(folder: Path, photos: Sequence[Path] = PHOTOS) -> Figures:
         CheckpointError: vitviz refuses it, no package can open, prepare or run it, or the kept numbers are none.
     """
     reading = read_checkpoint(folder)
-    package = find_package(PACKAGES, reading.sidecars, reading.model.name)
+    package = find_package(reading.sidecars)
+    assert package is not None, "a folder with a configuration"
     reference = open_reference(package, folder)
     found: dict[str, Comparison] = {}
     for photo in photos:

@@ -28,18 +28,15 @@ from vitviz.weights.formats.limits import check_bytes, memory_for
 from vitviz.weights.formats.names import INDEX_SUFFIX
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.hub.names import list_shards
-from vitviz.weights.metadata.image_processors import read_image_processor
-from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
+from vitviz.weights.metadata.preparation import find_rule
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.metadata.timm_transform import read_timm_transform
 from vitviz.weights.model import Origin
 from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.sizes import find_channels
 from vitviz.weights.overrides import Stated
-from vitviz.weights.packages import PACKAGES, timm
+from vitviz.weights.packages import find_package, timm
 from vitviz.weights.packages.reference import Package, ReferenceModel, check_counts, import_package, package_errors
 from vitviz.weights.read import Reading, describe, summarise
 
@@ -79,7 +76,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     if architecture is not None:
         config = {**beside.config, "architecture": architecture}
         sidecars = replace(beside, config=Settings(config, beside.config.place))
-    package = timm.PACKAGE if architecture is not None else _find_package(sidecars)
+    package = timm.PACKAGE if architecture is not None else find_package(sidecars)
     ignore = tuple(pattern for pattern in ignore if pattern not in left_out)
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
@@ -111,11 +108,7 @@ def names_package(path: Path, stated: Stated) -> bool:
     """Whether the user, by an architecture of timm, or the files beside a checkpoint name one of :data:`PACKAGES`."""
     if "architecture" in stated.facts:
         return True
-    return _find_package(Sidecars.of_source(open_weights(path).path, path)[0]) is not None
-
-
-def _find_package(sidecars: Sidecars) -> Package | None:
-    return next((package for package in PACKAGES if package.find_mention(sidecars) is not None), None)
+    return find_package(Sidecars.of_source(open_weights(path).path, path)[0]) is not None
 
 
 def _open_in_folder(
@@ -173,11 +166,7 @@ def _find_rule(
     channels = find_channels(module) or 3
     if reason := why_not_channels(channels):
         raise CheckpointError(reason)
-    readers = (read_timm_transform, read_image_processor, read_open_clip_transform)
-    rule = next((rule for read_rule in readers if (rule := read_rule(sidecars, channels)) is not None), None)
+    rule = find_rule(sidecars, channels)
     if rule is None and architecture is not None and channels == 3:
         rule = timm.default_rule(architecture)
-    if rule is None or normalisation is None:
-        return rule
-    mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-    return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std}, defaults=())
+    return rule if rule is None or normalisation is None else rule.standardised(normalisation, channels)

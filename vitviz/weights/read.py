@@ -21,8 +21,7 @@ from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.tensors import EXPECTED, WeightFile
 from vitviz.weights.metadata.classes import read_labels, read_probability
-from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.preparation import NOT_STATED, read_preprocessing
+from vitviz.weights.metadata.preparation import find_rule
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import FORMAT, read_native
@@ -213,14 +212,12 @@ def _preprocessing(
     if "image_size" in checkpoint.overrides:
         rule = replace(rule, size=None)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
-    default, convention = rule.fit_network(*size, patch, any_size)
-    preprocessing, source, addition = read_preprocessing(sidecars, *size, default, patch, any_size)
-    if source == NOT_STATED:
-        source, addition = convention, "; no file beside the checkpoint says it"
-    normalisation = checkpoint.overrides.get("normalisation")
+    stated, normalisation = find_rule(sidecars, config.channels), checkpoint.overrides.get("normalisation")
+    addition = "; no file beside the checkpoint says it" if stated is None else stated.assumption
+    rule = stated or rule
     if normalisation is not None:
-        mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
-        preprocessing = replace(preprocessing, mean=mean, std=std)
+        rule = rule.standardised(normalisation, config.channels)
+    preprocessing, source = rule.fit_network(*size, patch, any_size)
     is_assumed = bool(addition) and normalisation is None
     source += f"{addition}; pass normalisation=… where yours differs" * is_assumed
     checkpoint.record("preprocessing", summarise(preprocessing), source, is_assumed)

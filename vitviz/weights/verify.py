@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
 from vitviz.models.capture import ModuleFacts
@@ -23,7 +23,7 @@ from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import default_forward
-from vitviz.weights.packages import PACKAGES, ReferenceModel, find_package, open_reference
+from vitviz.weights.packages import ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.reference import Size, check_counts, package_errors
 from vitviz.weights.read import Reading
 
@@ -119,7 +119,12 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             the checkpoint.
     """
     model = reading.model
-    package = find_package(PACKAGES, reading.sidecars, model.name)
+    package = find_package(reading.sidecars)
+    if package is None:
+        raise CheckpointError(
+            f"{model.name}: nothing to verify against: no file beside it names a package; expected a folder with "
+            "timm's or transformers' config.json or with open_clip_config.json"
+        )
     assert model.origin is not None, "files beside it were read"
     folder, network = model.origin.folder, model.network
     numbers = sum(parameter.numel() for parameter in network.parameters())

@@ -13,11 +13,11 @@ from einops import rearrange
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
+from tests.support.sidecars import read_preprocessing
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
 from vitviz.weights.metadata.normalisations import CLIP
-from vitviz.weights.metadata.preparation import read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
 pytestmark = pytest.mark.parity

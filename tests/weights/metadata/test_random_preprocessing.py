@@ -17,10 +17,10 @@ from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
 from tests.support.long_runs import share_of
+from tests.support.sidecars import read_preprocessing
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import PROCESSORS
-from vitviz.weights.metadata.preparation import read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
 pytestmark = pytest.mark.parity

@@ -28,6 +28,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, Unknow
 from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights import by_package as opening
+from vitviz.weights import packages
 from vitviz.weights.packages.reference import Package
 from vitviz.weights.verify import PHOTO
 
@@ -263,14 +264,14 @@ def test_a_package_sees_the_configuration_and_the_weights_and_nothing_else(
     (folder / "modeling_swin.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "owner/other"}')
     seen: list[set[str]] = []
-    opened = opening.PACKAGES[1]
+    opened = packages.PACKAGES[1]
 
     def load(given: Path, ignore: Any) -> Any:
         seen.append({file.name for file in given.iterdir()})
         return opened.load(given, ignore)
 
     fields = {name: getattr(opened, name) for name in Package.__dataclass_fields__}
-    monkeypatch.setattr(opening, "PACKAGES", (opening.PACKAGES[0], Package(**{**fields, "load": load})))
+    monkeypatch.setattr(packages, "PACKAGES", (packages.PACKAGES[0], Package(**{**fields, "load": load})))
     pixels = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
         assert torch.equal(vitviz.load(folder).network(pixels), module(pixels).logits)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.settings import Settings
 
 
@@ -34,6 +35,11 @@ class PreprocessingRule:
     def assumption(self) -> str:
         """What only the package's defaults state, as the end of a sentence about the source; empty for nothing."""
         return f"; only the package's default states {', '.join(self.defaults)}" if self.defaults else ""
+
+    def standardised(self, normalisation: str, channels: int) -> PreprocessingRule:
+        """The same with the mean and deviation of this name in :data:`NORMALISATIONS`."""
+        mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
+        return replace(self, arguments={**self.arguments, "mean": mean, "std": std}, defaults=())
 
     def at(self, height: int, width: int) -> Preprocessing:
         """The preprocessing of a network of this size.

@@ -91,21 +91,6 @@ class Package:
         return sidecars.open_clip if self.name == "open_clip" else sidecars.config
 
 
-def find_package(packages: Sequence[Package], sidecars: Sidecars, name: str) -> Package:
-    """The package that the files beside a checkpoint name.
-
-    Raises:
-        CheckpointError: they name no package.
-    """
-    for package in packages:
-        if package.find_mention(sidecars) is not None:
-            return package
-    raise CheckpointError(
-        f"{name}: nothing to verify against: no file beside it names a package; expected a folder with timm's or "
-        "transformers' config.json or with open_clip_config.json"
-    )
-
-
 def check_counts(config: Settings, name: str, numbers: int) -> None:
     """Check the numbers of layers, labels and others in a configuration before a package makes something for each.
 
