@@ -96,6 +96,34 @@ def test_a_module_that_cannot_be_captured_exactly_is_refused(kind: type[OwnViT],
     assert state_of(module) == before
 
 
+class Changing(OwnViT):
+    """Has as many layers and tokens as its attributes say."""
+
+    depth, count = DEPTH, 25
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, : self.count]
+        for layer in list(self.layers)[: self.depth]:
+            tokens = layer(tokens)
+        return self.classifier(self.norm(tokens)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 2}, "2 calls of attention: when it was verified, this module made 3"),
+        ({"count": 20}, "call 0: attention among 20 tokens; when it was verified, this module attended otherwise"),
+    ],
+)
+def test_a_module_that_attends_otherwise_later_is_refused(change: dict[str, int], message: str) -> None:
+    module = Changing()
+    model = load_own(module)
+    for name, value in change.items():
+        setattr(module, name, value)
+    with pytest.raises(ConfigError, match=message):
+        model.network.encode(torch.randn(1, 3, *SIZE))
+
+
 def test_an_error_of_the_module_is_one_sentence() -> None:
     message = r"^Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) does not match$"
     with pytest.raises(ImageError, match=message):
