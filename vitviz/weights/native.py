@@ -202,16 +202,14 @@ def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -
         parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
         expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
         needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
-    problems = []
-    for problem, keys in (("missing", expected.keys() - tensors.keys()), ("surplus", tensors.keys() - expected.keys())):
-        if keys:
-            problems.append(f"{problem}: {several(sorted(keys))}")
     wrong = []
     for key in sorted(expected.keys() & tensors.keys()):
         shape, dtype = tensors[key].shape, tensors[key].dtype
         if shape != expected[key] or dtype not in DTYPES:
             wrong.append(f"{key} is {dtype} {shape}, expected {expected[key]} in {' or '.join(DTYPES)}")
-    if problems or wrong:
-        problems += [several(wrong)] * bool(wrong)
-        raise CheckpointError(f"{name}: the tensors are not those of its configuration ({'; '.join(problems)})")
+    missing, surplus = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    problems = (("missing: ", missing), ("surplus: ", surplus), ("", wrong))
+    found = "; ".join(kind + several(keys) for kind, keys in problems if keys)
+    if found:
+        raise CheckpointError(f"{name}: the tensors are not those of its configuration ({found})")
     return needed

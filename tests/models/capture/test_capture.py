@@ -267,4 +267,4 @@ def test_attention_of_one_image_may_leave_out_dimensions(shape: tuple[int, ...],
     assert call.queries.shape == call.keys.shape
     assert call.queries.ndim == 4
     close(call.to_output(call.context()), call.output)
-    assert call.head_bias().shape == (1, 25, 25)
+    assert call.head_bias().shape == (call.heads, 25, 25)

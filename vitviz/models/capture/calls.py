@@ -107,15 +107,10 @@ class AttentionCall:
         return math.prod(self.queries.shape[:-3])
 
     def head_bias(self) -> torch.Tensor | None:
-        """The bias of the first image, ``"head query key"``; the head may be 1, shared by all."""
+        """The bias of the first image, ``"head query key"``; None for no bias."""
         if self.bias is None:
             return None
-        bias = self.bias
-        while bias.ndim > 3:
-            bias = bias[0]
-        while bias.ndim < 3:
-            bias = bias[None]
-        return bias.expand(bias.shape[0], self.query_count, self.key_count)
+        return self.bias.expand(*self.queries.shape[:-1], self.key_count).flatten(0, -4)[0]
 
     def context(self) -> torch.Tensor:
         """``softmax(queries · keysᵀ · scale + bias) · values``, recomputed: ``"… head query dim"``.
