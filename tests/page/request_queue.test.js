@@ -33,22 +33,6 @@ test("what others need is sent first", async () => {
   assert.deepEqual(sent, ["compare", "open", "analysis 1", "analysis 0", "map 1 a", "map 0 b", "switch"]);
 });
 
-test("the parts of a run and the whole have one progress, which never goes back", async () => {
-  const shares = [], run = async (request, show) => {
-    await null;
-    for (const done of [1, 2, 1]) show({ text: "", done, total: 2 });
-    return {};
-  };
-  const queue = new RequestQueue({ run, end: () => {} }, (state) => shares.push(state && state.done / state.total));
-  await Promise.all(["compare a", "compare b", "compare"].map((slot) => queue.request(slot, slot, { kind: "compare" })));
-  await setImmediate();
-  // Each: as it begins, and after its three reports.
-  assert.deepEqual(shares, [0, 1 / 8, 1 / 4, 1 / 4, 1 / 4, 3 / 8, 1 / 2, 1 / 2, 1 / 2, 3 / 4, 1, 1, null]);
-  // The next round begins anew.
-  await queue.request("probe", "probe", { kind: "probe" });
-  assert.deepEqual(shares.slice(13), [0, 1 / 2, 1, 1, null]);
-});
-
 /** Replies that come after any time, and some never. */
 class FakeBackend {
   constructor(seed) {

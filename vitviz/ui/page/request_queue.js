@@ -25,9 +25,6 @@ export class RequestQueue {
     this.queue = new Map();
     /** @type {any} */
     this.running = null;
-    // The runs of one kind that follow each other have one progress, which never goes back: first those of its parts ("compare
-    // rollout"), then that of the whole ("compare"), which takes as long as all of them.
-    this.round = { kind: "", parts: 0, share: 0 };
   }
 
   /**
@@ -80,26 +77,15 @@ export class RequestQueue {
   next() {
     if (this.running) return;
     const slots = [...this.queue.keys()], slot = SLOT_ORDER.flatMap((word) => slots.filter((name) => name.startsWith(word)))[0];
-    if (!slot) {
-      this.round.kind = "";
-      return this.showProgress(null);
-    }
+    if (!slot) return this.showProgress(null);
     this.running = this.queue.get(slot);
     this.queue.delete(slot);
     this.start();
   }
 
   async start() {
-    const { running, page } = this, { slot, body } = running, [kind] = slot.split(" ");
-    if (this.round.kind !== kind) this.round = { kind, parts: 0, share: 0 };
-    const { round } = this, isWhole = slot === kind;
-    const show = (/** @type {Progress} */ { text, done, total }) => {
-      const later = [...this.queue.keys()].filter((name) => name.startsWith(`${kind} `)).length;
-      const parts = round.parts + later + Number(!isWhole), share = (round.parts + done / total) / Math.max(parts, 1);
-      const ofWhole = isWhole && parts ? (1 + done / total) / 2 : this.queue.has(kind) ? share / 2 : share;
-      round.share = Math.max(round.share, ofWhole);
-      this.showProgress({ text, done: round.share, total: 1, slot, method: body.method });
-    };
+    const { running, page } = this, { slot, body } = running;
+    const show = (/** @type {Progress} */ step) => this.showProgress({ ...step, slot, method: body.method });
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => {
@@ -108,7 +94,6 @@ export class RequestQueue {
       if (step.unfinished) running.onUnfinished(step.unfinished);
     });
     this.running = null;
-    round.parts += Number(!isWhole);
     // The promise of a replaced request is already rejected.
     if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final, architectures: reply.architectures }));
     else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
