@@ -24,8 +24,6 @@ BUNDLED = ""
 HALF_PRECISION_ERROR, HALF_SMALLEST_STEP = 2**-10 + 2**-22, 2**-25
 # How many different models the visitors upload.
 OWN_MODELS = 3
-# How many rows each visitor checks of a picture and a model.
-ROWS_PER_ANALYSIS = 1
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,14 @@ class Guest:
     Args:
         name, picture: the name and content of the picture's file.
         model_file: the content of the model's file.
-        rows: rows of attention by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
+        rows: a row of attention by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
         predictions: the most probable class and its probability, by model, too.
     """
 
     name: str
     picture: bytes
     model_file: bytes
-    rows: dict[str, list[Row]]
+    rows: dict[str, Row]
     predictions: dict[str, tuple[str, float]]
 
 
@@ -99,7 +97,7 @@ def guests(count: int, seed: int = 0) -> list[Guest]:
                 f"guest-{number}.png",
                 picture,
                 model_file,
-                {name: _rows(analysis, generator) for name, analysis in analyses.items()},
+                {name: _row(analysis, generator) for name, analysis in analyses.items()},
                 {name: _best(analysis) for name, analysis in analyses.items()},
             )
         )
@@ -130,9 +128,7 @@ def random_picture(generator: np.random.Generator) -> bytes:
     return stream.getvalue()
 
 
-def _rows(analysis: Analysis, generator: np.random.Generator) -> list[Row]:
-    """Rows of different layers, each of a random head and token."""
+def _row(analysis: Analysis, generator: np.random.Generator) -> Row:
+    """A row of a random layer, head and token."""
     trace = analysis.trace
-    layers = generator.permutation(trace.layers)[:ROWS_PER_ANALYSIS].tolist()
-    positions = generator.integers(0, (trace.heads, trace.layout.token_count), (ROWS_PER_ANALYSIS, 2)).tolist()
-    return [row_of(analysis, layer, *position) for layer, position in zip(layers, positions, strict=False)]
+    return row_of(analysis, *generator.integers(0, (trace.layers, trace.heads, trace.layout.token_count)).tolist())

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from benchmarks.numbers import significant
+from benchmarks.numbers import significant, table
 
 # Of memory after the last two stages, which are alike.
 MAX_GROWTH = 1.1
@@ -23,7 +23,6 @@ class Tally:
     analyses: dict[str, list[float]] = field(default_factory=dict)
     memory_bytes: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
-    wrong_pictures: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     rows_checked: int = 0
     expired_count: int = 0
@@ -31,7 +30,6 @@ class Tally:
     most_open: int = 0
     requests: int = 0
     seconds: float = 0.0
-    limit_error: str = ""
 
     @property
     def growth(self) -> float:
@@ -42,8 +40,8 @@ class Tally:
     @property
     def is_good(self) -> bool:
         """Whether nothing went wrong; times are not judged."""
-        faults = self.errors or self.wrong_pictures or self.complaints or self.limit_error or self.expired_count
-        return not faults and self.growth <= MAX_GROWTH and self.peak_bytes <= MAX_BUDGET_RATIO * BUDGET_BYTES
+        is_bounded = self.growth <= MAX_GROWTH and self.peak_bytes <= MAX_BUDGET_RATIO * BUDGET_BYTES
+        return not self.faults and not self.expired_count and is_bounded
 
     @property
     def peak_bytes(self) -> int:
@@ -51,17 +49,18 @@ class Tally:
         return max(self.memory_bytes.values(), default=0)
 
     @property
-    def complaints(self) -> list[str]:
-        """The errors and warnings in the log."""
-        return [line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line)]
+    def faults(self) -> list[str]:
+        """What went wrong, and the errors and warnings in the log."""
+        complaints = [line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line)]
+        return [*self.errors, *complaints]
 
     def ratio(self, name: str) -> float:
         """The 95th percentile of the analyses, over the median of the visitor who was alone."""
         return float(np.percentile(self.analyses[name], 95) / np.median(self.analyses["alone"]))
 
 
-def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
-    """All results by table, row and column."""
+def tables(tally: Tally) -> str:
+    """The tables in Markdown, and every fault in a line."""
     times = {
         name: {
             "analyses": float(len(seconds)),
@@ -71,39 +70,22 @@ def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
         }
         for name, seconds in tally.analyses.items()
     }
-    memory = {name: {"MiB": count / 2**20} for name, count in tally.memory_bytes.items()}
     counts = {
         "visitors at once, most": tally.most_open,
         "requests": tally.requests,
         "seconds": tally.seconds,
         "rows checked": tally.rows_checked,
-        "mixed up": len(tally.wrong_pictures),
-        "errors": len(tally.errors) + len(tally.complaints) + bool(tally.limit_error),
+        "errors": len(tally.faults),
         "analyses that had to be made again": tally.expired_count,
         "memory after the last stage, over that after the one before": tally.growth,
         "most memory, over what the app may take": tally.peak_bytes / BUDGET_BYTES,
     }
-    return {
-        "From asking for an analysis to its answer": times,
-        "Memory of the app": memory,
-        "All visits": {name: {"found": float(count)} for name, count in counts.items()},
-    }
-
-
-def tables(tally: Tally) -> str:
-    """The tables in Markdown, and every fault in a line."""
     lines = []
-    for title, rows in facts_of(tally).items():
-        names = list(dict.fromkeys(name for row in rows.values() for name in row))
-        cells = [
-            [name, *(significant(row[each]) if each in row else "" for each in names)] for name, row in rows.items()
-        ]
-        table_rows = [["", *names], ["---"] * (1 + len(names)), *cells]
-        lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in table_rows), ""]
-    faults = [
-        *tally.wrong_pictures,
-        *tally.errors,
-        *tally.complaints,
-        *([tally.limit_error] if tally.limit_error else []),
-    ]
-    return "\n".join([*lines, *(f"- {fault}" for fault in faults)])
+    for title, rows in {
+        "From asking for an analysis to its answer": times,
+        "Memory of the app": {name: {"MiB": count / 2**20} for name, count in tally.memory_bytes.items()},
+        "All visits": {name: {"found": float(count)} for name, count in counts.items()},
+    }.items():
+        cells = {name: {each: significant(value) for each, value in row.items()} for name, row in rows.items()}
+        lines += [f"## {title}", "", *table(cells), ""]
+    return "\n".join([*lines, *(f"- {fault}" for fault in tally.faults)])

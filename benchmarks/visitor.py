@@ -108,7 +108,6 @@ class Visitor:
         ) as client:
             traffic.count()
             page = await client.get("/")
-            _raise_error(page)
             visitor = cls(traffic, client, address, start_of(page.text))
             try:
                 yield visitor
@@ -151,31 +150,34 @@ class Visitor:
 
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
         """Upload a file; returns its description for a request."""
-        self.traffic.count()
-        answer = await self.client.post("/upload", params={"name": name}, content=content)
-        _raise_error(answer)
+        answer = await self._request("POST", "/upload", params={"name": name}, content=content)
         return {"path": answer.json()["path"], "orig_name": name}
 
     async def file(self, name: str) -> bytes | None:
         """A file of the analysis that the page shows; None if the analysis has expired."""
-        self.traffic.count()
-        answer = await self.client.get(f"/files/{self.facts['uid']}/{name}")
-        if answer.status_code == httpx.codes.GONE:
-            return None
-        _raise_error(answer)
-        return answer.content
+        answer = await self._request("GET", f"/files/{self.facts['uid']}/{name}")
+        return None if answer.status_code == httpx.codes.GONE else answer.content
 
     async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         """The answer to a request of the page."""
-        self.traffic.count()
-        answer = await self.client.post(f"/{path}", json=body)
-        _raise_error(answer)
-        return answer
+        return await self._request("POST", f"/{path}", json=body)
 
     async def send(self, path: str, content: Any, kind: str) -> None:
         """A body as it is, of which any answer will do."""
         self.traffic.count()
         await self.client.post(path, content=content, headers={"content-type": kind})
+
+    async def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """The answer to a request.
+
+        Raises:
+            VisitError: it is an error, other than that something has expired.
+        """
+        self.traffic.count()
+        answer = await self.client.request(method, path, **content)
+        if answer.is_error and answer.status_code != httpx.codes.GONE:
+            raise VisitError(f"{method} {answer.request.url.path}: {answer.status_code} {answer.text[:200]}")
+        return answer
 
 
 def start_of(page: str) -> dict[str, Any]:
@@ -189,13 +191,3 @@ def start_of(page: str) -> dict[str, Any]:
         raise VisitError("the page does not say what it begins with")
     start: dict[str, Any] = json.loads(block[1])
     return start
-
-
-def _raise_error(answer: httpx.Response) -> None:
-    """Raise the error of an answer.
-
-    Raises:
-        VisitError: the answer is an error.
-    """
-    if answer.is_error:
-        raise VisitError(f"{answer.request.method} {answer.request.url.path}: {answer.status_code} {answer.text[:200]}")
