@@ -282,3 +282,20 @@ def test_options_that_there_are_not_are_refused_at_once(
 def test_a_single_image_is_not_taken_apart(make_model: MakeModel, single: Any) -> None:
     with pytest.raises(ConfigError, match=r"images: one \w+ found; expected several, such as a list of paths"):
         analyze_batch(single, make_model())
+
+
+@pytest.mark.parametrize(("scale", "value_range"), [(255, (0, 1)), (127.5, (-1, 1)), (1, (0, 255))])
+def test_tensors_are_images_where_their_range_is_declared(
+    make_model: MakeModel, scale: float, value_range: tuple[int, int]
+) -> None:
+    model, images = make_model(), [photo(seed) for seed in range(3)]
+    levels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
+    pixels = levels / scale + min(value_range)
+    for several in (pixels, list(pixels), [{"image": each} for each in pixels]):
+        found = list(analyze_batch(several, model, value_range=value_range))
+        assert len(found) == 3
+        for analysis, image in zip(found, images, strict=True):
+            check_same(analysis, analyze(image, model))
+    with pytest.raises(ImageError, match="nothing says what black and white are"):
+        next(analyze_batch(pixels, model))
+    assert cost(pixels[0], model, value_range=value_range) == cost(images[0], model)
