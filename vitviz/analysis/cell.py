@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 from html import escape
-from io import BytesIO
 from typing import TYPE_CHECKING
-
-from PIL import Image
 
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import VitvizError
+from vitviz.images.encoded import encoded
 
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
@@ -45,12 +43,7 @@ def _picture(analysis: Analysis) -> tuple[str, str]:
         except VitvizError as error:
             reason = reason or str(error)
             continue
-        url, title = _data_url(heatmap.resized(SIDE_PX).overlay()), escape(METHODS[method].title)
-        return f'<img src="{url}" alt="{title}" style="display:block;max-width:100%">', heatmap.caption()
+        content = base64.b64encode(encoded(heatmap.resized(SIDE_PX).overlay(), "JPEG", quality=JPEG_QUALITY)).decode()
+        attributes = f'alt="{escape(METHODS[method].title)}" style="display:block;max-width:100%"'
+        return f'<img src="data:image/jpeg;base64,{content}" {attributes}>', heatmap.caption()
     return "", reason
-
-
-def _data_url(picture: Image.Image) -> str:
-    content = BytesIO()
-    picture.save(content, "jpeg", quality=JPEG_QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import map_batch
@@ -28,6 +26,7 @@ from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.datasets.true_classes import true_class
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
+from vitviz.images.encoded import encoded
 from vitviz.images.image_facts import ImageFacts
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.regions import Region, region_shares
@@ -180,7 +179,7 @@ def columns_of(
             for name, heatmap in list(result.maps.items())[:1]
         }
         for name, image in {THUMBNAIL: small.image, **overlays}.items():
-            columns.append((name, "binary", "JPEG, for the gallery", _jpeg(image)))
+            columns.append((name, "binary", "JPEG, for the gallery", encoded(image, "JPEG", quality=80)))
     return columns
 
 
@@ -229,12 +228,6 @@ def _inside(result: PictureResult, region: Region | None) -> dict[str, float | N
     cells: dict[str, float | None] = {name: math.nan if share is None else share for name, share in shares.items()}
     grid = layout.grid_height, layout.grid_width
     return {**cells, INSIDE_AREA: float(region_shares(region, prepared.image, prepared.geometry, grid).mean())}
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=80)
-    return stream.getvalue()
 
 
 def file_digest(item: Item) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.colours import ColorProfile
 from vitviz.images.decoding import heif_formats
+from vitviz.images.encoded import encoded
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, START_BYTES, kind_of
@@ -46,9 +46,8 @@ def warm_up() -> None:
     if heif_formats():
         importlib.import_module("pillow_heif.options").DECODE_THREADS = 1  # type: ignore[attr-defined]
     for image_format in FORMATS:
-        stream = io.BytesIO()
-        Image.new("RGB", (64, 48)).save(stream, image_format)
-        Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3).prepare(open_image(stream.getvalue()), 8, 8).resized(32)
+        image = open_image(encoded(Image.new("RGB", (64, 48)), image_format))
+        Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3).prepare(image, 8, 8).resized(32)
 
 
 def read_picture(
@@ -65,10 +64,8 @@ def answers(ask: Ask, image: Image.Image) -> Parts:
     """The size of a picture; then a PNG file of it, or for arguments of a preparation, a model's input."""
     yield {"width": image.width, "height": image.height}, b""
     if (question := ask()) == "png":
-        stream = io.BytesIO()
         # Fast rather than small.
-        image.save(stream, "PNG", compress_level=1)
-        yield {}, stream.getbuffer()
+        yield {}, encoded(image, "PNG", compress_level=1)
         return
     preprocessing, patch_height, patch_width, fit, longest_side = question
     prepared = preprocessing.prepare(image, patch_height, patch_width, fit).resized(longest_side)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import base64
-from io import BytesIO
 
 from PIL import Image
+
+from vitviz.images.encoded import encoded
 
 
 def as_png(image: Image.Image) -> bytes:
     """The picture as a PNG file, compressed little for speed."""
-    stream = BytesIO()
-    image.save(stream, "PNG", compress_level=1)
-    return stream.getvalue()
+    return encoded(image, "PNG", compress_level=1)
 
 
 def as_webp(image: Image.Image, quality: int = 80) -> bytes:
     """The picture as a WebP file, written in a third of the default's time and a twentieth larger."""
-    stream = BytesIO()
-    image.save(stream, "WEBP", quality=quality, method=2)
-    return stream.getvalue()
+    return encoded(image, "WEBP", quality=quality, method=2)
 
 
 def as_base64(content: bytes) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import QueryError
+from vitviz.images.encoded import encoded
 from vitviz.visualization.heatmaps import Heatmap, Style
 
 if TYPE_CHECKING:
@@ -65,6 +65,4 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
 
     def _repr_png_(self) -> bytes:
         """The picture that a notebook shows."""
-        content = BytesIO()
-        self.picture().save(content, "png")
-        return content.getvalue()
+        return encoded(self.picture(), "PNG")
