@@ -173,21 +173,24 @@ class BatchQueue:
         self.workers, self.raises = workers, raises
         self.prepare = encoder.prepare if prepare is None else prepare
         self._positions = count()
-        self._pending: deque[Future[PreparedImage | FailedAnalysis]] = deque()
+        self._pending: deque[tuple[Any, Future[PreparedImage | FailedAnalysis]]] = deque()
         self.wait_seconds = 0.0
 
-    def batches(self) -> Generator[deque[Analysis | FailedAnalysis], None, None]:
-        """The analyses of each batch, or one failure by itself; closing the generator leaves no thread running."""
+    def batches(self) -> Generator[deque[tuple[Any, Analysis | FailedAnalysis]], None, None]:
+        """The images of each batch with their analyses, or one with its failure.
+
+        Closing the generator leaves no thread running.
+        """
         pool = ThreadPoolExecutor(self.workers, "vitviz-batch")
         try:
             while self.refill(pool):
                 started = time.perf_counter()
-                batch = self.next_batch()
+                images, batch = self.next_batch()
                 self.wait_seconds += time.perf_counter() - started
                 # The workers open the next images while the model runs.
                 self.refill(pool)
-                results = deque([batch] if isinstance(batch, FailedAnalysis) else self.encode(batch))
-                del batch
+                results = deque(zip(images, self.encode(batch), strict=True))
+                del images, batch
                 yield results
                 del results
         finally:
@@ -197,36 +200,41 @@ class BatchQueue:
         """Submit images until enough are prepared ahead; returns whether any is pending."""
         while len(self._pending) < BATCHES_AHEAD * self.batch_size:
             try:
-                self._pending.append(pool.submit(self._prepare, next(self.images), next(self._positions)))
+                image = next(self.images)
+                self._pending.append((image, pool.submit(self._prepare, image, next(self._positions))))
             except StopIteration:
                 break
             # An error of the iterable is raised in its turn, after the images before it.
             except Exception as error:
                 failed: Future[PreparedImage | FailedAnalysis] = Future()
                 failed.set_exception(error)
-                self._pending.append(failed)
+                self._pending.append((None, failed))
                 break
         return bool(self._pending)
 
-    def next_batch(self) -> list[PreparedImage] | FailedAnalysis:
-        """The next images to encode together, or the failure of the first one."""
-        first = self._pending.popleft().result()
+    def next_batch(self) -> tuple[list[Any], list[PreparedImage] | FailedAnalysis]:
+        """The next images to encode together, also prepared, or the first one and its failure."""
+        image, future = self._pending.popleft()
+        first, images = future.result(), [image]
         if isinstance(first, FailedAnalysis):
-            return first
+            return images, first
         batch, size = [first], _input_size(first)
-        while self._pending and len(batch) < self.batch_size and self._pending[0].exception() is None:
-            image = self._pending[0].result()
-            larger = self.encoder.cost_at(*size, len(batch) + 1)
-            if isinstance(image, FailedAnalysis) or _input_size(image) != size:
+        while self._pending and len(batch) < self.batch_size and self._pending[0][1].exception() is None:
+            image, future = self._pending[0]
+            prepared, larger = future.result(), self.encoder.cost_at(*size, len(batch) + 1)
+            if isinstance(prepared, FailedAnalysis) or _input_size(prepared) != size:
                 break
             if larger.nbytes > self.encoder.max_bytes:
                 break
-            batch.append(image)
+            images.append(image)
+            batch.append(prepared)
             self._pending.popleft()
-        return batch
+        return images, batch
 
-    def encode(self, batch: list[PreparedImage]) -> list[Analysis | FailedAnalysis]:
+    def encode(self, batch: list[PreparedImage] | FailedAnalysis) -> list[Analysis | FailedAnalysis]:
         """The analyses of a batch; if memory runs out and errors do not end the run, it encodes one by one."""
+        if isinstance(batch, FailedAnalysis):
+            return [batch]
         try:
             return [*self.encoder.encode(batch)]
         except LimitError as error:
@@ -272,9 +280,9 @@ def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | Fa
     try:
         for results in batches:
             while results:
-                if keep_failures or isinstance(results[0], Analysis):
+                if keep_failures or isinstance(results[0][1], Analysis):
                     # Keep no reference while the caller uses the analysis.
-                    yield results.popleft()
+                    yield results.popleft()[1]
                 else:
                     results.popleft()
     finally:

@@ -152,12 +152,7 @@ class RowComputer:
 
     def rows(self, items: Iterable[Item]) -> Generator[dict[str, Any], None, None]:
         """The row of each picture; closing the generator leaves no thread running."""
-        queued_items, file_infos = deque[Item](), dict[str, FileInfo]()
-
-        def track_items() -> Iterator[Item]:
-            for item in items:
-                queued_items.append(item)
-                yield item
+        file_infos = dict[str, FileInfo]()
 
         def prepare(item: Item, position: int) -> PreparedImage:
             info = file_infos[item.key] = FileInfo(file_digest(item))
@@ -166,22 +161,27 @@ class RowComputer:
             file_infos[item.key] = replace(info, width=width, height=height)
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 
-        queue = BatchQueue(self.encoder, track_items(), self.batch_size, workers=self.settings.workers, prepare=prepare)
+        queue = BatchQueue(self.encoder, iter(items), self.batch_size, workers=self.settings.workers, prepare=prepare)
         seconds_before, batches = self.wait_seconds, queue.batches()
         try:
             for batch in batches:
                 self.wait_seconds = seconds_before + queue.wait_seconds
                 results = self._results(batch)
                 while results:
-                    item = queued_items.popleft()
-                    yield self._write_row(item, file_infos.pop(item.key), results.popleft())
+                    item, result = results.popleft()
+                    yield self._write_row(item, file_infos.pop(item.key), result)
         finally:
             batches.close()
 
-    def _results(self, batch: deque[Analysis | FailedAnalysis]) -> deque[PictureResult | VitvizError]:
+    def _results(
+        self, batch: deque[tuple[Item, Analysis | FailedAnalysis]]
+    ) -> deque[tuple[Item, PictureResult | VitvizError]]:
         """The results of pictures that were encoded together; empties ``batch`` to free their memory."""
-        computed = iter(compute_results([each for each in batch if isinstance(each, Analysis)], self.settings.request))
-        results = deque(each.error if isinstance(each, FailedAnalysis) else next(computed) for each in batch)
+        analyses = [each for _, each in batch if isinstance(each, Analysis)]
+        computed = iter(compute_results(analyses, self.settings.request))
+        results = deque(
+            (item, each.error if isinstance(each, FailedAnalysis) else next(computed)) for item, each in batch
+        )
         batch.clear()
         return results
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -254,24 +254,21 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
     method, parameters = request.map.method, request.map.parameters
     own_classes = METHODS[method].class_specific and parameters.get("target") is None
     found: list[tuple[int, str, TokenMap]] = []
-    waiting: deque[int] = deque()
-
-    def frames() -> Iterator[Frame]:
-        while frame := clip.read():
-            waiting.append(frame.ticks)
-            yield frame
 
     def prepare(frame: Frame, position: int) -> PreparedImage:
         return encoder.prepare(frame.image, frame.index)
 
     report(COMPUTING, Progress(0, clip.facts.frames))
-    batches = BatchQueue(encoder, frames(), batch_size, workers=WORKERS, raises=True, prepare=prepare).batches()
+    batches = BatchQueue(
+        encoder, iter(clip.read, None), batch_size, workers=WORKERS, raises=True, prepare=prepare
+    ).batches()
     try:
         for results in batches:
-            analyses = [each for each in results if isinstance(each, Analysis)]
-            for analysis, heatmap in zip(analyses, map_batch(analyses, method, **parameters), strict=True):
+            analyses = [each for _, each in results if isinstance(each, Analysis)]
+            heatmaps = map_batch(analyses, method, **parameters)
+            for (frame, _), analysis, heatmap in zip(results, analyses, heatmaps, strict=True):
                 target = analysis.model.labels[int(analysis.logits.argmax())] if own_classes else ""
-                found.append((waiting.popleft(), target, heatmap.token_map))
+                found.append((frame.ticks, target, heatmap.token_map))
             patches = found[0][2].values.numel()
             if len(found) * patches > MAX_VALUES:
                 raise ImageError(
