@@ -22,12 +22,10 @@ def run_evaluate_methods(
     methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
-    from vitviz.evaluation.method_table import areas, find_images, methods_for, table
+    from vitviz.evaluation.method_table import areas, table
 
-    model = load_with_bar(**load_options)
-    names = methods_for(model, methods)
-    paths = find_images(images, count)
-    method_areas = _with_bar(partial(areas, methods=names), model, paths, resolution)
+    measure = partial(areas, methods=methods, resolution=resolution)
+    model, paths, method_areas = _measured(images, count, measure, load_options)
     _write(output, model, images, paths, resolution=resolution, areas=method_areas)
     print(table(method_areas))
 
@@ -40,12 +38,11 @@ def run_check_methods(
     methods: list[MethodName] | None,
     **load_options: Any,
 ) -> None:
-    from vitviz.evaluation.method_table import cascade_table, cascades, find_images
+    from vitviz.evaluation.method_table import cascade_table, cascades
     from vitviz.evaluation.randomization import INTERPRETATION, steps
 
-    model = load_with_bar(**load_options)
-    paths = find_images(images, count)
-    correlations = _with_bar(partial(cascades, methods=methods), model, paths, resolution)
+    measure = partial(cascades, methods=methods, resolution=resolution)
+    model, paths, correlations = _measured(images, count, measure, load_options)
     step_names = steps(model.network.config.depth)
     _write(output, model, images, paths, resolution=resolution, steps=step_names, correlations=correlations)
     print(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
@@ -56,12 +53,10 @@ def run_describe_heads(
 ) -> None:
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
-    from vitviz.evaluation.method_table import find_images
     from vitviz.visualization.drawing import save_figure
 
-    model = load_with_bar(**load_options)
-    paths = find_images(images, count)
-    heads = _with_bar(measure_heads_over, model, paths, resolution)
+    measure = partial(measure_heads_over, resolution=resolution)
+    model, paths, heads = _measured(images, count, measure, load_options)
     _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
         try:
@@ -75,20 +70,24 @@ def run_describe_heads(
 def run_evaluate_attention(
     images: Path, count: int, resolution: int | None, output: Path | None, **load_options: Any
 ) -> None:
-    from vitviz.evaluation.method_table import find_images
     from vitviz.evaluation.objects import attention_on_objects
 
-    model = load_with_bar(**load_options)
-    paths = find_images(images, count)
-    result = _with_bar(attention_on_objects, model, paths, resolution)
+    measure = partial(attention_on_objects, resolution=resolution)
+    model, paths, result = _measured(images, count, measure, load_options)
     values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
     _write(output, model, images, result.paths, resolution=resolution, **values)
     print(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
-def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
-    with bar(total=len(images), unit="image") as progress:
-        return measure(model, images, report=lambda done: progress.update(1) and None, resolution=resolution)
+def _measured(
+    images: Path, count: int, measure: Callable[..., Any], load_options: dict[str, Any]
+) -> tuple[Model, list[Path], Any]:
+    """The model, some images of a folder, and what a function measures of them, with a bar."""
+    from vitviz.evaluation.method_table import find_images
+
+    model, paths = load_with_bar(**load_options), find_images(images, count)
+    with bar(total=len(paths), unit="image") as progress:
+        return model, paths, measure(model, paths, report=lambda done: progress.update(1) and None)
 
 
 def _write(output: Path | None, model: Model, images: Path, paths: Sequence[Path], **values: Any) -> None:

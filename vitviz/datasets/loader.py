@@ -126,7 +126,7 @@ def _analyses(
             raises=True,
             prepare=lambda source, _, prepare=prepare: prepare(source, next(positions), encoder),  # type: ignore[misc]
         )
-        yield batch, [each for batch in queue.batches() for _, each in batch if isinstance(each, Analysis)]
+        yield batch, [each for pairs in queue.batches() for _, each in pairs if isinstance(each, Analysis)]
 
 
 def _pictures(batch: Any, column: str) -> Any:
