@@ -57,12 +57,8 @@ class OutputFolder:
             with atomic_write(file) as stream:
                 stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode(errors="backslashreplace"))
             return
-        try:
-            old = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            raise ConfigError(f"{file}: damaged; expected what a batch wrote, or an empty folder") from None
-        new = json.loads(json.dumps(request))
-        differences = [name for name in new if not isinstance(old, dict) or old.get(name) != new[name]]
+        old, new = read_request(self.path), json.loads(json.dumps(request))
+        differences = [name for name in new if old.get(name) != new[name]]
         if differences:
             raise ConfigError(
                 f"{self.path}: holds the results of another request, with other {listing(differences)}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from vitviz.images.decoding import heif_formats
 from vitviz.images.encoded import encoded
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, START_BYTES, kind_of
+from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, start_of
 from vitviz.images.opening import UnopenedImage, open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
@@ -185,11 +185,7 @@ def unopened_picture(
 
 def limits_of(path: Path) -> Limits:
     """The limits of the child that reads a picture. The decoder of HEIC always starts threads."""
-    start = b""
-    # A missing file is reported by the child.
-    with suppress(OSError, ValueError), path.open("rb") as file:
-        start = file.read(START_BYTES)
-    return replace(LIMITS, threads=kind_of(start) == HEIC)
+    return replace(LIMITS, threads=kind_of(start_of(path)) == HEIC)
 
 
 @contextmanager

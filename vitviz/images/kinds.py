@@ -149,7 +149,8 @@ def start_of(path: str | os.PathLike[str]) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(START_BYTES)
-    except OSError:
+    # The second: a name with a null character.
+    except (OSError, ValueError):
         return b""
 
 

@@ -25,6 +25,7 @@ from vitviz.errors.messages import legible, quote, several
 from vitviz.images.code_points import UNSPECIFIED, CodePoints
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_points
 from vitviz.images.image_facts import ImageFacts
+from vitviz.images.kinds import start_of
 from vitviz.video.facts import DEFAULT_LIMITS, OPEN_OPTIONS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.writing import add_sound
 
@@ -51,11 +52,7 @@ ROTATIONS = {
 
 def is_clip(path: str | os.PathLike[str]) -> bool:
     """Whether the first bytes of a file are the signature of a clip."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(16)
-    except OSError:
-        return False
+    start = start_of(path)
     known = any(start.startswith(signature, offset) for offset, signature in SIGNATURES)
     return known and start[4:12] not in STILL_BRANDS
 
