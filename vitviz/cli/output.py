@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.system.atomic import atomic_write
-from vitviz.system.plain import plain
+from vitviz.system.jsonable import jsonable
 
 LINE_CHARS = 100
 # The file that stands for the standard input or output.
@@ -132,7 +132,7 @@ def reporting(**options: Any) -> Iterator[Callable[[Any], None]]:
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON; numbers that JSON lacks are null."""
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    print(json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False))
 
 
 def check_output(output: Path, source: str) -> None:

@@ -21,7 +21,7 @@ from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes.pictures import cells_of
 from vitviz.system.atomic import atomic_write
-from vitviz.system.plain import plain
+from vitviz.system.jsonable import jsonable
 from vitviz.visualization.drawing import own_settings
 from vitviz.visualization.templates import fill_template
 
@@ -54,7 +54,7 @@ def write_atlas(atlas: Atlas, output: Path) -> Path:
                 images[name] = base64.b64encode((output / FIGURES_FOLDER / f"{stem}.png").read_bytes()).decode()
         with atomic_write(output / NUMBERS) as file:
             numbers = {"confidence": CONFIDENCE, **asdict(replace(atlas, thumbnails={}))}
-            file.write(json.dumps(plain(numbers), indent=1, ensure_ascii=False).encode())
+            file.write(json.dumps(jsonable(numbers), indent=1, ensure_ascii=False).encode())
         page = output / PAGE
         with atomic_write(page) as file:
             file.write(_page(atlas, images).encode())

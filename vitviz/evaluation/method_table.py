@@ -18,7 +18,7 @@ from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.kinds import picture_files
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
-from vitviz.system.plain import plain
+from vitviz.system.jsonable import jsonable
 from vitviz.weights import Model
 
 # 95 % of a normal distribution lies within this many standard deviations.
@@ -193,5 +193,9 @@ def _interval_text(correlations: torch.Tensor) -> str:
 
 def record(model: Model, folder: Path, images: Iterable[Path], **results: Any) -> str:
     """Results for images of a folder as JSON, with tensors as lists and NaN as null."""
-    content = {"checkpoint": model.name, "images": [str(path.relative_to(folder)) for path in images], **plain(results)}
+    content = {
+        "checkpoint": model.name,
+        "images": [str(path.relative_to(folder)) for path in images],
+        **jsonable(results),
+    }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
