@@ -50,7 +50,7 @@ export function crossOut(context, [x, y, width, height], lineWidth) {
 export class Painter {
   /**
    * @param {Facts} facts
-   * @param {HTMLImageElement} picture
+   * @param {ImageBitmap} picture
    */
   constructor(facts, picture) {
     this.facts = facts;

@@ -53,13 +53,15 @@ function fromHalves(halves) {
 export function readPack(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  const { __metadata__: metadata = {}, ...entries } = header;
+  const { __metadata__: metadata = {}, ...entries } = header, first = 8 + length;
+  // A view of a part keeps the whole file in memory.
+  const isView = first % 4 === 0 && Object.values(entries).every(({ dtype }) => dtype === "F32");
   /** @type {any} */
   const tensors = {};
   for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(entries)) {
-    const offset = 8 + length + start;
-    // A copy: a view would keep the whole file in memory.
-    if (dtype === "F32") tensors[name] = new Float32Array(buffer.slice(offset, offset + end - start));
+    const offset = first + start;
+    if (isView) tensors[name] = new Float32Array(buffer, offset, (end - start) / 4);
+    else if (dtype === "F32") tensors[name] = new Float32Array(buffer.slice(offset, offset + end - start));
     else if (dtype === "F16") tensors[name] = fromHalves(new Uint16Array(buffer, offset, (end - start) / 2));
     else throw Error(`${name}: no tensor of ${dtype} can be read`);
     tensors[name].shape = shape;

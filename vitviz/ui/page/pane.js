@@ -35,6 +35,17 @@ export const withoutToken = (values, omitted) =>
 export const attentionOf = (name, direction) =>
   direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 
+/**
+ * A picture, decoded. Of an image of the document, browsers keep what they have decoded for long after it is gone.
+ * @param {string} address
+ */
+async function bitmapOf(address) {
+  const image = new Image();
+  image.src = address;
+  await new Promise((done, fail) => Object.assign(image, { onload: done, onerror: fail }));
+  return createImageBitmap(image);
+}
+
 export class Pane {
   /**
    * @param {HTMLElement} element of class vx-pane
@@ -98,14 +109,9 @@ export class Pane {
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
     this.requestFiles();
-    const picture = new Image();
-    picture.src = backend.address(facts.picture);
-    try {
-      await picture.decode();
-    } catch {
-      return this.facts === facts && this.hooks.onChange(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
-    }
+    const picture = await bitmapOf(backend.address(facts.picture)).catch(() => null);
     if (this.facts !== facts) return;
+    if (!picture) return this.hooks.onChange(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
     this.painter = new Painter(facts, picture);
     this.hooks.onChange(this, null);
   }

@@ -26,6 +26,8 @@ const ANSWERS = {
   // A decoded picture as the network's input, and as the page shows it, on white.
   async prepare({ bitmap, preprocessing, fit, side }) {
     const { width, height } = bitmap, context = contextOn(bitmap, width, height), image = context.getImageData(0, 0, width, height);
+    // At once, not when memory is next cleared up.
+    bitmap.close();
     // A canvas that is too large for the browser stays empty, without an error.
     if (image.data[3] !== 255) throw Error(`${width}×${height} pixels: this browser lets no page read so large a picture`);
     const { pixels, picture: { box } } = preparePicture(image, preprocessing, fit);
@@ -33,6 +35,7 @@ const ANSWERS = {
     const [across, down] = [width, height].map((each) => Math.round(each * scale) || 1);
     const { canvas } = scale < 1 ? contextOn(context.canvas, across, down) : context;
     const picture = await canvas.convertToBlob({ type: "image/jpeg", quality: QUALITY });
+    for (const drawn of [context.canvas, canvas]) drawn.width = drawn.height = 0;
     return { pixels, box, pixelSize: [width, height], width: across, height: down, picture };
   },
 
