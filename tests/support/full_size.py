@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from tests.reference_packages import timm
+from tests.support.sidecars import files_beside
 from vitviz import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.formats.tensors import LazyTensor, WeightFile
-from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.overrides import Stated
 from vitviz.weights.recognize import recognize
 
@@ -44,7 +44,7 @@ def outline_of(shapes: Mapping[str, Sequence[int]]) -> Outline:
 def inferred_config(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
     """The configuration that vitviz infers; with ``complete``, it also places every tensor in the network."""
     with torch.device("meta"):
-        match = recognize(file, Sidecars(config=config), Stated.of(**overrides))
+        match = recognize(file, files_beside(config=config), Stated.of(**overrides))
         facts = match.settle(match.family.facts(match))
         inferred = infer_config(match, facts)
         if complete:

@@ -13,7 +13,7 @@ from einops import rearrange
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
-from tests.support.sidecars import read_preprocessing
+from tests.support.sidecars import files_beside, read_preprocessing
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
@@ -138,7 +138,7 @@ def test_every_entry_that_an_image_processor_saves_is_accounted_for(name: str, t
 
 def test_every_entry_of_timms_configurations_is_accounted_for() -> None:
     for config in timm_configs():
-        sidecars = Sidecars({"pretrained_cfg": config})
+        sidecars = files_beside({"pretrained_cfg": config})
         if config["crop_mode"] != "border":
             read_preprocessing(sidecars, 224, 224, UNUSED, (16, 16))
             assert set(sidecars.config.inner_or_empty("pretrained_cfg").unread()) <= {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.sidecars import read_preprocessing, source
+from tests.support.sidecars import files_beside, read_preprocessing, source
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
@@ -30,19 +30,19 @@ def preprocessing(sidecars: Sidecars, height: int = 224, width: int = 224) -> Pr
 
 def test_timms_comes_before_transformers_and_that_before_open_clips() -> None:
     timm = {"architecture": "vit_base_patch16_224", "pretrained_cfg": TIMM}
-    assert source(Sidecars(timm, VIT, OPEN_CLIP)) == "timm's pretrained_cfg in config.json"
-    assert source(Sidecars({"model_type": "vit"}, VIT, OPEN_CLIP)) == "preprocessor_config.json"
-    assert source(Sidecars({}, {}, OPEN_CLIP)) == "open_clip_config.json"
+    assert source(files_beside(timm, VIT, OPEN_CLIP)) == "timm's pretrained_cfg in config.json"
+    assert source(files_beside({"model_type": "vit"}, VIT, OPEN_CLIP)) == "preprocessor_config.json"
+    assert source(files_beside({}, {}, OPEN_CLIP)) == "open_clip_config.json"
 
 
 def test_timms_older_flat_file_says_the_same() -> None:
-    nested = preprocessing(Sidecars({"pretrained_cfg": TIMM}))
+    nested = preprocessing(files_beside({"pretrained_cfg": TIMM}))
     assert nested == Preprocessing(224, 224, *HALVES, "crop", 0.9, "bicubic")
-    flat = Sidecars({"architecture": "vit_base_patch16_224", "num_classes": 1000, **TIMM})
+    flat = files_beside({"architecture": "vit_base_patch16_224", "num_classes": 1000, **TIMM})
     assert preprocessing(flat) == nested
     assert source(flat) == "timm's config.json"
     # transformers' own files have some of these names too.
-    assert source(Sidecars({"model_type": "vit", "architecture": "vit", **TIMM})) == ""
+    assert source(files_beside({"model_type": "vit", "architecture": "vit", **TIMM})) == ""
 
 
 WHOLE_TIMM = {**TIMM, "interpolation": "bicubic"}
@@ -58,16 +58,16 @@ def without(values: dict[str, Any], *names: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sidecars", "missing"),
     [
-        (Sidecars({"pretrained_cfg": WHOLE_TIMM}), ""),
-        (Sidecars({"pretrained_cfg": without(WHOLE_TIMM, "crop_pct")}), "crop_pct"),
-        (Sidecars({"architecture": "vit_base_patch16_224"}), "mean, std, crop_pct, interpolation"),
-        (Sidecars({}, WHOLE_VIT), ""),
-        (Sidecars({}, without(WHOLE_VIT, "resample", "image_mean")), "resample, image_mean"),
-        (Sidecars({}, {**without(WHOLE_VIT, "image_mean"), "do_normalize": False}), ""),
-        (Sidecars({}, WHOLE_CLIP), ""),
-        (Sidecars({}, without(WHOLE_CLIP, "crop_size")), "crop_size"),
-        (Sidecars({}, {}, {"preprocess_cfg": WHOLE_OPEN_CLIP}), ""),
-        (Sidecars({}, {}, {"model_cfg": {"vision_cfg": {"image_size": 224}}}), "mean, std, interpolation"),
+        (files_beside({"pretrained_cfg": WHOLE_TIMM}), ""),
+        (files_beside({"pretrained_cfg": without(WHOLE_TIMM, "crop_pct")}), "crop_pct"),
+        (files_beside({"architecture": "vit_base_patch16_224"}), "mean, std, crop_pct, interpolation"),
+        (files_beside({}, WHOLE_VIT), ""),
+        (files_beside({}, without(WHOLE_VIT, "resample", "image_mean")), "resample, image_mean"),
+        (files_beside({}, {**without(WHOLE_VIT, "image_mean"), "do_normalize": False}), ""),
+        (files_beside({}, WHOLE_CLIP), ""),
+        (files_beside({}, without(WHOLE_CLIP, "crop_size")), "crop_size"),
+        (files_beside({}, {}, {"preprocess_cfg": WHOLE_OPEN_CLIP}), ""),
+        (files_beside({}, {}, {"model_cfg": {"vision_cfg": {"image_size": 224}}}), "mean, std, interpolation"),
     ],
 )
 def test_what_only_the_packages_default_states_is_named(sidecars: Sidecars, missing: str) -> None:
@@ -83,41 +83,41 @@ def test_open_clip_cuts_oblong_pictures_with_bicubic_whatever_its_file_says() ->
     ):
         section = {"interpolation": "bilinear", "resize_mode": resize_mode}
         values = {"model_cfg": {"vision_cfg": {"image_size": size}}, "preprocess_cfg": section}
-        assert preprocessing(Sidecars({}, {}, values), 224, 192).interpolation == expected
+        assert preprocessing(files_beside({}, {}, values), 224, 192).interpolation == expected
 
 
 def test_zero_and_empty_count_as_not_stated_in_timm_and_open_clip() -> None:
     for nothing in (0, 0.0, []):
-        timm = preprocessing(Sidecars({"pretrained_cfg": {**TIMM, "mean": nothing, "std": nothing}}))
+        timm = preprocessing(files_beside({"pretrained_cfg": {**TIMM, "mean": nothing, "std": nothing}}))
         assert (timm.mean, timm.std) == IMAGENET
-        open_clip = preprocessing(Sidecars({}, {}, {"preprocess_cfg": {"mean": nothing, "std": nothing}}))
+        open_clip = preprocessing(files_beside({}, {}, {"preprocess_cfg": {"mean": nothing, "std": nothing}}))
         assert (open_clip.mean, open_clip.std) == CLIP
-    assert preprocessing(Sidecars({"pretrained_cfg": {**TIMM, "mean": [0, 0, 0]}})).mean == (0, 0, 0)
+    assert preprocessing(files_beside({"pretrained_cfg": {**TIMM, "mean": [0, 0, 0]}})).mean == (0, 0, 0)
 
 
 def test_the_part_that_transformers_keeps_is_its_crop_of_its_size() -> None:
-    found = preprocessing(Sidecars({}, DINOV2))
+    found = preprocessing(files_beside({}, DINOV2))
     assert (found.fit, found.crop_fraction, found.rounding) == ("crop", 0.875, "transformers")
     deit = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224, "do_center_crop": True}
-    found = preprocessing(Sidecars({}, deit))
+    found = preprocessing(files_beside({}, deit))
     assert (found.fit, found.squash_fraction) == ("squash", 0.875)
 
 
 def test_a_size_of_one_number_is_a_square_or_a_shorter_side_as_its_class_has_it() -> None:
-    vit = preprocessing(Sidecars({}, {"feature_extractor_type": "ViTFeatureExtractor", "size": 224}))
+    vit = preprocessing(files_beside({}, {"feature_extractor_type": "ViTFeatureExtractor", "size": 224}))
     assert vit.fit == "squash"
     clip = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
-    assert preprocessing(Sidecars({}, clip)).fit == "crop"
-    assert preprocessing(Sidecars({}, {**clip, "default_to_square": True})).fit == "squash"
+    assert preprocessing(files_beside({}, clip)).fit == "crop"
+    assert preprocessing(files_beside({}, {**clip, "default_to_square": True})).fit == "squash"
 
 
 def test_a_processor_without_a_class_is_its_models() -> None:
     old = {"do_normalize": True, "do_resize": True, "size": 224}
-    assert preprocessing(Sidecars({"model_type": "vit"}, old)).interpolation == "bilinear"
-    assert preprocessing(Sidecars({"model_type": "clip"}, old)).fit == "crop"
+    assert preprocessing(files_beside({"model_type": "vit"}, old)).interpolation == "bilinear"
+    assert preprocessing(files_beside({"model_type": "clip"}, old)).fit == "crop"
     for config in ({}, {"model_type": "bert"}, {"model_type": ["vit"]}):
         with pytest.raises(CheckpointError, match=r"^preprocessor_config.json: no image_processor_type; expected 'ViT"):
-            preprocessing(Sidecars(config, old))
+            preprocessing(files_beside(config, old))
 
 
 @pytest.mark.parametrize(
@@ -132,29 +132,29 @@ def test_a_processor_without_a_class_is_its_models() -> None:
 def test_levels_rescaled_in_another_way_are_another_mean_and_deviation(
     change: dict[str, Any], white: float, black: float
 ) -> None:
-    found = preprocessing(Sidecars({}, {**VIT, **change}))
+    found = preprocessing(files_beside({}, {**VIT, **change}))
     extremes = found.standardise(torch.tensor([0.0, 1.0]).expand(3, 1, 2))
     assert torch.allclose(extremes, torch.tensor([black, white]).float().expand(3, 1, 2))
 
 
 def test_one_number_is_that_of_every_channel() -> None:
-    assert preprocessing(Sidecars({}, {**VIT, "image_mean": 0.5, "image_std": 0.25})).std == (0.25,) * 3
+    assert preprocessing(files_beside({}, {**VIT, "image_mean": 0.5, "image_std": 0.25})).std == (0.25,) * 3
     grey = Preprocessing(8, 8, (0.5,), (0.5,))
     with pytest.raises(CheckpointError, match="do_convert_rgb = True: expected false for a model of one channel"):
-        read_preprocessing(Sidecars({}, {**VIT, "image_mean": 0.13, "do_convert_rgb": True}), 28, 28, grey)
-    found, *_ = read_preprocessing(Sidecars({}, {**VIT, "image_mean": 0.13, "image_std": [0.3]}), 28, 28, grey)
+        read_preprocessing(files_beside({}, {**VIT, "image_mean": 0.13, "do_convert_rgb": True}), 28, 28, grey)
+    found, *_ = read_preprocessing(files_beside({}, {**VIT, "image_mean": 0.13, "image_std": [0.3]}), 28, 28, grey)
     assert (found.mean, found.std) == ((0.13,), (0.3,))
     with pytest.raises(CheckpointError, match=r"image_std = \[0.3\]: expected 3 numbers"):
-        preprocessing(Sidecars({}, {**VIT, "image_std": [0.3]}))
+        preprocessing(files_beside({}, {**VIT, "image_std": [0.3]}))
 
 
 @pytest.mark.parametrize(
     ("sidecars", "stated"),
     [
-        (Sidecars({"pretrained_cfg": TIMM}), "timm's pretrained_cfg in config.json"),
-        (Sidecars({}, DINOV2), "preprocessor_config.json"),
-        (Sidecars({}, {**VIT, "size": 224}), "preprocessor_config.json"),
-        (Sidecars({}, {}, OPEN_CLIP), "open_clip_config.json"),
+        (files_beside({"pretrained_cfg": TIMM}), "timm's pretrained_cfg in config.json"),
+        (files_beside({}, DINOV2), "preprocessor_config.json"),
+        (files_beside({}, {**VIT, "size": 224}), "preprocessor_config.json"),
+        (files_beside({}, {}, OPEN_CLIP), "open_clip_config.json"),
     ],
     ids=["timm", "transformers' crop", "transformers' squash", "open_clip"],
 )
@@ -172,7 +172,7 @@ def test_a_size_of_the_networks_grid_is_kept_whatever_the_patch_divides() -> Non
     siglip = {"image_processor_type": "SiglipImageProcessor", "size": {"height": 384, "width": 384}}
     timm = {"pretrained_cfg": {**TIMM, "input_size": [3, 384, 384]}}
     clip = {"model_cfg": {"vision_cfg": {"image_size": 384}}}
-    for sidecars in (Sidecars({}, siglip), Sidecars(timm), Sidecars({}, {}, clip)):
+    for sidecars in (files_beside({}, siglip), files_beside(timm), files_beside({}, {}, clip)):
         found, sentence, _ = read_preprocessing(sidecars, 378, 378, DEFAULT, (14, 14))
         assert (found.height, found.width) == (384, 384)
         assert ";" not in sentence
@@ -191,7 +191,7 @@ def test_a_size_of_the_networks_grid_is_kept_whatever_the_patch_divides() -> Non
 )
 def test_naflex_has_the_number_of_patches_that_its_file_states(count: int, grid: tuple[int, int]) -> None:
     values = {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": count, "patch_size": 8}
-    sidecars = Sidecars({}, values)
+    sidecars = files_beside({}, values)
     found, sentence, _ = read_preprocessing(sidecars, 128, 128, DEFAULT, (8, 8))
     naflex = {"rounding": "transformers", "backend": "torchvision"}
     assert found == Preprocessing(grid[0] * 8, grid[1] * 8, *HALVES, "native", 1.0, "bilinear", **naflex)
@@ -259,7 +259,7 @@ BOX = r"resample = 4: expected one of 0 \(nearest\), .*2 \(bilinear\), 3 \(bicub
 )
 def test_what_a_processor_does_and_preprocessing_cannot_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=f"^preprocessor_config.json: {message}"):
-        preprocessing(Sidecars({}, {**VIT, **change}))
+        preprocessing(files_beside({}, {**VIT, **change}))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_what_a_processor_does_and_preprocessing_cannot_is_refused(change: dict[
 )
 def test_what_timm_does_and_preprocessing_cannot_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=f"^pretrained_cfg in config.json: {message}"):
-        preprocessing(Sidecars({"pretrained_cfg": {**TIMM, **change}}))
+        preprocessing(files_beside({"pretrained_cfg": {**TIMM, **change}}))
 
 
 @pytest.mark.parametrize(
@@ -299,4 +299,4 @@ def test_what_timm_does_and_preprocessing_cannot_is_refused(change: dict[str, An
 )
 def test_what_open_clip_does_and_preprocessing_cannot_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=f"open_clip_config.json: {message}"):
-        preprocessing(Sidecars({}, {}, values))
+        preprocessing(files_beside({}, {}, values))

@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
 from tests.support.long_runs import share_of
-from tests.support.sidecars import read_preprocessing
+from tests.support.sidecars import files_beside, read_preprocessing
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import PROCESSORS
@@ -191,8 +191,8 @@ PACKAGES: dict[str, tuple[Draw, Reference]] = {
 
 def sidecars_of(package: str, values: dict[str, Any]) -> Sidecars:
     if package == "timm":
-        return Sidecars(config={"architecture": "vit", "pretrained_cfg": values})
-    return Sidecars(preprocessor=values) if package == "transformers" else Sidecars(open_clip=values)
+        return files_beside(config={"architecture": "vit", "pretrained_cfg": values})
+    return files_beside(preprocessor=values) if package == "transformers" else files_beside(open_clip=values)
 
 
 def prepare(package: str, values: dict[str, Any], channels: int, size: tuple[int, int], image: Image.Image) -> Any:

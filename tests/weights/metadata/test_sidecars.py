@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.sidecars import source
+from tests.support.sidecars import files_beside, source
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import label_names
@@ -87,23 +87,23 @@ ANIMALS = ("cat", "dog", "hen")
     ],
 )
 def test_names_are_read_in_the_order_of_their_numbers(config: dict[str, Any], where: str) -> None:
-    labels, sentence, _ = read_labels(Sidecars(config), 3)
+    labels, sentence, _ = read_labels(files_beside(config), 3)
     assert labels == ANIMALS
     assert sentence.startswith(where)
 
 
 def test_numbers_of_synsets_are_read_as_their_lemmas() -> None:
     config = {"id2label": {"0": "n02099601", "1": "n99999999", "2": "n01440764"}}
-    labels, *_ = read_labels(Sidecars(config), 3)
+    labels, *_ = read_labels(files_beside(config), 3)
     assert labels == ("golden retriever", "n99999999", "tench, Tinca tinca")
     described = {"label_names": ["n02099601"], "label_descriptions": {"n02099601": "retriever"}}
-    assert read_labels(Sidecars(described), 1)[0] == ("retriever",)
+    assert read_labels(files_beside(described), 1)[0] == ("retriever",)
 
 
 @pytest.mark.parametrize("count", [2, 3, 1000])
 def test_placeholders_of_transformers_are_no_names(count: int) -> None:
     config = {"id2label": {str(index): f"LABEL_{index}" for index in range(count)}}
-    labels, sentence, _ = read_labels(Sidecars(config), 3)
+    labels, sentence, _ = read_labels(files_beside(config), 3)
     assert labels == ("class 0", "class 1", "class 2")
     assert sentence == "3 classes without names: numbered"
 
@@ -118,7 +118,7 @@ def test_placeholders_of_transformers_are_no_names(count: int) -> None:
     ],
 )
 def test_without_names_the_number_of_classes_tells_which_imagenet(classes: int, title: str) -> None:
-    assert read_labels(Sidecars({"num_classes": classes, "id2label": {}}), classes) == (
+    assert read_labels(files_beside({"num_classes": classes, "id2label": {}}), classes) == (
         label_names(classes),
         title,
         True,
@@ -127,7 +127,7 @@ def test_without_names_the_number_of_classes_tells_which_imagenet(classes: int, 
 
 def test_a_thousand_classes_with_names_are_not_imagenet() -> None:
     config = {"id2label": {str(index): f"bird {index}" for index in range(1000)}}
-    labels, sentence, _ = read_labels(Sidecars(config), 1000)
+    labels, sentence, _ = read_labels(files_beside(config), 1000)
     assert labels[999] == "bird 999"
     assert sentence == "id2label in config.json"
 
@@ -156,4 +156,4 @@ def test_a_thousand_classes_with_names_are_not_imagenet() -> None:
 )
 def test_names_of_other_classes_are_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=f"^config.json: {message}"):
-        read_labels(Sidecars(config), 3)
+        read_labels(files_beside(config), 3)

@@ -34,13 +34,6 @@ class Sidecars:
     open_clip: Settings = field(default_factory=lambda: Settings({}, "open_clip_config.json"))
     preprocessor_file: str = "preprocessor_config.json"
 
-    def __post_init__(self) -> None:
-        # Callers may also pass plain dicts.
-        places = {"config": "config.json", "preprocessor": self.preprocessor_file, "open_clip": "open_clip_config.json"}
-        for name, place in places.items():
-            values = getattr(self, name)
-            object.__setattr__(self, name, values if isinstance(values, Settings) else Settings(values, place))
-
     @classmethod
     def of_source(cls, weights: Path, source: Path) -> tuple[Sidecars, str | None]:
         """The files that describe a file of weights, and the name of one that describes a network and is left out.
