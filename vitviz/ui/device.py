@@ -7,9 +7,7 @@ import mimetypes
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from tempfile import mkdtemp
-from weakref import finalize
 
 import torch
 
@@ -89,8 +87,7 @@ class DevicePages:
 
     def _written(self, models: list[Model], report: Report) -> DeviceFiles:
         page = device_page(models, ids=self.models, is_downloaded=True, server=SERVER)
-        files, folder = DeviceFiles({}, {}), Path(mkdtemp(prefix="vitviz-device-"))
-        finalize(self, rmtree, folder, True)
+        files, folder = DeviceFiles({}, {}), Path(mkdtemp(prefix="device-", dir=self._service.folder.path))
         for path, content in page.as_folder().items():
             if path.endswith(WEIGHTS):
                 files.weights[path] = folder / Path(path).name
