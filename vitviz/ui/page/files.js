@@ -49,69 +49,35 @@ export function asNpyText(text) {
   return npyFile(`|S${bytes.length}`, [], bytes);
 }
 
-const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, number) => {
-  let value = number;
-  for (let bit = 0; bit < 8; bit++) value = value & 1 ? 0xedb88320 ^ (value >>> 1) : value >>> 1;
-  return value;
-});
-
-/** @param {Uint8Array} bytes */
-function crc32(bytes) {
-  let value = -1;
-  for (const byte of bytes) value = CRC_TABLE[(value ^ byte) & 255] ^ (value >>> 8);
-  return ~value >>> 0;
+/**
+ * Bytes or text, compressed by the browser.
+ * @param {BlobPart} content
+ * @param {CompressionFormat} format
+ */
+export async function compressed(content, format) {
+  const stream = new Blob([content]).stream().pipeThrough(new CompressionStream(format));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**
- * Files by name as an uncompressed ZIP archive; of files in NumPy's format, this is an NPZ file.
+ * Files by name as a ZIP archive; of files in NumPy's format, this is an NPZ file.
  * @param {Record<string, Uint8Array<ArrayBuffer>>} files
  */
-export function asZip(files) {
-  /** @type {Uint8Array<ArrayBuffer>[]} */
-  const contents = [];
-  /** @type {Uint8Array<ArrayBuffer>[]} */
-  const directory = [];
-  let offset = 0;
+export async function asZip(files) {
+  const contents = /** @type {Uint8Array<ArrayBuffer>[]} */ ([]), directory = /** @type {Uint8Array<ArrayBuffer>[]} */ ([]);
+  const lengthOf = (/** @type {Uint8Array[]} */ parts) => parts.reduce((sum, part) => sum + part.length, 0);
   for (const [name, bytes] of Object.entries(files)) {
-    const title = new TextEncoder().encode(name);
+    // A header of ten bytes, the deflated content, its checksum, and the length of what it was.
+    const gzip = await compressed(bytes, "gzip"), content = gzip.slice(10, -8), title = new TextEncoder().encode(name);
     // Version, flags, method, time and date (1980-01-01), checksum, both sizes, lengths of the name and the extra field.
-    const common = [20, 0, 0, 0, 33]
-      .flatMap(two)
-      .concat(...[crc32(bytes), bytes.length, bytes.length].map(four), two(title.length), two(0));
-    const local = new Uint8Array([80, 75, 3, 4, ...common, ...title]);
-    directory.push(
-      new Uint8Array([
-        80,
-        75,
-        1,
-        2,
-        ...two(20),
-        ...common,
-        ...two(0),
-        ...two(0),
-        ...two(0),
-        ...four(0),
-        ...four(offset),
-        ...title,
-      ]),
-    );
-    contents.push(local, bytes);
-    offset += local.length + bytes.length;
+    const sizes = [...gzip.slice(-8, -4), ...four(content.length), ...gzip.slice(-4)];
+    const common = [...[20, 0, 8, 0, 33].flatMap(two), ...sizes, ...two(title.length), ...two(0)];
+    const rest = [...[0, 0, 0].flatMap(two), ...four(0), ...four(lengthOf(contents))];
+    directory.push(Uint8Array.from([80, 75, 1, 2, ...two(20), ...common, ...rest, ...title]));
+    contents.push(Uint8Array.from([80, 75, 3, 4, ...common, ...title]), content);
   }
-  const length = directory.reduce((sum, entry) => sum + entry.length, 0), count = directory.length;
-  const end = new Uint8Array([
-    80,
-    75,
-    5,
-    6,
-    ...two(0),
-    ...two(0),
-    ...two(count),
-    ...two(count),
-    ...four(length),
-    ...four(offset),
-    ...two(0),
-  ]);
+  const counts = [0, 0, directory.length, directory.length].flatMap(two);
+  const end = Uint8Array.from([80, 75, 5, 6, ...counts, ...four(lengthOf(directory)), ...four(lengthOf(contents)), ...two(0)]);
   return new Blob([...contents, ...directory, end], { type: "application/zip" });
 }
 

@@ -41,7 +41,7 @@ export class Probes {
     find("probe").onchange = () => store.patchView(page.active, { probe: find("probe").value, probe_parameters: {} });
     find("probe-again").onclick = () => this.requestAgain();
     find("probe-csv").onclick = () => saveFile(this.csv(), this.fileName("csv"), "text/csv");
-    find("probe-npz").onclick = () => saveFile(this.numbers(), this.fileName("npz"));
+    find("probe-npz").onclick = async () => saveFile(await this.numbers(), this.fileName("npz"));
     new ResizeObserver(() => this.draw()).observe(find("found"));
   }
 

@@ -39,7 +39,7 @@ const ACTIONS = {
   },
   python: async () => copyText((await describe()).python),
   figure: () => openFigure(fileName("").slice(0, -1)),
-  numbers: () => saveFile(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
+  numbers: async () => saveFile(await numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   video: async () => {
     const { facts, view } = activePane(), say = (/** @type {string} */ text) => { find("said").textContent = text; };
     const state = legalState(store.state), key = JSON.stringify([facts.uid, state]);

@@ -1,6 +1,7 @@
 // A canvas that writes down what is drawn on it: in SVG and PDF, lines stay lines, texts texts, and photographs JPEG.
 
 import { contextOf, createCanvas } from "./dom.js";
+import { compressed } from "./files.js";
 import { range } from "./numbers.js";
 
 export const FIGURE_FONT = "Helvetica, Arial, sans-serif";
@@ -192,11 +193,8 @@ export async function vectorSvg(marks, width, height, title) {
     + `font-family="${FIGURE_FONT}"><title>${escaped(title)}</title>\n${parts.join("\n")}\n</svg>\n`;
 }
 
-/** @param {BlobPart} bytes */
-async function deflated(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new CompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
+/** @param {BlobPart} content */
+const deflated = (content) => compressed(content, "deflate");
 
 // The bytes of the letters that the fonts of every reader of PDF have.
 const PDF_LETTERS = new Map([...new TextDecoder("windows-1252").decode(Uint8Array.from(range(256)))].map((letter, byte) => [letter, byte]));
