@@ -126,7 +126,7 @@ async def _refused(visitor: Visitor) -> None:
     async def attack() -> None:
         upload = await visitor.upload("tiny.png", b"1")
         with suppress(VisitError):
-            await visitor.post("picture", {"upload": upload})
+            await visitor.analyze(upload=upload)
         await _on_another_page(visitor, "analyze", state=visitor.state, index=0, own={"files": [upload]})
 
     await _at_once(MANY, attack)

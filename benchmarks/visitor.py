@@ -126,8 +126,9 @@ class Visitor:
         Raises:
             VisitError: it cannot be analysed; the message is the page's.
         """
-        state = {**self.state, "views": [{**self.state["views"][0], **view}]}
-        reply = await self.run("analyze", state=state, index=0, upload=upload, own=own)
+        picture = {} if upload is None else {"picture": upload["picture"]}
+        state = {**self.state, "views": [{**self.state["views"][0], **picture, **view}]}
+        reply = await self.run("analyze", state=state, index=0, is_new=upload is not None, own=own)
         self.state, self.facts = reply["state"], reply["views"][0]
         self.models |= reply["models"]
         return reply
@@ -151,7 +152,7 @@ class Visitor:
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
         """Upload a file; returns its description for a request."""
         answer = await self._request("POST", "/upload", params={"name": name}, content=content)
-        return {"path": answer.json()["path"], "orig_name": name}
+        return {**answer.json(), "orig_name": name}
 
     async def file(self, name: str) -> bytes | None:
         """A file of the analysis that the page shows; None if the analysis has expired."""

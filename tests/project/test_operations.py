@@ -286,7 +286,7 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
         async with Visitor.visiting(Traffic(served.address, 500, 60)) as visitor:
             with pytest.raises(VisitError, match=r"40[34]"):
                 await visitor.file("../../etc/passwd")
-            await visitor.analyze(upload={"path": "/etc/passwd"})
+            await visitor.analyze(own={"files": [{"path": "/etc/passwd"}]})
 
     with pytest.raises(VisitError, match="not uploaded here"):
         run_in_thread(ask())

@@ -8,9 +8,11 @@ import json
 import threading
 from collections.abc import Coroutine
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.pictures import upload_of
 from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.state import PageState, View
 
@@ -63,6 +65,15 @@ class Visit:
 
         return on_loop(read())
 
+    def upload(self, path: Path, name: str = "") -> str:
+        """The name of an uploaded picture in states."""
+        return self.handlers.service.pictures.id(upload_of({"path": str(path), "orig_name": name}))
+
+    def analyze(self, path: Path, name: str = "", state: Any = STATE, **request: Any) -> dict[str, Any]:
+        """The reply about a state with an uploaded picture in its first view."""
+        view = {**state["views"][0], "picture": self.upload(path, name)}
+        return self.run("analyze", state={**state, "views": [view]}, index=0, is_new=True, **request)
+
     def end(self, **request: Any) -> None:
         """End the page's current run, or all of them."""
 
@@ -78,7 +89,7 @@ class Visit:
         async def respond() -> Any:
             if name == "describe":
                 return handlers.describe(request)
-            return await {"map": handlers.map, "picture": handlers.picture}[name](request)
+            return await handlers.map(request)
 
         answer: Any = on_loop(outcome(name, respond()))
         if isinstance(answer, bytes):

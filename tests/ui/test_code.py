@@ -39,8 +39,8 @@ def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Uplo
     save_checkpoint(folder / OWN, model)
     (folder / picture.name).write_bytes(picture.path.read_bytes())
     files = [{"path": str(folder / OWN), "orig_name": OWN}]
-    upload = {"path": str(folder / picture.name), "orig_name": picture.name}
-    request = {"state": PageState().to_json(), "index": 0, "own": {"files": files}, "upload": upload}
+    name = handlers.service.pictures.id(Upload(folder / picture.name, picture.name))
+    request = {"state": PageState((View(picture=name),)).to_json(), "index": 0, "own": {"files": files}}
     return on_loop(handlers.change_view(request, ignore))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from tests.support.example import EXAMPLE
 from tests.support.visits import PAGE
 from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
@@ -91,7 +93,7 @@ def test_a_quick_map_comes_at_once_and_another_is_a_run(client: TestClient, uid:
     assert client.post("/map", json={**request, "uid": "theirs"}).status_code == 410
 
 
-@pytest.mark.parametrize("route", ["map", "describe", "picture", "run", "end"])
+@pytest.mark.parametrize("route", ["map", "describe", "run", "end"])
 @pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1}, {"uid": ["a"], "page": "short"}])
 def test_what_is_no_question_is_refused_in_a_sentence(client: TestClient, route: str, wanted: object) -> None:
     answer = client.post(f"/{route}", content=json.dumps(wanted), headers=JSON)
@@ -110,15 +112,16 @@ def test_a_run_is_lines_of_json(client: TestClient, uid: str) -> None:
 
 def test_an_upload_has_a_folder_of_its_own(client: TestClient, tmp_path: Path) -> None:
     content = as_png(Image.new("RGB", (8, 8)))
-    paths = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=content).json()["path"] for _ in "ab"]
+    answers = [client.post("/upload", params={"name": "../a/cät 1.png"}, content=content).json() for _ in "ab"]
+    assert all(re.fullmatch(r"picture:[\w-]{22}", answer["picture"]) for answer in answers)
+    paths = [answer["path"] for answer in answers]
     for path in map(Path, paths):
         assert path.name == "_a_cät 1.png" and path.parents[1] == tmp_path and path.read_bytes() == content
         assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
-    assert len(set(paths)) == 2
-    state = client.post("/picture", json={"upload": {"path": paths[0], "orig_name": "cat.png"}}).json()
-    assert state["name"] == "cat.png" and state["id"].startswith("picture:")
-    Path(paths[1]).write_bytes(b"no picture")
-    assert "id" not in client.post("/picture", json={"upload": {"path": paths[1], "orig_name": "cat.png"}}).json()
+    assert len(set(paths)) == 2 and answers[0]["picture"] != answers[1]["picture"]
+    example = EXAMPLE.with_name("rocket.jpg").read_bytes()
+    copied = client.post("/upload", params={"name": "rocket.jpg"}, content=example).json()
+    assert copied["picture"] == "example:rocket.jpg"
     assert Path(client.post("/upload", params={"name": ".."}, content=b"").json()["path"]).name == "file"
 
 

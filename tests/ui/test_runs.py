@@ -100,8 +100,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     state = {**STATE, "views": [{**STATE["views"][0], "pins": [[3, 5], [9, 9]]}]}
     # Names stay whole, whatever signs of addresses are in them.
     title = "my%20noise #1? " + 225 * "x" + ".png"
-    upload = {"path": str(picture.path), "orig_name": title}
-    reply = visit.run("analyze", state=state, index=0, upload=upload)
+    reply = visit.analyze(picture.path, title, state)
     name = reply["state"]["views"][0]["picture"]
     assert name.startswith("picture:")
     assert reply["views"][0]["name"] == title and reply["views"][0]["pixels"] == [40, 24]
@@ -131,7 +130,7 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     monkeypatch.setattr(
         decoding, "unopened_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
     )
-    reply = visit.run("analyze", state=STATE, index=0, upload={"path": str(tmp_path / "tall.png")})
+    reply = visit.analyze(tmp_path / "tall.png")
     assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
     expected = vitviz.analyze(tmp_path / "tall.png", model, fit).logits.argmax()
@@ -140,8 +139,7 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:
     photo = copyfile(Path(__file__).parents[1] / "data" / "display_p3.heic", tmp_path / "photo")
-    upload = {"path": str(photo), "orig_name": "IMG_0001.HEIC"}
-    reply = visit.run("analyze", state=STATE, index=0, upload=upload)
+    reply = visit.analyze(photo, "IMG_0001.HEIC")
     assert (reply["views"][0]["name"], reply["views"][0]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
     found, expected = service.cache.get(reply["views"][0]["uid"]), vitviz.analyze(photo, service.start)
     assert found is not None and torch.equal(found.logits, expected.logits)
@@ -323,13 +321,12 @@ def test_maps_and_measures_can_be_about_likeness(
     visit = Visit(PageRuns(Handlers(service)))
     [facts] = on_loop(visit.handlers.start())["views"]
     uid, analysis = facts["uid"], service.cached(facts["uid"])
-    named = visit.ask("picture", upload={"path": str(picture.path), "orig_name": "my noise.png"})
-    assert named["id"].startswith("picture:") and named["name"] == "my noise.png"
+    named = visit.upload(picture.path, "my noise.png")
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.start)
     noise = vitviz.analyze(picture.path, service.start)
     for target, expected, name in (
         ({"like": "example:rocket.jpg"}, likeness(rocket), "likeness to rocket.jpg"),
-        ({"like": named["id"], "patch": [3, 5]}, likeness(noise, (3, 5)), "likeness to patch (3, 5) of my noise.png"),
+        ({"like": named, "patch": [3, 5]}, likeness(noise, (3, 5)), "likeness to patch (3, 5) of my noise.png"),
         ({"patch": [0, 1]}, likeness(analysis, (0, 1)), "likeness to patch (0, 1) of this picture"),
     ):
         reply = visit.run("map", uid=uid, method="relevance", parameters={"target": target})

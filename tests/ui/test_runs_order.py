@@ -187,7 +187,7 @@ def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisServ
 
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([[0, 0]]))
 JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
-NAMES = ["page", "number", "kind", "state", "index", "upload", "own", "link", "uid", "uids", "method", "parameters"]
+NAMES = ["page", "number", "kind", "state", "index", "is_new", "own", "link", "uid", "uids", "method", "parameters"]
 NAMES += ["target", "heads", "patches", "name"]
 
 
@@ -205,7 +205,7 @@ def test_any_request_is_answered_in_words(visit: Visit, uid: str, data: st.DataO
             request["uid"] = "gone"
     with suppress(MethodError):
         assert INTERNAL_ERROR not in visit.send(request)[-1]["reply"].values()
-    for name in ("map", "describe", "picture"):
+    for name in ("map", "describe"):
         if isinstance(request, dict):
             assert INTERNAL_ERROR not in visit.ask(name, **request).values(), name
 
@@ -245,9 +245,6 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
 
 def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"<html>")
-    upload = {"path": str(tmp_path / "bad.png"), "orig_name": "bad.png"}
-    assert visit.run("analyze", state=STATE, index=0, upload=upload)["failed"].startswith("bad.png: ")
-    outside = visit.run("analyze", state=STATE, index=0, upload={"path": "/etc/passwd"})
-    assert "not uploaded here" in outside["failed"]
+    assert visit.analyze(tmp_path / "bad.png", "bad.png")["failed"].startswith("bad.png: ")
     with pytest.raises(MethodError):
         on_loop(visit.handlers.change_view({"state": STATE, "index": 1}, lambda state: None))

@@ -10,13 +10,13 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.attribution.json_values import fields, word
+from vitviz.attribution.json_values import fields, switch, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import legible, quote
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.device import DevicePages
-from vitviz.ui.facts import analysis_facts, assumed_sentence, examples, model_facts, settings, visible
+from vitviz.ui.facts import analysis_facts, assumed_sentence, examples, model_facts, settings
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64
@@ -99,7 +99,7 @@ class Handlers:
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """A state whose view of an index has another model, picture or input, and the analysis of this view."""
         state, index = PageState.of_request(request)
-        upload = None if request.get("upload") is None else upload_of(request["upload"], "upload")
+        is_new = switch("is_new", request.get("is_new", False))
         notes: list[str] = []
         if request.get("own") is not None:
             own = _own_model(request["own"])
@@ -109,7 +109,7 @@ class Handlers:
             # What cannot be opened has no name.
             name = self.service.own_models.id(own, current_visitor())
             state = state.with_view(index, replace(state.views[index], model=name, step=None))
-        return await self._opened(state, [index], notes, report, {}, upload)
+        return await self._opened(state, [index], notes, report, {}, is_new=is_new)
 
     async def _opened(
         self,
@@ -118,7 +118,8 @@ class Handlers:
         notes: list[str],
         report: Report,
         defaults: Mapping[str, Mapping[str, Any]],
-        upload: Upload | None = None,
+        *,
+        is_new: bool = False,
     ) -> dict[str, Any]:
         """A legal state, and the analyses of its views of these indexes; the other arguments as of `_open_view`."""
         shown: dict[int, tuple[str, Analysis]] = {}
@@ -127,7 +128,7 @@ class Handlers:
             view = state.views[index]
             key = tuple(view.input.values())
             if key not in by_input:
-                by_input[key] = await self._open_view(view, report, notes, defaults, upload)
+                by_input[key] = await self._open_view(view, report, notes, defaults, is_new=is_new)
             uid, analysis, opened = by_input[key]
             # The target may be a class of the other model.
             lost = {"target"} if opened.model != view.model else set()
@@ -152,7 +153,8 @@ class Handlers:
         report: Report,
         notes: list[str],
         defaults: Mapping[str, Mapping[str, Any]],
-        upload: Upload | None = None,
+        *,
+        is_new: bool,
     ) -> tuple[str, Analysis, View]:
         """Id and analysis of a view, and the view. Notes list what was changed.
 
@@ -160,7 +162,7 @@ class Handlers:
             view: of a state.
             report, notes: receive the progress, and sentences.
             defaults: what replaces a model, picture or input that fails; an error is raised without them.
-            upload: a new picture, in the place of the view's.
+            is_new: whether the picture has just been uploaded.
         """
         part = "model"
         try:
@@ -170,30 +172,27 @@ class Handlers:
             view, changes = normalize_input(view, model)
             notes += changes
             part = "picture"
-            view, opened, changes = await self._frame(
-                view, model, upload or self.service.pictures.upload(view.picture), report
-            )
+            view, upload, changes = await self._frame(view, model, self.service.pictures.upload(view.picture), report)
             notes += changes
             part, choice = "input", self.service.choice(view.model, view.step)
             uid, analysis = await self.service.analyze(
                 model,
-                opened,
+                upload,
                 view.fit,
                 view.resolution,
                 report=report,
                 choice=choice,
-                show_whole=upload is not None,
+                show_whole=is_new,
             )
             origin = self.service.origins[analysis]
             notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
-            picture = view.picture if upload is None else self.service.pictures.id(opened, current_visitor())
-            return uid, analysis, replace(view, fit=origin.fit, picture=picture)
+            return uid, analysis, replace(view, fit=origin.fit)
         except VitvizError as error:
             default = replace(view, **defaults.get(part, {}))
             if default == view:
                 raise
             notes.append(sentence(error) + " The default model is shown." * (part == "model"))
-        return await self._open_view(default, report, notes, defaults)
+        return await self._open_view(default, report, notes, defaults, is_new=is_new)
 
     async def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
         """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
@@ -288,13 +287,6 @@ class Handlers:
                 picture = target.get("like") if isinstance(target, Mapping) else None
                 return ViewSource(analysis, origin, picture and self.service.pictures.upload(picture))
         return None
-
-    async def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Id and name of an uploaded picture that is not to be analysed."""
-        upload = upload_of(request.get("upload"), "upload")
-        # What cannot be opened has no id.
-        await self.service.uploaded.opened(upload, lambda picture: picture.size)
-        return {"id": self.service.pictures.id(upload, current_visitor()), "name": visible(upload.name)}
 
 
 def sentence(error: VitvizError) -> str:

@@ -24,10 +24,11 @@ from vitviz.errors.messages import quote
 from vitviz.ui.device import PAGE
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.pictures import upload_of
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.server.files import NewFile
-from vitviz.ui.server.line import Line
+from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.quota import RequestError
 from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, UPLOAD
 
@@ -92,7 +93,6 @@ class PageRoutes:
             Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
             Route("/map", self._answers(handlers.map), methods=["POST"]),
             Route("/describe", self._answers(self._describe), methods=["POST"]),
-            Route("/picture", self._answers(handlers.picture), methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),
             Route("/end", self._end, methods=["POST"]),
         ]
@@ -197,11 +197,13 @@ class PageRoutes:
     # ---- uploads ----
 
     async def _upload(self, request: Request) -> Response:
-        """Keep the body as a file, whole or not at all; the answer has its path."""
-        with self._disk.new(request.query_params.get("name", "")) as file:
+        """Keep the body as a file, whole or not at all; the answer has its path, and its name as a picture."""
+        name = request.query_params.get("name", "")
+        with self._disk.new(name) as file:
             async for content in _batches(request.stream()):
                 await self._writing.run(partial(_write, file, content))
-        return JSONResponse({"path": str(file.path)})
+        upload = upload_of({"path": str(file.path), "orig_name": name})
+        return JSONResponse({"path": str(file.path), "picture": self._service.pictures.id(upload, current_visitor())})
 
     async def _upload_form(self, request: Request) -> Response:
         """Keep the files of a form, as Gradio's clients send them; the answer has their paths."""

@@ -26,7 +26,7 @@ VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "ev
 # The page's own.
 OWN = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/health", "/static/{version}/{name}")}
 OWN |= {f"{method} /device/{path}" for method in ("GET", "HEAD") for path in ("", "{folder}/{name}")}
-OWN |= {f"POST /{name}" for name in ("upload", "map", "describe", "picture", "run", "end")}
+OWN |= {f"POST /{name}" for name in ("upload", "map", "describe", "run", "end")}
 OWN |= {"GET /files/{uid}/{name}", "GET /made/{folder}/{name}"}
 # Every route that is served; a new one of Gradio is refused until it stands in the table and here.
 ALLOWED = OWN | {
@@ -215,11 +215,10 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
                 ("call/v2/open", {"model": file["path"]}),
             ]:
                 client.post(f"/gradio_api/{target}", json=body)
-            for name in ("map", "describe", "picture"):
-                body = {"uid": file["path"], "uids": [file["path"]], "state": {}, "upload": file, "method": "rollout"}
+            for name in ("map", "describe"):
+                body = {"uid": file["path"], "uids": [file["path"]], "state": {}, "method": "rollout"}
                 client.post(f"/{name}", json=body)
         asked = [
-            *({"kind": "analyze", "state": {}, "index": 0, "upload": file} for file in files),
             *({"kind": "analyze", "state": {}, "index": 0, "own": {"files": [file]}} for file in files),
             *({"kind": "analyze", "state": {}, "index": 0, "own": {"hub": each}} for each in forms),
             *(

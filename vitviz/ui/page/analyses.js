@@ -3,9 +3,9 @@
 import { computedBy } from "./map_sources.js";
 import { notify, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
-import { activePane, analyses, models, panes, requests, shownPanes, store, uploads } from "./page.js";
+import { activePane, analyses, models, newPictures, panes, requests, shownPanes, store, uploads } from "./page.js";
 import { serverRemedies } from "./places.js";
-import { backend, SETTINGS } from "./settings.js";
+import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
 import { openAs } from "./uploads.js";
 
@@ -30,7 +30,7 @@ export function requestAnalysis(pane, view) {
     kind: "analyze",
     state: legalState(sentState),
     index,
-    upload: uploads.get(view.picture) ?? null,
+    is_new: newPictures.has(view.picture),
     own: uploads.get(view.model) ?? null,
   };
   requests.request(`analysis ${index}`, key, body).then(
@@ -40,13 +40,12 @@ export function requestAnalysis(pane, view) {
 }
 
 /**
- * A state without names of uploads that the server does not know yet.
+ * A state without names of checkpoints that the server does not know yet.
  * @param {State} state
  */
 export function legalState(state) {
   const views = state.views.map((view, index) => ({
     ...view,
-    ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }),
     ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
   }));
   return { ...state, views };
@@ -68,6 +67,7 @@ function clearPending(pane, key) {
  */
 function applyReply(pane, key, sentState, reply) {
   clearPending(pane, key);
+  newPictures.delete(reply.state.views[pane.index].picture);
   Object.assign(models, reply.models);
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return store.refresh();
@@ -103,7 +103,7 @@ function restoreView(pane, key, error) {
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
   // Of what was found wrong, the same request would say the same.
-  remedies.push(...serverRemedies(uploads.get(view.picture)?.file));
+  remedies.push(...serverRemedies(newPictures.get(view.picture)));
   if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
   const reason = names.length
     ? `${error.message.split(":")[0]}: its file does not state which of these networks it is, and they compute differently`

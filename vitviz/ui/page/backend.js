@@ -75,7 +75,7 @@ export class ServerBackend {
   }
 
   /**
-   * The path of an uploaded file.
+   * An uploaded file: its path and name, and the name that a picture has in states.
    * @param {any} file
    */
   async upload(file) {
@@ -84,7 +84,7 @@ export class ServerBackend {
       headers: { "Content-Type": "application/octet-stream" },
       body: file,
     });
-    return { path: (await response.json()).path, orig_name: file.name };
+    return { ...(await response.json()), orig_name: file.name };
   }
 
   /**
@@ -115,11 +115,6 @@ export class ServerBackend {
   /** @param {any} body */
   async describe(body) {
     return (await this.post("describe", body)).json();
-  }
-
-  /** @param {any} body */
-  async picture(body) {
-    return (await this.post("picture", body)).json();
   }
 
   /**

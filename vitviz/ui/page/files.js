@@ -2,6 +2,7 @@
 
 import { create, findAll } from "./dom.js";
 import { range } from "./numbers.js";
+import { compressed } from "./packs.js";
 import { tokenOf, valueOf } from "./tokens.js";
 
 /**
@@ -47,16 +48,6 @@ export const asNpy = (values, shape) => npyFile("<f4", shape, new Uint8Array(Flo
 export function asNpyText(text) {
   const bytes = new TextEncoder().encode(text);
   return npyFile(`|S${bytes.length}`, [], bytes);
-}
-
-/**
- * Bytes or text, compressed by the browser.
- * @param {BlobPart} content
- * @param {CompressionFormat} format
- */
-export async function compressed(content, format) {
-  const stream = new Blob([content]).stream().pipeThrough(new CompressionStream(format));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**

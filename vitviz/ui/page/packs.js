@@ -25,6 +25,16 @@ export function asBase64(buffer) {
   return btoa(text);
 }
 
+/**
+ * Bytes or text, compressed by the browser.
+ * @param {BlobPart} content
+ * @param {CompressionFormat} format
+ */
+export async function compressed(content, format) {
+  const stream = new Blob([content]).stream().pipeThrough(new CompressionStream(format));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
 /** The value of every float16, by its bits. */
 function halfTable() {
   const table = new Float32Array(65536);

@@ -19,8 +19,10 @@ export const page = {
 /** @type {{ hovers: number[], changes: number[] }} */
 export const timings = { hovers: [], changes: [] };
 export const models = { ...START.models };
-// Analyses by their keys; uploads by the names that the state has for them until the server names them.
+// Analyses by their keys; checkpoints by the names that the state has for them until the server names them.
 export const analyses = new Map(), uploads = new Map();
+/** @type {Map<string, File>} Pictures that were uploaded and are not analysed yet, by id. */
+export const newPictures = new Map();
 // Name and url of pictures that were uploaded for likeness, by id.
 export const likedPictures = new Map();
 export const latest = { link: "", python: "", version: -1, state: START.state };

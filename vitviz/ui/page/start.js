@@ -7,7 +7,7 @@ import { draw } from "./drawing.js";
 import { listen, setTheme } from "./events.js";
 import { sync } from "./explorer.js";
 import { notify, showBusy } from "./messages.js";
-import { films, latest, page, panes, requests, store, timings, uploads } from "./page.js";
+import { films, latest, newPictures, page, panes, requests, store, timings } from "./page.js";
 import { goToOtherPlace, isDeviceChosen, takeHandover } from "./places.js";
 import { offerActions } from "./save.js";
 import { backend, START } from "./settings.js";
@@ -55,8 +55,12 @@ async function goOn(handover) {
   setOpening(true);
   const { state, pictures, given, notes } = await handover;
   try {
-    for (const [name, file] of Object.entries(pictures)) uploads.set(name, await backend.upload(file));
-    store.replace(state);
+    const names = /** @type {Record<string, string>} */ ({});
+    for (const [name, file] of Object.entries(pictures)) {
+      names[name] = (await backend.upload(file)).picture;
+      newPictures.set(names[name], file);
+    }
+    store.replace({ ...state, views: state.views.map((view) => ({ ...view, picture: names[view.picture] ?? view.picture })) });
   } catch (/** @type {any} */ error) {
     notes.push(`The picture could not be handed on: ${error.message}.`);
   }

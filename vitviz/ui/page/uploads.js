@@ -1,8 +1,8 @@
 // What the visitor gives the page: pictures, clips and checkpoints.
 
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
-import { notify, reasonOf, retryOf } from "./messages.js";
-import { activeView, likedPictures, uploads } from "./page.js";
+import { notify, retryOf } from "./messages.js";
+import { activeView, likedPictures, newPictures, uploads } from "./page.js";
 import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { hasParameter } from "./tokens.js";
@@ -15,9 +15,8 @@ export async function takePicture(file) {
   if (isDeviceChosen()) return changePlace(file);
   const uploaded = await uploadedPicture(file, takePicture);
   if (!uploaded) return;
-  const id = `upload:${++uploadCount}`;
-  uploads.set(id, uploaded);
-  choosePicture(id);
+  newPictures.set(uploaded.picture, file);
+  choosePicture(uploaded.picture);
 }
 
 // Names of checkpoints; other files are pictures and clips, or the server says what they are.
@@ -70,11 +69,10 @@ export async function likePicture(file) {
     };
     return notify("Only the server compares two pictures, and yours stay on this device.", [{ label: "Send it to the server", act: send }]);
   }
-  const uploaded = await uploadedPicture(file, likePicture),
-    answer = uploaded && (await backend.picture({ upload: uploaded }).catch((error) => notify(reasonOf(error))));
-  if (!answer) return;
-  if (!answer.id.startsWith("example:")) likedPictures.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
-  if (hasParameter(activeView().method, "target")) setParameter("target", { like: answer.id });
+  const like = (await uploadedPicture(file, likePicture))?.picture;
+  if (!like) return;
+  if (!like.startsWith("example:")) likedPictures.set(like, { name: file.name, url: URL.createObjectURL(file) });
+  if (hasParameter(activeView().method, "target")) setParameter("target", { like });
 }
 
 /** @param {any} options */

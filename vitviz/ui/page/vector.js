@@ -1,8 +1,8 @@
 // A canvas that writes down what is drawn on it: in SVG and PDF, lines stay lines, texts texts, and photographs JPEG.
 
 import { contextOf, createCanvas } from "./dom.js";
-import { compressed } from "./files.js";
 import { range } from "./numbers.js";
+import { compressed } from "./packs.js";
 
 export const FIGURE_FONT = "Helvetica, Arial, sans-serif";
 // Of a photograph, the most pixels for a unit of the figure; and points of 1/72 inch for a unit.

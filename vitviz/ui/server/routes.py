@@ -69,8 +69,8 @@ ROUTES: tuple[Route, ...] = (
     Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None),
     Route(
         POST,
-        "/(?:map|describe|picture)",
-        "the page asks for maps, links and pictures",
+        "/(?:map|describe)",
+        "the page asks for maps and links",
         Body.JSON,
         JSON_BYTES,
         is_short=True,

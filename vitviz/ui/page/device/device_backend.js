@@ -92,7 +92,7 @@ export class DeviceBackend {
   async upload(file) {
     const id = `picture:${++this.count}`;
     this.pictures.set(id, { name: file.name, content: file });
-    return { path: id, orig_name: file.name, file };
+    return { picture: id };
   }
 
   /** @param {string} id */
@@ -261,8 +261,8 @@ export class DeviceBackend {
    *   Promise<any>>}
    */
   runs = {
-    analyze: async ({ state, index, upload }, signal) => {
-      const asked = state.views[index], view = upload ? { ...asked, picture: upload.path } : asked;
+    analyze: async ({ state, index }, signal) => {
+      const view = state.views[index];
       const { facts } = await this.analyse(`analysis ${++this.count}`, view, signal), model = this.models[view.model];
       const legal = legalView(view, this.settings, facts, model);
       const views = state.views.map((/** @type {View} */ each, /** @type {number} */ at) => (at === index ? legal.view : each));
