@@ -183,7 +183,7 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         assert first_view(page)["probe_parameters"] == {"query": [5, 1], "layer": 1, "features": "keys"}
         page.get_by_label("Token", exact=True).select_option("register 2")
         expect(said(page)).to_contain_text("Cosine of register 2")
-        page.get_by_label("Features", exact=True).select_option("tokens")
+        page.get_by_role("radio", name="tokens").check()
         expected = probe(app.analysis, "patch_similarity", query="register 2", layer=1)
         expect(said(page)).to_have_text(expected.summary)
         settle(page)

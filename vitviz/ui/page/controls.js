@@ -1,16 +1,14 @@
 // The controls of the map, made from the methods' records, and the controls of its look.
 
-import { FUSIONS } from "./attention.js";
 import { chooseDivider, chooseMethod, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
-import { create, find, labelled, newId, setText } from "./dom.js";
+import { create, find, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
 import { notify } from "./messages.js";
-import { digits, range } from "./numbers.js";
+import { ParameterControls } from "./parameter_controls.js";
 import { QUESTIONS } from "./questions.js";
 import { backend, METHODS, SCALES, SETTINGS } from "./settings.js";
 import { isPaired } from "./store.js";
-import { TargetField } from "./target_field.js";
 import { valueOf } from "./tokens.js";
 
 const LOOK = {
@@ -27,6 +25,7 @@ const LOOK = {
 export class Controls {
   constructor() {
     this.controlsKey = "";
+    this.parameters = new ParameterControls(find("parameters"), "vx-parameter", setParameter);
     find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
     find("method").onchange = () => chooseMethod(find("method").value);
     find("divider").oninput = () => chooseDivider(Number(find("divider").value));
@@ -79,14 +78,13 @@ export class Controls {
    */
   show(state, index, facts, model, playing) {
     const view = state.views[index];
-    this.model = model;
     const key = JSON.stringify([view.method, model.id, facts.layers, facts.heads, facts.prefix, facts.rows, facts.columns]);
     if (this.controlsKey !== key) {
       this.controlsKey = key;
       this.make(view, facts, model);
     }
     find("method").value = view.method;
-    for (const record of shownParameters(view.method)) this.showParameter(record, valueOf(view, record.name, facts), facts);
+    this.parameters.show(key, shownParameters(view.method), ({ name }) => valueOf(view, name, facts), facts, model);
     find("play").setAttribute("aria-pressed", playing);
     setText(find("play"), playing ? "Stop" : "Play");
     for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = /** @type {any} */ (state)[name];
@@ -113,107 +111,6 @@ export class Controls {
     find("about-method").textContent = interpretation;
     find("about-method").title = citation;
     find("absent").textContent = SETTINGS.absent ?? "";
-    find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {Facts} facts
-   * @param {Model} model
-   */
-  control(record, facts, model) {
-    const { kind, name, help } = record, controls = this[`make_${kind}`](record, facts, model);
-    const properties = { className: `vx-field vx-parameter vx-parameter-${kind}`, title: `${help}. In Python: ${name}`, dataset: { name } };
-    return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...controls);
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {any} minimum
-   * @param {any} maximum
-   * @param {number} step
-   */
-  slider(record, minimum, maximum, step) {
-    const input = create("input", { type: "range", min: minimum, max: maximum, step });
-    input.oninput = () => setParameter(record.name, Number(input.value));
-    return labelled(record.title, create("span", { className: "vx-value" }), input);
-  }
-
-  /** @param {Parameter} record */
-  make_number(record) {
-    return [this.slider(record, record.minimum, record.maximum, record.step)];
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {Facts} facts
-   */
-  make_layer(record, facts) {
-    return [this.slider(record, 0, facts.layers - 1, 1)];
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {any} options
-   */
-  radios(record, options) {
-    const name = newId();
-    return [create("legend", { textContent: record.title }), ...options.map((/** @type {any} */ { title, value }) => {
-      const radio = create("input", {
-        type: "radio",
-        name,
-        value: JSON.stringify(value),
-        onchange: () => setParameter(record.name, value),
-      });
-      return create("label", {}, radio, create("span", { textContent: title }));
-    })];
-  }
-
-  /** @param {Parameter} record */
-  make_choice(record) {
-    return this.radios(record, record.options);
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {Facts} facts
-   */
-  make_head(record, facts) {
-    const heads = [...Object.keys(FUSIONS), ...range(facts.heads)];
-    return this.radios(record, heads.map((head) => ({ title: String(head), value: head })));
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {Facts} facts
-   */
-  make_token(record, facts) {
-    return [create("p", { className: "vx-hint", textContent: "Token: click a patch, or one of the names below the picture." })];
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {Facts} facts
-   * @param {Model} model
-   */
-  make_class(record, facts, model) {
-    this.target = new TargetField(model, (/** @type {any} */ value) => setParameter(record.name, value));
-    return this.target.parts;
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {number} value
-   * @param {Facts} facts
-   */
-  showParameter(record, value, facts) {
-    const field = find("parameters").querySelector(`[data-name="${record.name}"]`);
-    if (record.kind === "number" || record.kind === "layer") {
-      field.querySelector("input").value = value;
-      field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
-    } else if (record.kind === "head" || record.kind === "choice") {
-      for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
-    } else if (record.kind === "class") this.target?.show(value);
   }
 }
 

@@ -10,11 +10,11 @@ import { asNpy, asNpyText, asPng, asZip, metadataOf, saveFile, stemOf } from "./
 import { lookOfPanels } from "./look.js";
 import { figuresOf } from "./measurements.js";
 import { formOf } from "./numbers.js";
+import { ParameterControls } from "./parameter_controls.js";
 import { readPack } from "./packs.js";
 import { activePane, activeView, page, requests, store } from "./page.js";
 import { backend, PROBES, SCALES } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { nameOf } from "./token_names.js";
 import { probeDefaultOf, tokenOf } from "./tokens.js";
 
 export class Probes {
@@ -32,7 +32,7 @@ export class Probes {
     /** @type {Model} */
     this.model = none;
     this.drawnInk = "";
-    this.controlsKey = "";
+    this.controls = new ParameterControls(find("probe-parameters"), "vx-probe-parameter", setProbeParameter, true);
     this.lookKey = "";
     this.requested = "";
     /** @type {number | null} */
@@ -57,74 +57,18 @@ export class Probes {
     find("probe").value = probe;
     find("about-probe").textContent = record.interpretation;
     find("about-probe").title = record.citation;
-    const controlsKey = JSON.stringify([probe, refusal, facts.uid, facts.layers, parameters.query]);
-    if (this.controlsKey !== controlsKey) {
-      this.controlsKey = controlsKey;
-      find("probe-parameters").replaceChildren(...(refusal ? [] : record.parameters.map((item) => this.control(item))));
-    }
-    for (const item of record.parameters) this.showParameter(item, parameters[item.name] ?? probeDefaultOf(item, facts));
+    const key = JSON.stringify([probe, refusal, facts.uid, facts.layers]), valueOf = (/** @type {Parameter} */ item) =>
+      parameters[item.name] ?? probeDefaultOf(item, facts);
+    this.controls.show(key, refusal ? [] : record.parameters, valueOf, facts, model);
     if (refusal) {
       this.clear();
       this.say(refusal);
     }
-    const { key } = lookOfPanels();
-    if (this.lookKey !== key) {
-      this.lookKey = key;
+    const { key: lookKey } = lookOfPanels();
+    if (this.lookKey !== lookKey) {
+      this.lookKey = lookKey;
       if (this.result) this.make();
     }
-  }
-
-  // ---- controls ----
-
-  /** @param {Parameter} record */
-  control(record) {
-    const input = /** @type {any} */ (this)[`make_${record.kind}`](record);
-    // Otherwise its name would include all options.
-    input[0].setAttribute("aria-label", record.title);
-    return create("label", { title: record.help, dataset: { name: record.name } }, `${record.title} `, ...input);
-  }
-
-  /** @param {Parameter} record */
-  make_layer(record) {
-    const input = create("input", { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), text = create("span");
-    input.oninput = () => { text.textContent = input.value; };
-    input.onchange = () => setProbeParameter(record.name, Number(input.value));
-    return [input, text];
-  }
-
-  /**
-   * @param {Parameter} record
-   * @param {any} options
-   */
-  selected(record, options) {
-    const select = create("select", {}, ...options.map((/** @type {any} */ [title, value]) => new Option(title, JSON.stringify(value))));
-    select.onchange = () => setProbeParameter(record.name, JSON.parse(select.value));
-    return [select];
-  }
-
-  /** @param {Parameter} record */
-  make_choice(record) {
-    return this.selected(record, record.options.map(({ title, value }) => [title, value]));
-  }
-
-  /**
-   * Offers the tokens that are not patches; a click on a figure chooses a patch.
-   * @param {Parameter} record
-   */
-  make_token(record) {
-    const query = this.view.probe_parameters[record.name], patch = Array.isArray(query) ? query : probeDefaultOf(record, this.facts);
-    return this.selected(record, [patch, ...this.facts.prefix, "patches"].map((query) => [nameOf(query), query]));
-  }
-
-  /**
-   * @param {any} options
-   * @param {number} value
-   */
-  showParameter({ name, kind }, value) {
-    const label = find("probe-parameters").querySelector(`[data-name="${name}"]`);
-    if (!label) return;
-    label.querySelector("input, select").value = kind === "layer" ? value : JSON.stringify(value);
-    if (kind === "layer") label.querySelector("span").textContent = `${value} of 0–${this.facts.layers - 1}`;
   }
 
   // ---- findings ----
