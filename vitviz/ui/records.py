@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from gradio.utils import get_function_description
 from pydantic import BaseModel, ConfigDict
 
 from vitviz.analysis.analysis import Analysis
@@ -15,181 +14,150 @@ from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
 
-def _documented(schema: dict[str, Any], record: type[BaseModel]) -> None:
-    """Copy the descriptions of a record and its fields from the docstring into the schema."""
-    schema["description"], descriptions, _ = get_function_description(record)
-    for name, field in schema.get("properties", {}).items():
-        field["description"] = descriptions[name]
-
-
 class Record(BaseModel):
     """An answer."""
 
-    model_config = ConfigDict(json_schema_extra=_documented)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class ModelRecord(Record):
-    """A named model.
-
-    Args:
-        name: the argument of /analyze and /open
-        title: common name of the architecture
-        family: its group in the menu
-        megabytes_to_download: millions of bytes; 0 if it is on this server
-        known_for: one line about its attention, or null
-        licence: of the weights, or null if unknown
-    """
+    """A named model."""
 
     name: str
+    """the argument of /analyze and /open"""
     title: str
+    """common name of the architecture"""
     family: str
+    """its group in the menu"""
     megabytes_to_download: float
+    """millions of bytes; 0 if it is on this server"""
     known_for: str | None = None
+    """one line about its attention, or null"""
     licence: str | None = None
+    """of the weights, or null if unknown"""
 
 
 class ParameterRecord(Record):
-    """A parameter of a method.
-
-    Args:
-        name: its field in the parameters of /maps and /overlay
-        title: its title on the page
-        kind: choice, number, layer, head, token or class
-        legal: its legal values, in words
-        default: null means the model's own token, or the most probable class
-        choices: the values of a choice; null is legal, too, if it is the default
-        minimum: lowest legal number
-        maximum: highest legal number
-        whole: whether only whole numbers are legal
-    """
+    """A parameter of a method."""
 
     name: str
+    """its field in the parameters of /maps and /overlay"""
     title: str
+    """its title on the page"""
     kind: str
+    """choice, number, layer, head, token or class"""
     legal: str
+    """its legal values, in words"""
     default: str | int | float | None
+    """null means the model's own token, or the most probable class"""
     choices: list[str] | None = None
+    """the values of a choice; null is legal, too, if it is the default"""
     minimum: float | None = None
+    """lowest legal number"""
     maximum: float | None = None
+    """highest legal number"""
     whole: bool = False
+    """whether only whole numbers are legal"""
 
 
 class MethodRecord(Record):
-    """A method.
-
-    Args:
-        name: the argument of /maps and /overlay
-        title: its title on the page
-        about_a_class: whether its maps are about a class or a text
-        parameters: its parameters
-        source: its publication
-        interpretation: how to read a map
-    """
+    """A method."""
 
     name: str
+    """the argument of /maps and /overlay"""
     title: str
+    """its title on the page"""
     about_a_class: bool
+    """whether its maps are about a class or a text"""
     parameters: list[ParameterRecord]
+    """its parameters"""
     source: str
+    """its publication"""
     interpretation: str
+    """how to read a map"""
 
 
 class OpenedRecord(Record):
-    """An open model.
-
-    Args:
-        name: the argument of /analyze
-        layers: number of layers
-        heads: number of heads in each layer
-        input: height and width of the trained input in pixels
-        patch: height and width of a patch in pixels
-        fit: the fit with which it was trained
-        labels: of its classes, in order; empty without a classifier
-    """
+    """An open model."""
 
     name: str
+    """the argument of /analyze"""
     layers: int
+    """number of layers"""
     heads: int
+    """number of heads in each layer"""
     input: tuple[int, int]
+    """height and width of the trained input in pixels"""
     patch: tuple[int, int]
+    """height and width of a patch in pixels"""
     fit: str
+    """the fit with which it was trained"""
     labels: list[str]
+    """of its classes, in order; empty without a classifier"""
 
 
 class PredictionRecord(Record):
-    """A class and its probability.
-
-    Args:
-        label: of the class
-        index: of the class, from 0
-        probability: in [0, 1]
-    """
+    """A class and its probability."""
 
     label: str
+    """of the class"""
     index: int
+    """of the class, from 0"""
     probability: float
+    """in [0, 1]"""
 
 
 class AnalysisRecord(Record):
-    """An analysis of a picture.
-
-    Args:
-        id: the argument of /maps and /overlay; it cannot be guessed
-        model: name of the model
-        image: width and height of the upright picture in pixels
-        box: left, top, right and bottom edge of the model's input, in pixels of the picture
-        grid: rows and columns of patches
-        prefix: names of the tokens before the patches
-        layers: number of layers
-        heads: number of heads in each layer
-        predictions: the most probable classes, best first; empty without a classifier, and for a regression
-        assumptions: what opening the picture assumed, a sentence each
-    """
+    """An analysis of a picture."""
 
     id: str
+    """the argument of /maps and /overlay; it cannot be guessed"""
     model: str
+    """name of the model"""
     image: tuple[int, int]
+    """width and height of the upright picture in pixels"""
     box: tuple[float, float, float, float]
+    """left, top, right and bottom edge of the model's input, in pixels of the picture"""
     grid: tuple[int, int]
+    """rows and columns of patches"""
     prefix: list[str]
+    """names of the tokens before the patches"""
     layers: int
+    """number of layers"""
     heads: int
+    """number of heads in each layer"""
     predictions: list[PredictionRecord]
+    """the most probable classes, best first; empty without a classifier, and for a regression"""
     assumptions: list[str]
+    """what opening the picture assumed, a sentence each"""
 
 
 class MapRecord(Record):
-    """A map over the patches.
-
-    Args:
-        method: name of the method
-        description: a caption
-        quantity: the quantity of the values
-        values: a list of rows, one number for each patch
-        prefix: values of the tokens before the patches, by name
-        range: lowest and highest value of this map
-        domain: lowest and highest value that the method can return; null without a bound
-    """
+    """A map over the patches."""
 
     method: str
+    """name of the method"""
     description: str
+    """a caption"""
     quantity: str
+    """the quantity of the values"""
     values: list[list[float]]
+    """a list of rows, one number for each patch"""
     prefix: dict[str, float]
+    """values of the tokens before the patches, by name"""
     range: tuple[float, float]
+    """lowest and highest value of this map"""
     domain: tuple[float | None, float | None]
+    """lowest and highest value that the method can return; null without a bound"""
 
 
 class MapRequest(Record):
-    """A requested map.
-
-    Args:
-        method: name of the method, from /methods
-        parameters: its parameters by name; a missing one has its default
-    """
+    """A requested map."""
 
     method: str
+    """name of the method, from /methods"""
     parameters: dict[str, Any] | None = None
+    """its parameters by name; a missing one has its default"""
 
 
 def opened_record(model: Model) -> OpenedRecord:
