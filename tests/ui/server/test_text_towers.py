@@ -67,7 +67,7 @@ def worker() -> Iterator[Worker]:
 def towers(worker: Worker) -> Iterator[TextTowers]:
     found = TextTowers(worker, 2**60)
     yield found
-    found._open.clear()
+    found.open.discard(lambda _: True)
 
 
 def children(worker: Worker) -> set[int]:
@@ -125,18 +125,18 @@ def test_the_tower_used_least_lately_makes_room(models: list[Model], worker: Wor
     on_loop(towers.target(first, "cat"))
     [process] = children(worker) - before
     on_loop(towers.target(second, "cat"))
-    assert len(towers) == 1 and towers.nbytes == tower_bytes(second)
+    assert len(towers.open) == 1 and towers.open.total == tower_bytes(second)
     wait_for_its_end(process, worker)
     # It is opened again for who asks.
     on_loop(towers.target(first, "dog"))
-    assert list(towers._open) == [first]
+    assert first in towers.open and second not in towers.open
 
 
 def test_a_tower_beyond_the_bound_is_refused(models: list[Model], bundled: Model, worker: Worker) -> None:
     service = AnalysisService(bundled, ServerSettings(model_bytes=tower_bytes(models[0]) - 1), worker)
     with pytest.raises(LimitError, match="reading texts needs"):
         on_loop(service.towers.target(models[0], "a cat"))
-    assert len(service.towers) == 0
+    assert len(service.towers.open) == 0
 
 
 def hostile(folder: Path) -> Model:
@@ -161,14 +161,15 @@ def test_a_tower_that_takes_more_than_was_counted_for_it_ends(
     model = hostile(tmp_path)
     with pytest.raises(CheckpointError, match="expected"):
         on_loop(towers.target(model, "a"))
-    assert len(towers) == 0
+    assert len(towers.open) == 0
     on_loop(towers.target(models[0], "a cat"))
 
 
 def test_a_tower_whose_process_is_gone_is_opened_again(models: list[Model], towers: TextTowers) -> None:
     on_loop(towers.target(models[0], "a cat"))
-    [kept] = towers._open.values()
-    kept.tower.close()
+    kept = towers.open.get(models[0])
+    assert kept is not None
+    kept.close()
     with pytest.raises(CheckpointError, match="no answer"):
         on_loop(towers.target(models[0], "a dog"))
     on_loop(towers.target(models[0], "a dog"))

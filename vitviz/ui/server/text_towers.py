@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.models.targets import Target
+from vitviz.ui.holdings import Holdings
 from vitviz.ui.progress_reports import Report, no_report
 from vitviz.ui.server.line import Line, Once
 from vitviz.weights import Model
@@ -21,34 +20,21 @@ TOWER_COPIES = 3
 PACKAGE_BYTES = 256 * 2**20
 
 
-@dataclass(frozen=True)
-class _OpenTower:
-    tower: IsolatedTower
-    nbytes: int
-
-
 class TextTowers:
     """The towers used last, each while its model is kept. For one event loop.
 
     Args:
         worker: starts their processes, each with a limit of memory.
         max_bytes: bound on the sum of these limits.
+
+    Attributes:
+        open: towers by their models, with the limits of their memory. One that leaves closes once it has read its text.
     """
 
     def __init__(self, worker: Worker, max_bytes: int) -> None:
-        self.worker, self.max_bytes = worker, max_bytes
-        # The least recently used first.
-        self._open: WeakKeyDictionary[Model, _OpenTower] = WeakKeyDictionary()
-        self._opening: Once[_OpenTower] = Once()
+        self.worker, self.open = worker, Holdings[IsolatedTower](max_bytes, lambda _: 0)
+        self._opening: Once[IsolatedTower] = Once()
         self._opening_line, self._line = Line(), Line(places=2)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    @property
-    def nbytes(self) -> int:
-        """The limits of the open towers together."""
-        return sum(entry.nbytes for entry in list(self._open.values()))
 
     async def target(self, model: Model, text: str, report: Report = no_report) -> Target:
         """A text as the target of a map.
@@ -61,30 +47,24 @@ class TextTowers:
         Raises:
             CheckpointError, ConfigError, LimitError: the tower cannot be opened, or does not read the text.
         """
-        entry = self._open.pop(model, None) or await self._opening.get(model, partial(self._opened, model), report)
-        self._open[model] = entry
-        self._close_others(model)
+        tower = self.open.get(model) or await self._opening.get(model, partial(self._opened, model), report)
         try:
-            return await self._line.run(lambda _: entry.tower.target(text), report)
+            return await self._line.run(lambda _: tower.target(text), report)
         except (CheckpointError, LimitError):
             # Its process has ended, or takes too long.
-            if self._open.get(model) is entry:
-                del self._open[model]
-            entry.tower.close()
+            if self.open.get(model) is tower:
+                self.open.drop(model)
+            tower.close()
             raise
 
-    async def _opened(self, model: Model, report: Report) -> _OpenTower:
+    async def _opened(self, model: Model, report: Report) -> IsolatedTower:
         nbytes = tower_bytes(model)
-        if nbytes > self.max_bytes:
-            raise LimitError(f"reading texts needs {nbytes:,} bytes of memory; expected at most {self.max_bytes:,}")
+        if nbytes > self.open.limit:
+            raise LimitError(f"reading texts needs {nbytes:,} bytes of memory; expected at most {self.open.limit:,}")
         tower = await self._opening_line.run(lambda _: IsolatedTower(self.worker, model, nbytes), report)
-        return _OpenTower(tower, nbytes)
-
-    def _close_others(self, model: Model) -> None:
-        """Keep within the bound; a tower that reads a text closes after it."""
-        for other in list(self._open):
-            if other is not model and self.nbytes > self.max_bytes:
-                del self._open[other]
+        self.open.put(model, tower)
+        self.open.grow(model, nbytes)
+        return tower
 
 
 def tower_bytes(model: Model) -> int:
