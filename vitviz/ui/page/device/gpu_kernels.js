@@ -15,6 +15,7 @@ const CALL_VALUES = 24;
 const CALL_BYTES = 256;
 const MAX_CALLS = 256;
 const MAX_GROUPS = 65535;
+const MAX_COPY_BYTES = 2 ** 25;
 /** A card that does not answer by then is given up. */
 const MAX_WAIT_MS = 60_000;
 /** The error that the card may have, of the largest number of a kind, or of 1. */
@@ -55,7 +56,9 @@ class GpuKernels {
     this.weights = buffer(network.weightBytes, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST);
     this.memory = buffer(memoryBytes(network), GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC);
     this.orders = buffer(MAX_CALLS * CALL_BYTES, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
-    device.queue.writeBuffer(this.weights, 0, kernels.buffer, weights, network.weightBytes);
+    // Whatever is written is copied first.
+    for (let at = 0; at < network.weightBytes; at += MAX_COPY_BYTES)
+      device.queue.writeBuffer(this.weights, at, kernels.buffer, weights + at, Math.min(network.weightBytes - at, MAX_COPY_BYTES));
     const types = /** @type {const} */ (["uniform", "read-only-storage", "storage"]);
     this.layout = device.createBindGroupLayout({ entries: types.map((type, binding) =>
       ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type, hasDynamicOffset: type === "uniform" } })) });
