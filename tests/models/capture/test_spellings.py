@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.support.comparison import closeness
 from tests.support.modules import HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own
@@ -131,3 +132,44 @@ REFUSED: dict[str, tuple[Attend, str]] = {
 def test_a_refusal_names_the_operation_and_the_layer(attend: Attend, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^Spelled: {message}$"):
         load_own(Spelled(attend))
+
+
+MASKS: dict[str, dict[str, torch.Tensor]] = {
+    "pairs": {"attn_mask": torch.arange(25)[:, None] < torch.arange(25) - 3},
+    "numbers of each head": {"attn_mask": torch.linspace(-2, 2, HEADS * 625).view(HEADS, 25, 25)},
+    "padding": {"key_padding_mask": torch.arange(25)[None] > 20},
+    "both": {"attn_mask": torch.linspace(-2, 2, 625).view(25, 25), "key_padding_mask": torch.zeros(1, 25) - 1},
+}
+
+
+class MaskedLayer(nn.Module):
+    """``torch.nn.MultiheadAttention`` with masks; stores its weights."""
+
+    def __init__(self, kind: str, **options: bool) -> None:
+        super().__init__()
+        self.kind, self.weights = kind, torch.empty(0)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, **options)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        normed, masks = self.norm(tokens), MASKS.get(self.kind, {})
+        output, self.weights = self.attention(normed, normed, normed, average_attn_weights=False, **masks)
+        return tokens + output
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_of_torch_s_own_attention_are_read(kind: str) -> None:
+    module, pixels = OwnViT(), torch.randn(1, 3, *SIZE)
+    module.layers = nn.ModuleList(MaskedLayer(kind) for _ in range(2)).eval()
+    trace = load_own(module).network.encode(pixels).traces[0]
+    with torch.no_grad():
+        module(pixels)
+    for number, layer in enumerate(module.layers):
+        close(trace.weights(number), layer.weights[0])
+
+
+def test_a_key_of_zeros_in_torch_s_own_attention_is_refused() -> None:
+    module = OwnViT()
+    module.layers = nn.ModuleList(MaskedLayer("", add_zero_attn=True) for _ in range(2)).eval()
+    with pytest.raises(ConfigError, match=r"torch\.nn\.MultiheadAttention with add_zero_attn: vitviz does not"):
+        load_own(module)
