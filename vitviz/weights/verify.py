@@ -135,11 +135,11 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     comparisons: list[Comparison] = []
     attention: dict[int, Comparison] = {}
     not_compared: list[str] = []
+    captures: dict[Size, CapturedNetwork] = {}
 
-    def run_both(quantity: str, peer: ReferenceModel, size: Size, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def run_both(quantity: str, captured: CapturedNetwork, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
             with package_errors(package.name, f"cannot compute the {quantity}"):
-                captured = _capture(peer, model, size)
                 expected, their_weights = _output_and_attention(captured, whole_patches(theirs, config))
             output, our_weights = _output_and_attention(network, ours)
         comparisons.append(compare(quantity, output, _pooled(expected, network, ours)))
@@ -155,8 +155,11 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     trained = reference.size or (config.image_height, config.image_width)
     for size in dict.fromkeys([trained, *sizes]):
         peer = reference if size == trained else open_reference(package, folder, size)
+        with package_errors(package.name, f"cannot run at {size[0]}×{size[1]}"):
+            captures[size] = _capture(peer, model, size)
         noise = _noise(config.channels, size)
-        run_both(f"output for noise of {size[0]}×{size[1]}", peer, size, whole_patches(noise, config), noise)
+        quantity = f"output for noise of {size[0]}×{size[1]}"
+        run_both(quantity, captures[size], whole_patches(noise, config), noise)
     try:
         with package_errors(package.name, f"cannot prepare {image_name}"):
             theirs = reference.preprocess(photo)
@@ -165,7 +168,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         not_compared.append(f"pixels: {error}")
     else:
         comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
-        run_both(f"output for {image_name}", reference, trained, ours, theirs)
+        run_both(f"output for {image_name}", captures[trained], ours, theirs)
     return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
 
 
