@@ -143,7 +143,7 @@ def test_a_checkpoint_that_cannot_be_opened_gets_no_id(
     (tmp_path / "bad.pth").write_bytes(b"no checkpoint")
     file = {"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}
     assert "failed" in visit.run("analyze", state=STATE, index=0, own={"files": [file]})
-    assert len(service.own_models._models) == 0
+    assert len(service.own_models) == 0
 
 
 # ---- analyses ----

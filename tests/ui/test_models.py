@@ -15,7 +15,8 @@ import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.facts import assumed_sentence, model_facts
-from vitviz.ui.models import ModelChoice, OwnModels, menu, open_choice, require_safetensors
+from vitviz.ui.models import ModelChoice, menu, open_choice, require_safetensors
+from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED, ZOO, Model, save_checkpoint
 
 pytestmark = pytest.mark.parity
@@ -77,16 +78,20 @@ def test_a_file_stands_under_the_family_that_it_is_of(tmp_path: Path, bundled: M
     assert "dino_vits16" not in [each["id"] for each in offered]
 
 
-def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess() -> None:
-    own, kept = [ModelChoice("", (name,), name=name) for name in ("a.pth", "b.pth", "c.pth")], OwnModels()
-    keys = list(map(kept.id, own))
+def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess(bundled: Model) -> None:
+    own, service = (
+        [ModelChoice("", (name,), name=name) for name in ("a.pth", "b.pth", "c.pth")],
+        AnalysisService(bundled),
+    )
+    keys = list(map(service.name, own))
     assert len(set(keys)) == 3 and all(re.fullmatch(r"own:[\w-]{22}", key) for key in keys)
     # The same files are the same model.
-    assert kept.id(own[0]) == keys[0] and kept.get(keys[1]) == own[1]
+    assert service.name(own[0]) == keys[0] and service.choice(keys[1], 3) == own[1]._replace(step=3)
+    assert service.name(ModelChoice("hf:a/b")) == "hf:a/b"
     # Another visitor's id of it says nothing.
-    assert kept.id(own[0], "ben") != keys[0]
+    assert service.own_models.key(own[0], "ben") != keys[0].removeprefix("own:")
     with pytest.raises(CheckpointError, match="open it again under Model"):
-        kept.get("own:" + "a" * 22)
+        service.choice("own:" + "a" * 22)
 
 
 def test_what_is_assumed_is_told(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -
     (tmp_path / "bad.pth").write_bytes(b"none")
     own = {"files": [{"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}]}
     assert "bad" in visit.run("analyze", state=STATE, index=0, own=own)["failed"]
-    assert len(visit.handlers.service.own_models._models) == 0
+    assert len(visit.handlers.service.own_models) == 0
 
 
 @pytest.mark.parametrize(

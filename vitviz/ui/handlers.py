@@ -27,7 +27,6 @@ from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.explorer_files import SEEN
-from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState, View
 from vitviz.video.clips import is_clip
@@ -107,8 +106,7 @@ class Handlers:
             assumed = assumed_sentence(await self.service.model(own, report))
             notes += [assumed] * bool(assumed)
             # What cannot be opened has no name.
-            name = self.service.own_models.id(own, current_visitor())
-            state = state.with_view(index, replace(state.views[index], model=name, step=None))
+            state = state.with_view(index, replace(state.views[index], model=self.service.name(own), step=None))
         return await self._opened(state, [index], notes, report, {}, is_new=is_new)
 
     async def _opened(
@@ -226,7 +224,7 @@ class Handlers:
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
         if model_id.startswith("own:"):
-            title = self.service.own_models.get(model_id).name
+            title = self.service.choice(model_id).name
         else:
             title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
         return model_facts(model_id, title, model)
@@ -270,7 +268,8 @@ class Handlers:
         available = [source for source in sources if source is not None]
         python = as_python(state, available) if len(available) == len(state.views) else ""
         labels = [() if source is None else source.analysis.model.labels for source in sources]
-        names = {view.model: own.name for view in state.views if (own := self.service.own_models.find(view.model))}
+        kept, models = self.service.own_models, [view.model for view in state.views]
+        names = {model: own.name for model in models if (own := kept.get(model.removeprefix("own:")))}
         link = print_link(state, names, labels)
         return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
 

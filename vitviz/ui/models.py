@@ -177,39 +177,6 @@ def source_of(choice: ModelChoice, model: Model) -> str:
     return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
 
-class OwnModels:
-    """The latest checkpoints of visitors, by unguessable ids."""
-
-    def __init__(self) -> None:
-        self._models: Holdings[ModelChoice] = Holdings(MAX_OWN)
-
-    def id(self, own: ModelChoice, visitor: str = "") -> str:
-        """The name of a checkpoint in states: ``own:TOKEN``, or ``hf:OWNER/NAME`` for one that needs no settings.
-
-        Args:
-            own: a checkpoint that was opened.
-            visitor: whose it is.
-        """
-        if own.source and not own.overrides:
-            return own.source
-        return f"own:{self._models.key(own, visitor)}"
-
-    def find(self, key: str) -> ModelChoice | None:
-        """The checkpoint of an id, if there is one."""
-        return self._models.get(key.removeprefix("own:"))
-
-    def get(self, key: str) -> ModelChoice:
-        """The checkpoint of an id.
-
-        Raises:
-            CheckpointError: there is none of this id, or it is no longer kept.
-        """
-        model = self.find(key)
-        if model is None:
-            raise CheckpointError(OWN_EXPIRED)
-        return model
-
-
 def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
     """The menu of models: that of the start, then the named ones, with the size of the download in megabytes.
 

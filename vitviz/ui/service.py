@@ -29,7 +29,7 @@ from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import ModelChoice, Origin, OwnModels, open_choice, require_safetensors, source_of
+from vitviz.ui.models import MAX_OWN, OWN_EXPIRED, ModelChoice, Origin, open_choice, require_safetensors, source_of
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
@@ -88,7 +88,9 @@ class AnalysisService:
         self._latest = Holdings[ReferenceType[Analysis]](MAX_LATEST, on_drop=lambda of: drop_recomputable(of()))
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        self.own_models, self.pictures = OwnModels(), Pictures()
+        # Visitors' own checkpoints, by ids that nobody can guess.
+        self.own_models: Holdings[ModelChoice] = Holdings(MAX_OWN)
+        self.pictures = Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
@@ -158,8 +160,16 @@ class AnalysisService:
             CheckpointError: a visitor's own checkpoint is no longer kept.
         """
         if name.startswith("own:"):
-            return self.own_models.get(name)._replace(step=step)
+            own = self.own_models.get(name.removeprefix("own:"))
+            if own is None:
+                raise CheckpointError(OWN_EXPIRED)
+            return own._replace(step=step)
         return ModelChoice(name or self.start.name, step=step)
+
+    def name(self, own: ModelChoice) -> str:
+        """The name of an open checkpoint in states: ``own:ID``, or ``hf:OWNER/NAME`` for one that needs no settings."""
+        is_public = own.source and not own.overrides
+        return own.source if is_public else f"own:{self.own_models.key(own, current_visitor())}"
 
     async def analyze(
         self,
