@@ -328,11 +328,11 @@ export class Pane {
     const { unfinished = "" } = this.metadata(this.query), { facts, model, view } = this;
     const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
     const parts = [
+      unfinished && `unfinished, ${unfinished}`,
       model.title,
       layer === undefined ? METHODS[view.method].title : `layer ${layer}`,
       head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
       facts.name,
-      unfinished && `unfinished, ${unfinished}`,
     ];
     setText(this.find("badge"), parts.filter(Boolean).join(" · "));
     this.find("badge").title = this.find("badge").textContent;

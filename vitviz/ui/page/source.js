@@ -79,7 +79,7 @@ export class Source {
       if (!navigator.mediaDevices)
         return notify("Browsers offer the camera only to pages over https or on this machine: open the page so, or upload a picture.");
       try {
-        video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
+        video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
         dialog.showModal();
       } catch (/** @type {any} */ error) {
         notify(`The camera cannot be used: ${error.message}`);
