@@ -171,7 +171,7 @@ def test_the_processes_of_those_who_have_used_much_are_nice_to_others(clock: lis
 
     async def wait() -> list[int]:
         line = Line()
-        found = [await by("a", line.run(partial(work, seconds))) for seconds in (1, 1000, 0, 0)]
+        found = [await by("a", line.run(partial(work, seconds))) for seconds in (0.5, 1000, 0, 0)]
         return [*found, await by("b", line.run(partial(work, 0)))]
 
     first, second, third, _, other = run(wait())

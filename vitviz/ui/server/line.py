@@ -32,9 +32,10 @@ POLL_SECONDS = 0.5
 MAX_REPORTS = 200
 # A turn, if others wait: short beside what a visitor notices, and long beside the cost of changing turns.
 TURN_SECONDS = 0.25
-# Whoever uses more than a fiftieth of a place comes after those who use less, by five minutes at most; the processes
-# that open their files have a niceness up to this one.
-WEIGHT, MAX_AHEAD_SECONDS, MAX_NICENESS = 50.0, 300.0, 19
+# Whoever uses more than a fiftieth of a place comes after those who use less, by five minutes at most.
+WEIGHT, MAX_AHEAD_SECONDS = 50.0, 300.0
+# Of the processes that open files: of long work, and of a visitor who comes after others by so much.
+MAX_NICENESS, MUCH_SECONDS = 19, 60.0
 # Until when each visitor's use of all lines puts them behind others, in seconds of the process. For one event loop.
 CLOCKS: dict[str, float] = {}
 # Work of each line that has begun and waits for another turn. It holds what it has computed so far.
@@ -44,7 +45,7 @@ WAITING_ANEW = 4
 RESERVE_BYTES = 2**30
 # Those who let go of what they keep when there is no room.
 KEEPERS: WeakSet[Keeper] = WeakSet()
-# Of processes and threads whose work may take seconds, so that short work runs first.
+# Of the threads of long work, so that short work runs first; higher, they would hold Python's lock for too long.
 BACKGROUND_NICENESS = 10
 
 
@@ -117,7 +118,7 @@ class Line:
 
     def __init__(self, places: int = 1, share: int = 1, begun: int | None = None, *, is_long: bool = False) -> None:
         self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
-        self._niceness, self._threads = (BACKGROUND_NICENESS, _BACKGROUND_THREADS) if is_long else (0, _THREADS)
+        self._niceness, self._threads = (MAX_NICENESS, _BACKGROUND_THREADS) if is_long else (0, _THREADS)
         # In the order in which they came.
         self._tickets: list[_Ticket] = []
         # The order of their turns, and when it was made.
@@ -225,7 +226,8 @@ def _order(ticket: _Ticket) -> tuple[bool, float]:
 
 def _niceness(visitor: str) -> int:
     """Of the processes of a visitor's work, by how far behind others it is."""
-    return round(MAX_NICENESS * max(0.0, CLOCKS.get(visitor, 0) - time.monotonic()) / MAX_AHEAD_SECONDS)
+    ahead = CLOCKS.get(visitor, 0) - time.monotonic()
+    return round(MAX_NICENESS * min(1.0, max(0.0, ahead) / MUCH_SECONDS))
 
 
 def _with_memory(work: Callable[[], Result]) -> Result:
