@@ -23,7 +23,7 @@ help:
 	@echo 'make oldest   the tests of the library, without the app, with the lowest version of every package that pyproject.toml names'
 	@echo 'make newest   make test with the newest version of every package'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
-	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
+	@echo 'make gallery  write thirteen explorers as a static Space into build/gallery'
 	@echo 'make release  compile the kernels of the page anew and compare them; build wheel and sdist into dist, and check what is in them'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
