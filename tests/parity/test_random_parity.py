@@ -65,7 +65,7 @@ timm = DRAWN["timm"]
 def altered(draw: Draw, folder: Path) -> Case:
     """A package that computes something else than it has saved."""
     case = timm.make(draw, folder)
-    case.reference.model.norm.bias += draw.options.get("init_values", 0)
+    case.reference.module.norm.bias += draw.options.get("init_values", 0)
     return case
 
 

@@ -187,6 +187,8 @@ def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundle
     assert save_figure(page, "pdf").read_bytes().startswith(b"%PDF-1.4")
     open_figure(page).get_by_role("button", name="Remove panel a").click()
     expect(page.locator(".vx-paper-kept button")).to_have_count(0)
+    # The figure, and the menu beneath it.
+    page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     # What is hidden is said in the caption.
     ask(page, "hide")
