@@ -33,8 +33,8 @@ help:
 app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
-# On two cores: most of the time, four of these wait for browsers and processes.
-WORKERS := --workers 6
+# Two workers compute while two wait for browsers and processes; six are not faster.
+WORKERS := --workers 4
 
 # One process each, beside the tests, whose collection is one as well; what fails is shown below them.
 CHECKS := $(BIN)/lint-imports --no-logo && $(BIN)/node node_modules/.bin/tsc && $(BIN)/mypy \

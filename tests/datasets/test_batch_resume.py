@@ -59,6 +59,23 @@ def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: 
     assert (again.analysed, again.failed, again.skipped, again.failed_before) == (0, 0, COUNT, 1)
 
 
+# It goes no further than its first part, however fast it is.
+STOPPED_AFTER_A_PART = """
+import time
+from vitviz.cli import main
+from vitviz.datasets import batch
+from vitviz.system import atomic
+batch.PART_ROWS = 8
+replace = atomic.os.replace
+def replace_and_wait(source, target):
+    replace(source, target)
+    if target.name == "part-000000.parquet":
+        time.sleep(600)
+atomic.os.replace = replace_and_wait
+main({command!r})
+"""
+
+
 @pytest.mark.process
 def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -70,7 +87,7 @@ def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
     command = ["batch", str(folder), str(output), "--map", "rollout"]
     command += ["--checkpoint", str(tmp_path / "small.safetensors")]
-    program = f"from vitviz.datasets import batch; batch.PART_ROWS = 8; from vitviz.cli import main; main({command!r})"
+    program = STOPPED_AFTER_A_PART.format(command=command)
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
         while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
             time.sleep(0.01)

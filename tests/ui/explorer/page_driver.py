@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,11 @@ Apps = Callable[[str], SmallApp]
 @contextmanager
 def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
     app = build_demo(model, server_settings or ServerSettings())
-    address = serve(app, block=False, quiet=True)
+    # Not one that Gradio looks for: another app of these tests may take it meanwhile.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = serve(app, block=False, quiet=True, server_port=port)
     try:
         yield SmallApp(address, app, model)
     finally:
