@@ -17,12 +17,12 @@ from tests.browser import find_browser
 from tests.driver import EXPLORER
 from tests.support.device import FOLDER
 from tests.support.device_models import random_model
-from tests.support.example import EXAMPLE, ROOT
+from tests.support.example import EXAMPLE
 from tests.support.long_runs import SEED, one_in, share_of
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device import Off, assert_same, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
-from tests.ui.explorer.test_device_team import assert_exact, encode, numbers, prepared, strict, text
+from tests.ui.explorer.test_device_team import assert_exact, encode, fifty_pictures, numbers, strict, text
 from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
@@ -203,10 +203,10 @@ def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> No
 
 
 @pytest.mark.long
-def test_three_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model) -> None:
-    pictures = prepared(bundled, [ROOT / "assets" / name for name in ("chelsea.jpg", "flower.jpg", "rocket.jpg")])
+def test_fifty_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model) -> None:
     assert open_gpu(gpu_page, bundled) == (CARD, "")
-    for pixels, found in zip(pictures, encode(gpu_page, pictures), strict=True):
+    for pixels in fifty_pictures(bundled):
+        [found] = encode(gpu_page, [pixels])
         assert found["card"] == CARD
         assert_exact(bundled, pixels, found)
 

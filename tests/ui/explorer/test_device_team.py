@@ -101,6 +101,15 @@ def prepared(model: Model, paths: list[Path]) -> list[torch.Tensor]:
     return [vitviz.analyze(path, model).prepared.pixels for path in paths]
 
 
+def fifty_pictures(model: Model) -> Iterator[torch.Tensor]:
+    """Inputs of the bundled model: noise of every coarseness; fewer for a share of a long run."""
+    generator = torch.Generator().manual_seed(5)
+    mean, std = (torch.tensor(each)[:, None, None] for each in (model.preprocessing.mean, model.preprocessing.std))
+    for count in range(share_of(50)):
+        coarse = torch.rand(1, 3, *(2 + count % 30,) * 2, generator=generator)
+        yield (torch.nn.functional.interpolate(coarse, (112, 112), mode="bilinear") - mean) / std
+
+
 TEAMS = {f"{kind}, {workers}": (kind, workers) for kind in KINDS for workers in (1, 2, 3)}
 
 
@@ -211,11 +220,6 @@ def test_a_broken_file_is_refused(
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_fifty_pictures_have_the_librarys_numbers(strict_page: Page, bundled: Model, kind: Kind) -> None:
-    generator = torch.Generator().manual_seed(5)
-    mean, std = (torch.tensor(each)[:, None, None] for each in (bundled.preprocessing.mean, bundled.preprocessing.std))
     open_device(strict_page, bundled, kind, 2)
-    for count in range(share_of(50)):
-        # Noise of every coarseness.
-        coarse = torch.rand(1, 3, *(2 + count % 30,) * 2, generator=generator)
-        pixels = (torch.nn.functional.interpolate(coarse, (112, 112), mode="bilinear") - mean) / std
+    for pixels in fifty_pictures(bundled):
         assert_exact(bundled, pixels, encode(strict_page, [pixels])[0])
