@@ -238,6 +238,10 @@ class Expected:
         about = scale.caption(self.scaled(values))
         assert text.endswith(f" {about}" if about else ""), (text, about)
         text = text.removesuffix(f" {about}")
+        patches = self.values[self.layout.prefix_count :]
+        if not patches.any():
+            assert text == f"{self.heatmap.caption()}.", text
+            return
         said = SENTENCE.fullmatch(text)
         assert said is not None, text
         description = self.heatmap.description
@@ -245,7 +249,6 @@ class Expected:
         rest = said["description"].removeprefix(description)
         assert ("itself is excluded from the colour range" in rest) == (self.itself is not None), text
         assert rest == "" or self.itself is not None, text
-        patches = self.values[self.layout.prefix_count :]
         if said["inside"] is not None:
             assert set(patches) <= {0, 1}
             assert (int(said["inside"]), int(said["count"])) == (patches.sum(), patches.size)
