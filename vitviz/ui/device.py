@@ -67,7 +67,7 @@ class DevicePages:
     def __init__(self, service: AnalysisService, models: tuple[str, ...] = ()) -> None:
         self.models = models
         self._service = service
-        self._line, self._making = Line(), Once[DeviceFiles]()
+        self._line, self._making = Line(is_long=True), Once[DeviceFiles]()
         self._files: DeviceFiles | None = None
 
     async def files(self) -> DeviceFiles:

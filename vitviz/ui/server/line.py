@@ -58,8 +58,10 @@ class Keeper(Protocol):
 
 def _step_back() -> None:
     """Let the threads of short work run before this one, and before those that it starts for torch."""
-    if IS_LINUX:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
+    # Elsewhere, threads have no priority of their own; a sandbox may have none at all.
+    with suppress(OSError):
+        if IS_LINUX:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
 
 
 # Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
