@@ -22,7 +22,7 @@ from tests.support.long_runs import SEED, one_in, share_of
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device import Off, assert_same, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
-from tests.ui.explorer.test_device_team import assert_exact, encode, fifty_pictures, numbers, strict, text
+from tests.ui.explorer.test_device_team import assert_exact, encode, noise_pictures, numbers, strict, text
 from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
@@ -202,10 +202,10 @@ def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> No
             raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
 
 
-@pytest.mark.long
-def test_fifty_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.long)])
+def test_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model, count: int) -> None:
     assert open_gpu(gpu_page, bundled) == (CARD, "")
-    for pixels in fifty_pictures(bundled):
+    for pixels in noise_pictures(bundled, count if count == 3 else share_of(count)):
         [found] = encode(gpu_page, [pixels])
         assert found["card"] == CARD
         assert_exact(bundled, pixels, found)

@@ -101,12 +101,12 @@ def prepared(model: Model, paths: list[Path]) -> list[torch.Tensor]:
     return [vitviz.analyze(path, model).prepared.pixels for path in paths]
 
 
-def fifty_pictures(model: Model) -> Iterator[torch.Tensor]:
-    """Inputs of the bundled model: noise of every coarseness; fewer for a share of a long run."""
+def noise_pictures(model: Model, count: int) -> Iterator[torch.Tensor]:
+    """Inputs of the bundled model: noise of every coarseness."""
     generator = torch.Generator().manual_seed(5)
     mean, std = (torch.tensor(each)[:, None, None] for each in (model.preprocessing.mean, model.preprocessing.std))
-    for count in range(share_of(50)):
-        coarse = torch.rand(1, 3, *(2 + count % 30,) * 2, generator=generator)
+    for number in range(count):
+        coarse = torch.rand(1, 3, *(2 + number % 30,) * 2, generator=generator)
         yield (torch.nn.functional.interpolate(coarse, (112, 112), mode="bilinear") - mean) / std
 
 
@@ -221,5 +221,5 @@ def test_a_broken_file_is_refused(
 @pytest.mark.parametrize("kind", KINDS)
 def test_fifty_pictures_have_the_librarys_numbers(strict_page: Page, bundled: Model, kind: Kind) -> None:
     open_device(strict_page, bundled, kind, 2)
-    for pixels in fifty_pictures(bundled):
+    for pixels in noise_pictures(bundled, share_of(50)):
         assert_exact(bundled, pixels, encode(strict_page, [pixels])[0])
