@@ -25,7 +25,30 @@ def test_the_version_is_in_one_place_and_others_agree() -> None:
     assert versions[:2] == ["Unreleased", vitviz.__version__]
 
 
+def test_every_heading_of_the_changes_is_one_of_keep_a_changelog() -> None:
+    kinds = set(re.findall(r"^### (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_citation_has_what_its_schema_requires_and_names_nobody_who_is_not_there() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["cff-version"] == "1.2.0" and citation["license"] == "Apache-2.0"
+    assert citation["authors"] == [{"name": "The vitviz authors"}]
+
+
+def test_no_document_of_the_release_has_an_address_of_a_person() -> None:
+    for name in ("SECURITY.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "docs/site/pypi.md"):
+        assert re.findall(r"[\w.+-]+@[\w-]+\.\w+", (ROOT / name).read_text()) == []
+
+
 # Distributions.
+
+
+def test_the_page_of_the_index_has_no_link_into_the_repository() -> None:
+    text = (ROOT / "docs" / "site" / "pypi.md").read_text()
+    assert 'readme = "docs/site/pypi.md"' in (ROOT / "pyproject.toml").read_text()
+    assert "](" not in text and "---" not in text
 
 
 def test_missing_and_surplus_files_of_a_wheel_are_found() -> None:
@@ -74,6 +97,16 @@ def test_every_action_is_pinned_and_may_only_read(workflow: str) -> None:
     assert "secrets." not in text and "pull_request_target" not in text
 
 
+def test_a_tag_publishes_the_tested_files_by_trusted_publishing() -> None:
+    release = yaml.safe_load(WORKFLOWS["release.yml"])
+    # YAML 1.1 reads the word `on` as true.
+    assert release[True] == {"push": {"tags": ["v*"]}}
+    jobs = release["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["environment"] == "pypi"
+    assert jobs["publish"]["needs"] == ["wheel", "long"] and jobs["wheel"]["needs"] == "build"
+    assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS)
 def test_every_target_of_a_workflow_is_in_the_makefile(workflow: str) -> None:
     targets = re.findall(
@@ -81,3 +114,14 @@ def test_every_target_of_a_workflow_is_in_the_makefile(workflow: str) -> None:
     )
     named = {word for line in targets for word in line.split()}
     assert named and named <= set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+
+
+def test_the_hooks_are_the_linters_of_make_test() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = MAKEFILE.partition("\ntest: ")[2].partition("\n\n")[0]
+    beside = MAKEFILE.partition("\nCHECKS := ")[2].partition("\nBESIDE_CHECKS = ")[0]
+    linters = [
+        words.strip() for words in re.findall(r"\$\(BIN\)/((?:ruff|mypy|lint-imports)[a-z -]*)", recipe + beside)
+    ]
+    assert "$(call BESIDE_CHECKS," in recipe
+    assert sorted(hook["entry"].removeprefix(".venv/bin/") for hook in hooks) == sorted(linters)

@@ -6,8 +6,9 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -27,6 +28,33 @@ pytestmark = pytest.mark.process
 # The front matter of the README.
 
 
+def text(pattern: str = r"\S(.*\S)?") -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+COLOUR = text("red|yellow|green|blue|indigo|purple|pink|gray")
+# The keys of ours, as "Spaces Configuration Reference" in the documentation of the Hugging Face hub has them,
+# huggingface.co/docs/hub, August 2026; `license` is in its "Licenses".
+DOCUMENTED: dict[str, Callable[[Any], bool]] = {
+    "title": text(),
+    "emoji": text(r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?"),
+    "colorFrom": COLOUR,
+    "colorTo": COLOUR,
+    "sdk": text("gradio|docker|static"),
+    "python_version": text(r"3\.\d+(\.\d+)?"),
+    "sdk_version": text(r"\d+\.\d+\.\d+"),
+    "app_file": text(),
+    # The hub cuts off longer texts.
+    "short_description": text(".{1,60}"),
+    "tags": lambda value: isinstance(value, list) and value != [] and all(map(text(), value)),
+    "pinned": lambda value: isinstance(value, bool),
+    "license": text(r"[a-z0-9.-]+"),
+}
+# "Spaces ZeroGPU" there; the newest of torch since September 2026.
+LENDING_PYTHONS = ("3.12.12", "3.10.13")
+LENDING_TORCHES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
+
+
 @pytest.fixture(scope="module")
 def front_matter() -> dict[str, Any]:
     found = re.match(r"---\n(.*?)^---\n\n# ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -34,10 +62,28 @@ def front_matter() -> dict[str, Any]:
     return yaml.safe_load(found[1])
 
 
+def requirement(name: str) -> Requirement:
+    return next(each for each in REQUIRED if each.name == name)
+
+
 REQUIRED = [
     Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"
 ]
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
+
+
+def test_every_key_of_the_front_matter_is_documented_and_has_a_legal_value(front_matter: dict[str, Any]) -> None:
+    needed = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "app_file", "license"}
+    assert needed <= front_matter.keys() <= DOCUMENTED.keys()
+    assert [key for key, value in front_matter.items() if not DOCUMENTED[key](value)] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("colorTo", "violet"), ("emoji", "eye"), ("python_version", 3.12), ("short_description", "a" * 61), ("tags", [])],
+)
+def test_a_value_that_the_hub_does_not_take_is_found(key: str, value: Any) -> None:
+    assert not DOCUMENTED[key](value)
 
 
 def test_the_front_matter_agrees_with_the_project(front_matter: dict[str, Any]) -> None:
@@ -48,6 +94,15 @@ def test_the_front_matter_agrees_with_the_project(front_matter: dict[str, Any]) 
     assert f'"Programming Language :: Python :: {".".join(python.split(".")[:2])}"' in PYPROJECT
     # Nothing is fetched, not even by the host.
     assert "preload_from_hub" not in front_matter
+
+
+def test_the_versions_are_tested_ones_and_those_of_the_host_that_lends_cards(front_matter: dict[str, Any]) -> None:
+    gradio, lowest = requirement("gradio"), r"gradio>=(\d+\.\d+)"
+    assert front_matter["sdk_version"] in gradio.specifier
+    found = re.search(lowest, (ROOT / "requirements.txt").read_text())
+    assert found is not None and front_matter["sdk_version"] in (f"{found[1]}.0", version("gradio"))
+    assert front_matter["python_version"] in LENDING_PYTHONS
+    assert any(each in requirement("torch").specifier for each in LENDING_TORCHES)
 
 
 # A start as on a Space, with only the requirements and without a network.
@@ -169,3 +224,11 @@ def test_the_app_fetches_nothing_at_its_start_and_reports_to_nobody(start: Start
 
 def test_it_is_well_without_being_installed(start: Start) -> None:
     assert start.health == 200
+
+
+def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
+    source = (ROOT / "app.py").read_text()
+    assert len(source.splitlines()) <= 20
+    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^set_up_process\(", source, re.MULTILINE)
+    before, _, after = source.partition('if __name__ == "__main__":\n')
+    assert "serve(" not in before and "serve(demo)" in after

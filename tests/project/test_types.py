@@ -80,3 +80,11 @@ def test_every_method_is_one_of_an_analysis_with_the_parameters_of_its_record(me
     assert set(named) - {"self", "report"} == set(defaults)
     for name, hint in get_type_hints(getattr(Analysis, method.name)).items():
         assert name == "return" or (hint | None) == hints[name], name
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_every_parameter_of_a_named_method_reaches_its_map(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Analysis, "map", lambda _, *names, **parameters: (names, parameters))
+    named = getattr(Analysis, method.name)
+    values = {name: object() for name in inspect.signature(named).parameters if name != "self"}
+    assert named(object.__new__(Analysis), **values) == ((method.name,), values)
