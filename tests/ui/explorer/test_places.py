@@ -175,16 +175,64 @@ def test_the_choice_is_remembered_and_no_picture_goes_to_the_server_from_a_link(
     linked = Visitor(context, app, "?method=attention_flow")
     assert first_view(linked.page)["method"] == "attention_flow"
     linked.requests.clear()
+    expect(linked.page.locator(".vx-goal")).to_contain_text("It stays on this device")
     given = picture(tmp_path / "given.png", 2)
     linked.page.set_input_files(".vx-pictures .vx-file", given)
     linked.page.wait_for_url(DEVICE)
     expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
     settle(linked.page)
+    expect(notice(linked.page)).to_contain_text("Only the server computes the map that was shown.")
     assert {path for method, path in linked.requests if method == "POST"} <= {"/end", "/describe"}
     # Back on the server, the next visit begins there.
     linked.switch(SERVER)
     expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
     assert not DEVICE.search(Visitor(context, app).page.url)
+
+
+@pytest.mark.browser
+def test_a_file_that_the_server_is_to_open_goes_there_alone(
+    context: BrowserContext, app: SmallApp, tmp_path: Path
+) -> None:
+    visitor = Visitor(context, app)
+    page = visitor.page
+    visitor.switch(DEVICE)
+    visitor.give(picture(tmp_path / "private.png", 3))
+    # What is sent by a button is in its name.
+    (tmp_path / "weights.pth").write_bytes(b"weights")
+    page.set_input_files(".vx-pictures .vx-file", tmp_path / "weights.pth")
+    expect(page.get_by_role("button", name="Send this picture to the server", exact=True)).to_be_visible()
+    (tmp_path / "notes.txt").write_text("no picture")
+    page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
+    expect(notice(page)).to_contain_text("this browser cannot open it as a picture")
+    uploads: list[str] = []
+    page.on("request", lambda request: uploads.append(request.url) if "/upload" in request.url else None)
+    page.get_by_role("button", name="Send it to the server").click()
+    page.wait_for_url(SERVER)
+    expect(notice(page)).to_contain_text("notes.txt")
+    settle(page)
+    assert len(uploads) == 1 and "notes.txt" in uploads[0]
+
+
+# Another tab, which is about to hand a picture on, and one that was closed before it did.
+LEFT = """async () => {
+  const names = [Date.now(), 0].map((time) => `vitviz.handover.${time}.other`);
+  for (const name of names) await new Promise((done) => {
+    const opening = indexedDB.open(name);
+    opening.onupgradeneeded = () => opening.result.createObjectStore("pictures").put({ given: new File(["x"], "left.png") }, "pictures");
+    opening.onsuccess = () => done(opening.result.close());
+  });
+}"""
+
+
+@pytest.mark.browser
+def test_no_page_takes_a_picture_that_another_tab_hands_on(context: BrowserContext, app: SmallApp) -> None:
+    visitor = Visitor(context, app)
+    visitor.page.evaluate(LEFT)
+    visitor.switch(DEVICE)
+    visitor.switch(SERVER)
+    expect(notice(visitor.page)).to_contain_text("Your pictures go to the server now.")
+    assert ("POST", "/upload") not in visitor.requests
+    assert visitor.page.evaluate("async () => (await indexedDB.databases()).map(({ version }) => version)") == [1]
 
 
 def test_its_files_are_made_once_and_never_change(service: AnalysisService) -> None:

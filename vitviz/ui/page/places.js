@@ -1,20 +1,27 @@
 // Where pictures are computed: by the server that runs the page, or on this device by a page of its own; and the way between the two.
 
-import { findAll } from "./dom.js";
+import { findAll, setText } from "./dom.js";
+import { randomId } from "./numbers.js";
 import { panes, store } from "./page.js";
 import { backend, METHODS, PROBES, SETTINGS, START } from "./settings.js";
 import { analysisKey } from "./store.js";
 
-// What the browser keeps: the place that was chosen, and, on the way from one page to the other, the state and the pictures.
-const CHOICE = "vitviz.place", HANDOVER = "vitviz.handover", DATABASE = "vitviz", PICTURES = "pictures";
+// What the browser keeps: the place that was chosen, and, on the way from one page to the other, the state, and the pictures in a
+// database of their own, whose name has its time.
+const CHOICE = "vitviz.place", HANDOVER = "vitviz.handover", PICTURES = "pictures";
+// Pictures that no page has taken by then are deleted by the next one, such as those of a tab that was closed.
+const KEPT_MS = 300_000;
 // A picture that is no part of the state yet.
 const GIVEN = "given";
 // What only the server has of pictures and models.
 const SERVER_INPUT = { step: null, frame: null, white: null, color_profile: null, resolution: null };
 
+/** @typedef {"device" | "server"} Place */
 /** @typedef {{ state: State, pictures: Record<string, File>, given?: File, notes: string[] }} Handover */
 
 const isOnDevice = START.device !== undefined;
+/** @type {Place} */
+const place = isOnDevice ? "device" : "server", other = isOnDevice ? "server" : "device";
 /** The address of the page of the other place; empty if there is none. */
 export const otherPlace = START.device ? START.device.server : SETTINGS.device_models?.length ? `${backend.base}device/` : "";
 
@@ -34,8 +41,11 @@ function stored(use) {
 /** Whether the device was chosen, and this is the page of the server. */
 export const isDeviceChosen = () => !isOnDevice && otherPlace !== "" && stored(() => localStorage.getItem(CHOICE)) === "device";
 
-/** @param {"device" | "server"} place */
-export const rememberPlace = (place) => stored(() => localStorage.setItem(CHOICE, place));
+/** @param {Place} chosen */
+export const rememberPlace = (chosen) => stored(() => localStorage.setItem(CHOICE, chosen));
+
+/** @param {View} view */
+const hasOwnPicture = ({ picture }) => !picture.startsWith("example:");
 
 /**
  * An address with the entries of Gradio and its hosts in that of this page.
@@ -48,25 +58,29 @@ export function withHostEntries(path, link = "") {
   return `${path}${query ? `?${query}` : ""}`;
 }
 
+/** What a button on the device says of the server; whoever presses it knows whether a picture is sent. */
+const serverLabel = () => (store.state.views.some(hasOwnPicture) ? "Send this picture to the server" : "Use the server");
+
 /**
  * On the device, the button that helps where only the server does: for all that is shown, or a file in its place.
  * @param {File=} given
  */
 export const serverRemedies = (given) => (isOnDevice && otherPlace
-  ? [{ label: given ? "Send it to the server" : "Use the server", act: () => { changePlace(given); } }]
+  ? [{ label: given ? "Send it to the server" : serverLabel(), act: () => { changePlace(given); } }]
   : []);
 
 /**
  * Offer the other place.
  * @param {View} view
  */
-export function showPlace({ picture, model }) {
-  const isOwn = !picture.startsWith("example:"), isOffered = SETTINGS.device_models?.includes(model);
-  const text = isOnDevice
-    ? isOwn ? "Send this picture to the server, which does more" : "Use the server, which does more"
-    : `Keep pictures on this device${isOffered ? "" : ", with another model"}`;
+export function showPlace({ model }) {
+  const isOffered = SETTINGS.device_models?.includes(model);
+  const text = isOnDevice ? `${serverLabel()}, which does more` : `Keep pictures on this device${isOffered ? "" : ", with another model"}`;
   const properties = { hidden: !otherPlace, textContent: text, onclick: () => changePlace() };
   for (const button of findAll(".vx-place")) Object.assign(button, properties);
+  // The server shows a link, whatever was chosen.
+  const goal = isDeviceChosen() ? "It stays on this device: the page goes on there." : "It goes to the server that runs this page.";
+  for (const hint of findAll(".vx-goal")) setText(hint, goal);
 }
 
 export const goToOtherPlace = () => location.replace(withHostEntries(otherPlace));
@@ -81,44 +95,62 @@ export async function changePlace(given) {
   const pictures = given ? { [GIVEN]: given } : {};
   /** @type {string[]} */
   const notes = [];
+  let database = "";
   try {
-    for (const [index, { picture }] of views.entries())
-      if (!picture.startsWith("example:"))
-        pictures[picture] = new File([await backend.file(panes[index].facts.uid, "picture")], panes[index].facts.name);
-    if (Object.keys(pictures).length) await inDatabase("readwrite", (all) => all.put(pictures, PICTURES));
+    for (const [index, view] of views.entries())
+      // To the server goes nothing but what the visitor sends.
+      if (hasOwnPicture(view) && !(given && isOnDevice))
+        pictures[view.picture] = new File([await backend.file(panes[index].facts.uid, "picture")], panes[index].facts.name);
+    if (Object.keys(pictures).length) {
+      database = `${HANDOVER}.${Date.now()}.${randomId()}`;
+      await inDatabase(database, "readwrite", (all) => all.put(pictures, PICTURES));
+    }
   } catch {
     notes.push("This browser does not hand the picture on: drop it here again.");
   }
-  rememberPlace(isOnDevice ? "server" : "device");
-  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify({ state: { ...store.state, views }, notes })));
+  rememberPlace(other);
+  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify({ place: other, database, state: { ...store.state, views }, notes })));
   goToOtherPlace();
 }
 
 /** What the other page has handed to this one, which nothing keeps; null if it has nothing. */
 export function takeHandover() {
-  const text = stored(() => sessionStorage.getItem(HANDOVER));
+  const handover = JSON.parse(stored(() => sessionStorage.getItem(HANDOVER)) ?? "null");
   stored(() => sessionStorage.removeItem(HANDOVER));
-  return text ? handedOver(JSON.parse(text)) : null;
+  deleteUntaken(handover?.database);
+  return handover?.place === place ? handedOver(handover) : null;
+}
+
+/** @param {string=} awaited the database that this page is about to read */
+async function deleteUntaken(awaited) {
+  try {
+    for (const { name = "" } of await indexedDB.databases()) {
+      const [made] = name.startsWith(`${HANDOVER}.`) ? name.slice(HANDOVER.length + 1).split(".").map(Number) : [Infinity];
+      if (name !== awaited && made < Date.now() - KEPT_MS) indexedDB.deleteDatabase(name);
+    }
+  } catch {
+    // A browser that keeps nothing has nothing to delete.
+  }
 }
 
 /**
- * @param {{ state: State, notes: string[] }} handover
+ * @param {{ state: State, database: string, notes: string[] }} handover
  * @returns {Promise<Handover>}
  */
-async function handedOver({ state, notes }) {
+async function handedOver({ state, database, notes }) {
   /** @type {Record<string, File>} */
   const pictures = {};
   try {
-    const kept = await inDatabase("readonly", (all) => all.get(PICTURES)) ?? {};
+    const kept = database ? await inDatabase(database, "readonly", (all) => all.get(PICTURES)) ?? {} : {};
     for (const [name, file] of Object.entries(kept)) pictures[name] = new File([await file.arrayBuffer()], file.name, { type: file.type });
-    indexedDB.deleteDatabase(DATABASE);
+    if (database) indexedDB.deleteDatabase(database);
   } catch {
     // The other page has said so.
   }
   const { [GIVEN]: given, ...others } = pictures, views = [];
   for (const view of state.views) {
     const known = isOnDevice ? onDevice(view, notes) : view;
-    const isThere = known.picture.startsWith("example:") || known.picture in others;
+    const isThere = !hasOwnPicture(known) || known.picture in others;
     views.push(isThere ? known : { ...known, picture: START.state.views[0].picture, pins: [], patches_off: [] });
   }
   return { state: { ...state, views, panel: isOnDevice && state.panel === "compare" ? "" : state.panel }, pictures: others, given, notes };
@@ -146,14 +178,15 @@ function onDevice(view, notes) {
 }
 
 /**
- * The answer of the database that holds pictures between two pages.
+ * The answer of a database that holds pictures between two pages.
+ * @param {string} name
  * @param {IDBTransactionMode} mode
  * @param {(pictures: IDBObjectStore) => IDBRequest<any>} ask
  * @returns {Promise<any>}
  */
-function inDatabase(mode, ask) {
+function inDatabase(name, mode, ask) {
   return new Promise((resolve, reject) => {
-    const opening = indexedDB.open(DATABASE);
+    const opening = indexedDB.open(name);
     opening.onupgradeneeded = () => opening.result.createObjectStore(PICTURES);
     opening.onerror = () => reject(opening.error);
     opening.onsuccess = () => {

@@ -67,7 +67,7 @@ async function goOn(handover) {
   setOpening(false);
   store.refresh();
   for (const pane of panes) pane.requestFiles();
-  if (given) return takePicture(given);
+  if (given && !(await takePicture(given))) return;
   // Their replies take the message away, as every change of the view does.
   let isShown = true;
   while (requests.running?.slot.startsWith("analysis")) await requests.running.promise.catch(() => { isShown = false; });

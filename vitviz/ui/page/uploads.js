@@ -9,14 +9,21 @@ import { hasParameter } from "./tokens.js";
 
 let uploadCount = 0;
 
-/** @param {File} file */
+/**
+ * Show a picture; false if this page does not, and a message unless another page does.
+ * @param {File} file
+ */
 export async function takePicture(file) {
   // A link was opened, which the server shows.
-  if (isDeviceChosen()) return changePlace(file);
+  if (isDeviceChosen()) {
+    await changePlace(file);
+    return false;
+  }
   const uploaded = await uploadedPicture(file, takePicture);
-  if (!uploaded) return;
+  if (!uploaded) return false;
   newPictures.set(uploaded.picture, file);
   choosePicture(uploaded.picture);
+  return true;
 }
 
 // Names of checkpoints; other files are pictures and clips, or the server says what they are.
