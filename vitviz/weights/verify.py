@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,6 +33,11 @@ PHOTO = "chelsea.jpg"
 """The bundled photograph, the default image."""
 SEED = 0
 NOISE_IMAGES = 2
+# A reason why attention weights are not compared.
+SAME_CAPTURE = (
+    "attention weights: vitviz has no network of its own for this family, and captures them from this package's model; "
+    "each call is verified against what the model computes"
+)
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     Raises:
         CheckpointError: no file beside the checkpoint names a package, it is not installed, or it cannot open or run
             the checkpoint.
+        ConfigError: the attention of the package's model cannot be captured.
+        ImageError: a model cannot take an image of one of the sizes.
     """
     model = reading.model
     package = find_package(reading.sidecars)
@@ -134,7 +141,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     photo = open_image(image)
     comparisons: list[Comparison] = []
     attention: dict[int, Comparison] = {}
-    not_compared: list[str] = []
+    not_compared = [SAME_CAPTURE] if isinstance(network, CapturedNetwork) else []
     captures: dict[Size, CapturedNetwork] = {}
 
     def run_both(quantity: str, captured: CapturedNetwork, ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -143,6 +150,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
                 expected, their_weights = _output_and_attention(captured, whole_patches(theirs, config))
             output, our_weights = _output_and_attention(network, ours)
         comparisons.append(compare(quantity, output, _pooled(expected, network, ours)))
+        if isinstance(network, CapturedNetwork):
+            return
         if len(our_weights) != len(their_weights):
             layers = f"of {len(our_weights)} layers, the package's of {len(their_weights)}"
             comparisons.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
@@ -174,10 +183,12 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
 
 def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNetwork:
     """The package's model for images of a size, captured."""
-    if isinstance(model.network, CapturedNetwork):
-        return CapturedNetwork(reference.module, model.network.facts)
-    config, call = model.network.config, default_forward(reference.module, model.name, reference.size or size)
+    config = model.network.config
     patch = config.patch_height, config.patch_width
+    whole = size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
+    if isinstance(model.network, CapturedNetwork):
+        return CapturedNetwork(reference.module, replace(model.network.facts, image_size=whole))
+    call = default_forward(reference.module, model.name, reference.size or size)
 
     def forward(module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
         # The last rows and columns of an image, which fill no patch, are for the package alone.
@@ -185,7 +196,6 @@ def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNet
         rest = (height, width) if height < patch[0] and width < patch[1] else (0, 0)
         return reference.output(call(module, F.pad(pixels, (0, rest[1], 0, rest[0]), value=1.0)))
 
-    whole = size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
     return CapturedNetwork(
         reference.module, ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
     )
