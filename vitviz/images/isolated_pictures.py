@@ -53,7 +53,7 @@ def warm_up() -> None:
 def read_picture(
     ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
-    """The number of pixels by the header; the upright size once it is asked for; then :func:`answers`."""
+    """The number of pixels by the header; the upright size on request; then :func:`answers`."""
     unopened = UnopenedImage(path, name, value_range, color_profile)
     yield {"pixels": math.prod(unopened.size)}, b""
     ask()

@@ -165,8 +165,8 @@ async def _target(service: AnalysisService, request: Mapping[str, Any], report: 
         MethodError: there is nothing to measure.
     """
     uid, value = request.get("uid"), request.get("target")
-    asked = None if value is None else target_of("target", value, bounds_of(service.cached(uid)))
-    target = await service.target_of(uid, asked, report)
+    choice = None if value is None else target_of("target", value, bounds_of(service.cached(uid)))
+    target = await service.target_of(uid, choice, report)
     analysis = service.cached(uid)
     return None if target is None else resolve_target(target, analysis.logits, analysis.model.labels)
 

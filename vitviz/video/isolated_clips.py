@@ -40,7 +40,7 @@ def warm_up() -> None:
 
 
 def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
-    """The facts in the header; then, asked with a count, how many frames were skipped, or asked with 0, the next."""
+    """The facts in the header; then for each count of frames to skip, how many were skipped, and for 0 the next."""
     with open_here(path, name, limits, color_profile) as clip:
         yield asdict(clip.facts), b""
         while True:

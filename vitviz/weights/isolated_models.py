@@ -57,7 +57,7 @@ def _contents(model: Model, facts: dict[str, Any]) -> Parts:
 
 
 def read_texts(ask: Ask, name: str, origin: Origin, config: ViTConfig) -> Parts:
-    """Scale and bias of a text tower's logit; then, asked with a text, its features, as often as asked."""
+    """Scale and bias of a text tower's logit; then for each request, a text, its features."""
     from huggingface_hub import constants
 
     constants.HF_HUB_OFFLINE = True

@@ -78,7 +78,7 @@ class Turns:
     Args:
         at_once: of one visitor.
         most: of one visitor, with those that wait.
-        reason: what a visitor who has so many is told.
+        reason: the message for a visitor who has so many.
     """
 
     def __init__(self, at_once: int, most: int, reason: str) -> None:

@@ -37,7 +37,7 @@ def _kept(value: Any, folder: Folder) -> Any:
         return [_kept(item, folder) for item in value]
     if not isinstance(value, str) or not value.startswith("data:"):
         return value
-    # The host is never asked.
+    # Nothing is sent to the host.
     return f"http://localhost{FILE}{quote(str(folder.keep(_decoded(value), 'picture')))}"
 
 
