@@ -149,7 +149,7 @@ class Encoder:
         advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
         return (
             f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
-            f"need {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
+            f"need about {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
         )
 
 
@@ -256,7 +256,7 @@ def cost(
     column: str = COLUMN,
     storage: Precision | None = None,
 ) -> Cost:
-    """The memory and computation that :func:`analyze` needs, by formula; the model does not run.
+    """The memory and computation that :func:`analyze` needs, estimated by formula; the model does not run.
 
     Args:
         image, model, fit, resolution, value_range, color_profile, column, storage: as :func:`analyze` takes them.

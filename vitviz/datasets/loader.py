@@ -166,7 +166,8 @@ def _check_inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
     needed = encoder.cost_at(height, width)
     if needed.nbytes > encoder.max_bytes:
         raise LimitError(
-            f"{shape}: one needs {needed.nbytes:,} bytes, max_bytes = {encoder.max_bytes:,}; expected smaller ones"
+            f"{shape}: one needs about {needed.nbytes:,} bytes, max_bytes = {encoder.max_bytes:,}; "
+            "expected smaller ones"
         )
     return pixels
 
