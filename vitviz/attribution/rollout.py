@@ -185,6 +185,11 @@ def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
     return 2 * chunk
 
 
+def discard_bytes(tokens: int, itemsize: int) -> int:
+    """About the bytes that a discard ratio holds in addition: the matrix of a layer, and a copy."""
+    return 2 * tokens**2 * itemsize
+
+
 def has_normalised_rows(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> bool:
     """Whether the rows of every layer's matrix sum to 1; those of stored weights may be rounded."""
     keeps_all = not options.discards and options.reference is None

@@ -150,7 +150,8 @@ class Api:
         """
         deadline = time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
-        requests = list(_map_requests(maps, self._analysis(id)))
+        max_bytes = self.service.server_settings.analysis_bytes
+        requests = list(_map_requests(maps, self._analysis(id), max_bytes))
         return [map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests]
 
     async def overlay(
@@ -203,7 +204,8 @@ class Api:
             scale=None if scale is None else word("scale", scale, SCALES),
             percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
         )
-        arguments = parameters_of(record, parameters, analysis)
+        max_bytes = self.service.server_settings.analysis_bytes
+        arguments = parameters_of(record, parameters, analysis, max_bytes=max_bytes)
         # It may be dropped while this waits.
         del analysis
         query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
@@ -264,11 +266,12 @@ def _no_analysis(uid: object) -> MethodError:
     return MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
 
 
-def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
+def _map_requests(maps: object, analysis: Analysis, max_bytes: int) -> Iterator[tuple[Method, dict[str, Any]]]:
     """Method and arguments of each map of a request.
 
     Raises:
         MethodError: there are too many, or one is not legal.
+        LimitError: one would need more memory than an analysis may.
     """
     max_count = min(MAX_MAPS, max(1, MAX_VALUES // analysis.trace.layout.patch_count))
     if not isinstance(maps, list) or not 0 < len(maps) <= max_count:
@@ -278,7 +281,7 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
         request = fields(f"maps[{index}]", value, ("method", "parameters"))
         method = METHODS[word(f"maps[{index}].method", request.get("method"), METHODS)]
         field = f"maps[{index}].parameters"
-        yield method, parameters_of(method, request.get("parameters"), analysis, field)
+        yield method, parameters_of(method, request.get("parameters"), analysis, field, max_bytes)
 
 
 def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> None:

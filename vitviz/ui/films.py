@@ -42,7 +42,8 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     origin, method = service.origins[analysis], METHODS[view.method]
     if origin.upload.frame is None:
         raise ImageError(f"{origin.upload.name}: a picture; expected a clip to make a video of")
-    parameters = parameters_of(method, view.parameters, analysis)
+    max_bytes = service.server_settings.analysis_bytes
+    parameters = parameters_of(method, view.parameters, analysis, max_bytes=max_bytes)
     if not isinstance(parameters.get("target"), int | str | None):
         raise MethodError(f"{method.title}: a video is about one class, or about each frame's most probable one")
     video = VideoRequest(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import lcm
+from math import inf, lcm
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.costs import NUMBER_BYTES, cost_of
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.parameters import ClassTarget, Parameter, values_of
 from vitviz.attribution.requests import Bounds, canonical_token
-from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.attribution.rollout import discard_bytes
+from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.pictures import Upload, picture_name, upload_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
@@ -160,7 +162,9 @@ def _other_picture(field: str, value: object) -> str | Upload:
     return picture_name(field, value, ", or a file that was uploaded here")
 
 
-def parameters_of(method: Method, parameters: object, analysis: Analysis, field: str = "parameters") -> dict[str, Any]:
+def parameters_of(
+    method: Method, parameters: object, analysis: Analysis, field: str = "parameters", max_bytes: float = inf
+) -> dict[str, Any]:
     """All arguments of a method; a missing or null one gets its default.
 
     Args:
@@ -168,15 +172,26 @@ def parameters_of(method: Method, parameters: object, analysis: Analysis, field:
         parameters: an object with a field for each, or null.
         analysis: to compute the map of.
         field: the name of the object in messages.
+        max_bytes: the most memory of the analysis and its map.
 
     Raises:
         MethodError: a parameter is unknown or not legal, or the model cannot serve the method.
+        LimitError: the picture has too many tokens for a discard ratio.
     """
     reason = refusal(method, analysis.model)
     if reason is not None:
         raise MethodError(f"{method.name}: {reason}")
     defaults = {parameter.name: parameter.default for parameter in method.parameters}
-    return defaults | values_of(method.parameters, parameters, bounds_of(analysis), field)
+    arguments = defaults | values_of(method.parameters, parameters, bounds_of(analysis), field)
+    if arguments.get("discard_ratio") and max_bytes < inf:
+        cost = cost_of(analysis.model.network.config, analysis.trace.layout)
+        nbytes = cost.nbytes + discard_bytes(cost.tokens, NUMBER_BYTES)
+        if nbytes > max_bytes:
+            raise LimitError(
+                f"{field}.discard_ratio = {arguments['discard_ratio']:g}: of {cost.tokens:,} tokens, this needs about "
+                f"{nbytes:,} bytes; expected at most {max_bytes:,}, by a lower resolution, or 0"
+            )
+    return arguments
 
 
 def resolution_step(model: Model) -> int:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
 
 from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from vitviz import VitvizError
+from vitviz.analysis.costs import cost_of
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz.ui.api import Api
+from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice, menu
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import no_report
 from vitviz.ui.server.settings import PREFIX, ServerSettings, table
 from vitviz.ui.service import AnalysisService
+from vitviz.ui.studies import compare
 
 
 def test_settings_are_read_from_the_environment() -> None:
@@ -78,3 +86,28 @@ def test_a_server_may_open_only_some_models(make_model: MakeModel, legal: str, o
 def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:
     with pytest.raises(LimitError, match="max_bytes = 1,000"):
         on_loop(AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture))
+
+
+METHOD, PARAMETERS = "gradient_rollout", {"discard_ratio": 0.5}
+WAYS: dict[str, Callable[[AnalysisService, str], Coroutine[Any, Any, object]]] = {
+    "page": lambda bench, uid: Handlers(bench).map({"uid": uid, "method": METHOD, "parameters": PARAMETERS}, no_report),
+    "comparison": lambda bench, uid: compare(bench, {"uid": uid, "parameters": {METHOD: PARAMETERS}}, no_report),
+    "maps": lambda bench, uid: Api(bench).maps(uid, [{"method": METHOD, "parameters": PARAMETERS}]),
+    "overlay": lambda bench, uid: Api(bench).overlay(uid, METHOD, PARAMETERS),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_counts_the_matrix_and_the_copy_of_a_discard_ratio(make_model: MakeModel, picture: Upload, way: str) -> None:
+    model = make_model()
+    config = model.network.config
+    cost = cost_of(config, config.layout(config.image_height, config.image_width))
+    needed = cost.nbytes + 2 * 4 * cost.tokens**2
+    for max_bytes in (needed, needed - 1):
+        bench = AnalysisService(model, ServerSettings(analysis_bytes=max_bytes))
+        uid, _ = on_loop(bench.analyze(model, picture))
+        if max_bytes == needed:
+            on_loop(WAYS[way](bench, uid))
+        else:
+            with pytest.raises(LimitError, match=f"discard_ratio = 0.5: of {cost.tokens} tokens, .* {needed:,} bytes"):
+                on_loop(WAYS[way](bench, uid))

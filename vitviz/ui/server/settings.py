@@ -50,7 +50,10 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    analysis_bytes: Bytes = Field(default=ByteSize(MAX_BYTES), description="the most memory that one analysis may need")
+    analysis_bytes: Bytes = Field(
+        default=ByteSize(MAX_BYTES),
+        description="the most memory that one analysis may need, also for a map with a discard ratio",
+    )
     cache_bytes: Bytes | None = Field(
         default=None,
         description="analyses that are kept in memory, of all visitors together; an eighth of the app's memory if "
