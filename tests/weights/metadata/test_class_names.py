@@ -120,15 +120,27 @@ def test_names_in_the_header_of_a_safetensors_file_are_taken(tmp_path: Path) -> 
     assert vitviz.load(tmp_path / "leaves.safetensors", **FACTS).labels == NAMES
 
 
-def test_names_in_the_headers_of_shards_are_taken(tmp_path: Path) -> None:
+def sharded(folder: Path, *names: tuple[str, ...]) -> Path:
+    """A checkpoint with a shard for each of the names in a header."""
     keys = {}
-    for number, names in enumerate((list(STATE)[::2], list(STATE)[1::2])):
-        shard = f"shard {number}.safetensors"
-        save_file({key: STATE[key] for key in names}, tmp_path / shard, {"class_names": json.dumps(NAMES)})
-        keys |= dict.fromkeys(names, shard)
-    index = tmp_path / "leaves.safetensors.index.json"
+    for number, each in enumerate(names):
+        shard, own = f"shard {number}.safetensors", list(STATE)[number :: len(names)]
+        save_file({key: STATE[key] for key in own}, folder / shard, {"class_names": json.dumps(each)})
+        keys |= dict.fromkeys(own, shard)
+    index = folder / "leaves.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": keys}))
-    assert vitviz.load(index, **FACTS).labels == NAMES
+    return index
+
+
+def test_names_in_the_headers_of_shards_are_taken(tmp_path: Path) -> None:
+    assert vitviz.load(sharded(tmp_path, NAMES, NAMES), **FACTS).labels == NAMES
+
+
+@pytest.mark.parametrize("names", [(NAMES, NAMES[::-1]), (NAMES[::-1], NAMES), (NAMES, NAMES[::-1], NAMES)])
+def test_names_that_differ_from_shard_to_shard_are_not_taken(tmp_path: Path, names: tuple[tuple[str, ...]]) -> None:
+    model = vitviz.load(sharded(tmp_path, *names), **FACTS)
+    assert model.labels == NUMBERED
+    assert any("class_names of the file differs from shard to shard" in text for text in model.assumptions)
 
 
 def test_the_user_s_names_count_alone(tmp_path: Path) -> None:

@@ -221,7 +221,9 @@ def _open_index(file: Path, name: str) -> WeightFile:
         tensors |= shard_tensors
         beside |= dict.fromkeys(opened.beside)
         metadata |= opened.metadata
-        names |= opened.class_names
+        for path, found in opened.class_names.items():
+            if names.setdefault(path, found) != found:
+                names[path] = ClassNames((), "differs from shard to shard")
         kinds.add(opened.kind)
         size += opened.file_bytes
     if len(kinds) > 1:
