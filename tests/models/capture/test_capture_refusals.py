@@ -124,6 +124,24 @@ def test_a_module_that_attends_otherwise_later_is_refused(change: dict[str, int]
         model.network.encode(torch.randn(1, 3, *SIZE))
 
 
+def test_a_module_that_handles_its_errors_is_not_changed() -> None:
+    class Falling(OwnViT):
+        way = "fused"
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            tokens = self.tokens(pixels)
+            for layer in self.layers:
+                try:
+                    tokens = layer(tokens)
+                except Exception:
+                    self.way = "another kernel"
+            return self.classifier(self.norm(tokens)[:, 0])
+
+    module = Falling()
+    load_own(module)
+    assert module.way == "fused"
+
+
 def test_an_error_of_the_module_is_one_sentence() -> None:
     message = r"^Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) does not match$"
     with pytest.raises(ImageError, match=message):
