@@ -255,3 +255,15 @@ def test_the_command_says_what_was_made(
     assert f"written to {output}, in place of the file that was there\n" in capsys.readouterr().out
     assert main(["video", str(tmp_path / "no.mp4"), str(output), *arguments]) == 2
     assert "no.mp4: no such file" in capsys.readouterr().err
+
+
+def test_the_command_says_what_the_colours_of_a_clip_were_converted_from(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    clip = write_clip(tmp_path / "clip.mp4", 3, colours=(9, 14, 9), matrix=9)
+    [sentence] = vitviz.analyze(read_frame(clip), model).prepared.assumptions
+    arguments = ["video", str(clip), str(tmp_path / "out.mp4"), "--checkpoint", str(tmp_path / "small.safetensors")]
+    assert main(arguments) == 0
+    assert "converted to sRGB" in sentence
+    assert capsys.readouterr().out.splitlines().count(f"{clip}: assumed: {sentence}") == 1

@@ -9,7 +9,7 @@ from typing import Any
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.grammar import AUTO
-from vitviz.cli.output import reporting
+from vitviz.cli.output import note, reporting, spelled
 from vitviz.datasets import MapRequest
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
@@ -51,6 +51,8 @@ def run(
     request = VideoRequest(model, MapRequest(*map), fit, resolution, style, smoothing_seconds, longest_side, caption)
     size = None if batch_size == AUTO else int(batch_size)
     summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
+    for sentence in summary.assumptions:
+        note(f"{source}: assumed: {spelled(sentence)}")
     _print(summary, output, numbers)
 
 

@@ -115,6 +115,8 @@ class VideoSummary:
         sound: how the clip's sound was written, such as ``"aac, as it was"``; empty if there is none.
         caption: of the whole clip; if each frame has its own class, it counts the frames of each class.
         replaced: whether the video overwrote a file.
+        assumptions: what opening the frames assumed, such as the conversion of their colours; a clip that another
+            process decodes does not tell.
     """
 
     frames: int
@@ -122,6 +124,7 @@ class VideoSummary:
     sound: str
     caption: str
     replaced: bool
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,7 @@ class ClipMaps:
         descriptions: how each map was made.
         targets: the class of each map if every frame has its own class, else empty strings.
         first: the map of the first frame; all have its quantity, domain and sign.
+        assumptions: as :attr:`VideoSummary.assumptions`.
     """
 
     values: np.ndarray
@@ -141,6 +145,7 @@ class ClipMaps:
     descriptions: tuple[str, ...]
     targets: tuple[str, ...]
     first: TokenMap
+    assumptions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, frames: Sequence[tuple[int, str, TokenMap]]) -> ClipMaps:
@@ -240,7 +245,8 @@ def render_video(
     sound = facts.sound
     if sound:
         sound += ", as it was" if container.can_hold(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
-    return VideoSummary(len(maps.values), time.monotonic() - started, sound, painter.clip_caption(), replaced)
+    seconds, caption = time.monotonic() - started, painter.clip_caption()
+    return VideoSummary(len(maps.values), seconds, sound, caption, replaced, maps.assumptions)
 
 
 def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: int, report: Report) -> ClipMaps:
@@ -253,7 +259,7 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
     """
     method, parameters = request.map.method, request.map.parameters
     own_classes = METHODS[method].class_specific and parameters.get("target") is None
-    found: list[tuple[int, str, TokenMap]] = []
+    found, assumptions = list[tuple[int, str, TokenMap]](), dict[str, None]()
 
     def prepare(frame: Frame, position: int) -> PreparedImage:
         return encoder.prepare(frame.image, frame.index)
@@ -269,6 +275,7 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
             for (frame, _), analysis, heatmap in zip(results, analyses, heatmaps, strict=True):
                 target = analysis.model.labels[int(analysis.logits.argmax())] if own_classes else ""
                 found.append((frame.ticks, target, heatmap.token_map))
+                assumptions |= dict.fromkeys(analysis.prepared.assumptions)
             patches = found[0][2].values.numel()
             if len(found) * patches > MAX_VALUES:
                 raise ImageError(
@@ -278,7 +285,7 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
             report(COMPUTING, Progress(len(found), max(clip.facts.frames, len(found)) if clip.facts.frames else 0))
     finally:
         batches.close()
-    return ClipMaps.of(found)
+    return replace(ClipMaps.of(found), assumptions=tuple(assumptions))
 
 
 def _drawn(clip: Clip, painter: FramePainter, report: Report) -> Iterator[tuple[int, Image.Image]]:
