@@ -37,6 +37,16 @@ OPEN = """async ({ file, wasm, script, gpu, faults }) => {
   while (!device.card && !device.cardless) await new Promise((resolve) => setTimeout(resolve, 5));
   return [device.card, device.cardless];
 }"""
+# Opens a network, has passes wait from the beginning until the card was tried, and says what computed each.
+OPEN_BUSY = """async ({ file, wasm, script, gpu, picture }) => {
+  globalThis.device = await openDevice({ file: fromText(file), wasm: { simd: fromText(wasm) }, script, gpu, workers: 1 });
+  const pixels = new Float32Array(fromText(picture)), cards = [];
+  const pass = async () => {
+    while (!device.card && !device.cardless) cards.push((await device.encode(pixels)).card ?? "");
+  };
+  await Promise.all([pass(), pass(), pass()]);
+  return [device.cardless, cards];
+}"""
 # What a page's card is, once it was tried.
 TRIED = f"""async () => {{
   const {{ team }} = await ({EXPLORER}).backend.networks.get("");
@@ -184,6 +194,19 @@ def test_a_card_with_other_numbers_is_refused(gpu_page: Page, right: str, wrong:
     assert right in shaders
     card, reason = open_gpu(gpu_page, large_model(), shaders=shaders.replace(right, wrong))
     assert card == "" and reason.endswith("are not those of WebAssembly")
+
+
+def test_a_card_computes_nothing_before_it_is_checked(gpu_page: Page) -> None:
+    shaders, model = (FOLDER / "kernels.wgsl").read_text(), large_model()
+    options = {
+        "file": text(device_file(model)),
+        "wasm": text((FOLDER / "kernels.wasm").read_bytes()),
+        "script": assets.script("device/device_worker.js"),
+        "gpu": {"shaders": shaders.replace("1.0 / sqrt(", "1.001 / sqrt("), "software": True},
+        "picture": text(pixels_of(model, 0).numpy().tobytes()),
+    }
+    reason, cards = gpu_page.evaluate(OPEN_BUSY, options)
+    assert reason.endswith("are not those of WebAssembly") and len(cards) > 3 and set(cards) == {""}
 
 
 @pytest.mark.long

@@ -15,6 +15,8 @@ let exchange;
 let gradients;
 /** Once it is open, and until it fails. @type {Awaited<ReturnType<typeof openGpu>> | null} */
 let gpu = null;
+/** Whether it has shown that it computes the same. */
+let isChecked = false;
 
 /**
  * Opens the graphics card, and says so.
@@ -38,14 +40,14 @@ function closeCard(reason) {
 }
 
 /**
- * A pass on the graphics card; if it fails there, by the kernels.
+ * A pass on the graphics card; until it was checked, or if it fails there, by the kernels.
  * @param {Float32Array} pixels
  * @param {EncodeOptions} options
  * @param {Rank} rank
  */
 async function encodeAlone(pixels, options, rank) {
   try {
-    if (gpu) return await gpu.encode(pixels, options, rank);
+    if (gpu && isChecked) return await gpu.encode(pixels, options, rank);
   } catch (/** @type {any} */ error) {
     if (error instanceof Cancelled) throw error;
     closeCard(error.message);
@@ -70,7 +72,7 @@ async function answerTeam(message) {
         return { kind: "answer", pass, answer: await encode(message.pixels, message.options, rank) };
       }
       if (message.kind === "check") {
-        await gpu?.check().catch((error) => closeCard(error.message));
+        await gpu?.check().then(() => { isChecked = true; }, (error) => closeCard(error.message));
         return { kind: "answer", pass, answer: { card: gpu?.card ?? "" } };
       }
       gradients ??= new Gradients(network);
