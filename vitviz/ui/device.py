@@ -78,12 +78,14 @@ class DevicePages:
             CheckpointError: a model cannot be opened.
         """
         if self._files is None:
-            self._files = await self._making.get("", self._made)
+            return await self._making.get("", self._made)
         return self._files
 
     async def _made(self, report: Report) -> DeviceFiles:
         models = [await self._service.model(self._service.choice(name)) for name in self.models]
-        return await self._line.run(partial(self._written, models))
+        # At once, so that whoever comes next does not make them again.
+        self._files = await self._line.run(partial(self._written, models))
+        return self._files
 
     def _written(self, models: list[Model], report: Report) -> DeviceFiles:
         page = device_page(models, ids=self.models, is_downloaded=True, server=SERVER)
