@@ -178,8 +178,8 @@ def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, examp
         page.evaluate(f"{EXPLORER}.store.patchParameters(0, {{ direction: '{direction}' }})")
         page.evaluate(f"{EXPLORER}.store.patchView(0, {{ {change} }})")
         page.mouse.move(1, 1)
-        sentence = f"{opening} the 3 marked squares (orange) in {named}. Evenly spread, it would be {even}."
-        expect(cell).to_have_text(sentence)
+        bars = f"Orange bars show how much; evenly spread, it would be {even}."
+        expect(cell).to_have_text(f"{opening} the 3 marked squares in {named}. {bars}")
     choose_option(page, "direction", "row")
     shares = layout.grid(trace.rows(query))[..., 3, 5] / layout.grid(trace.rows(query)).sum((-1, -2))
     page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[3, 5]], pins: [] }})")

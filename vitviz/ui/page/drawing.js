@@ -286,11 +286,11 @@ function sentenceOfMarked({ facts, view }, token, count) {
   const ranked = (page.sheet?.shares ?? [])
     .flatMap((row, layer) => (row ?? []).map((share, head) => ({ share, text: `layer ${layer}, head ${head} (${percent(share)})` })))
     .sort((one, other) => other.share - one.share).slice(0, NAMED_HEADS);
-  const squares = `the ${count === 1 ? "marked square" : `${count} marked squares`} (orange)`, name = nameOf(queryOf(token, facts));
+  const squares = `the ${count === 1 ? "marked square" : `${count} marked squares`}`, name = nameOf(queryOf(token, facts));
   const opening = valueOf(view, "direction", facts) === "column"
     ? `Attention to ${name} comes most from ${squares} in` : `Attention from ${name} lies most on ${squares} in`;
-  const even = percent(count / (facts.rows * facts.columns));
-  return ranked.length ? `${opening} ${ranked.map(({ text }) => text).join("; ")}. Evenly spread, it would be ${even}.` : "";
+  const named = ranked.map(({ text }) => text).join("; "), even = percent(count / (facts.rows * facts.columns));
+  return named && `${opening} ${named}. Orange bars show how much; evenly spread, it would be ${even}.`;
 }
 
 /**
