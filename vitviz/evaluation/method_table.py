@@ -192,7 +192,7 @@ def _interval_text(correlations: torch.Tensor) -> str:
 
 
 def record(model: Model, folder: Path, images: Iterable[Path], **results: Any) -> str:
-    """Results for images of a folder as JSON, with tensors as lists and NaN as null."""
+    """Results for images of a folder as JSON, with tensors as lists, and NaN and infinity as null."""
     content = {
         "checkpoint": model.name,
         "images": [str(path.relative_to(folder)) for path in images],
