@@ -110,7 +110,7 @@ class AnalysisService:
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.
         self.cache.discard(lambda analysis: analysis.model is model)
-        self.towers.open.drop(model)
+        self.towers.open.drop(ref(model))
 
     async def model(self, choice: ModelChoice, report: Report = no_report) -> Model:
         """The model that a visitor chose, opened unless it is in memory, once for all who ask for it meanwhile.

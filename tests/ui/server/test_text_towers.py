@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -129,7 +130,18 @@ def test_the_tower_used_least_lately_makes_room(models: list[Model], worker: Wor
     wait_for_its_end(process, worker)
     # It is opened again for who asks.
     on_loop(towers.target(first, "dog"))
-    assert first in towers.open and second not in towers.open
+    assert ref(first) in towers.open and ref(second) not in towers.open
+
+
+def test_a_tower_keeps_no_model_in_memory(tmp_path: Path, towers: TextTowers) -> None:
+    make_transformers(tmp_path, "CLIP")
+    model = vitviz.load(tmp_path)
+    on_loop(towers.target(model, "a cat"))
+    assert len(towers.open) == 1
+    kept = ref(model)
+    del model
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_tower_beyond_the_bound_is_refused(models: list[Model], bundled: Model, worker: Worker) -> None:
@@ -167,7 +179,7 @@ def test_a_tower_that_takes_more_than_was_counted_for_it_ends(
 
 def test_a_tower_whose_process_is_gone_is_opened_again(models: list[Model], towers: TextTowers) -> None:
     on_loop(towers.target(models[0], "a cat"))
-    kept = towers.open.get(models[0])
+    kept = towers.open.get(ref(models[0]))
     assert kept is not None
     kept.close()
     with pytest.raises(CheckpointError, match="no answer"):

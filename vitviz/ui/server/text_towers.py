@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from weakref import ref
 
 from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.models.targets import Target
@@ -28,7 +29,8 @@ class TextTowers:
         max_bytes: bound on the sum of these limits.
 
     Attributes:
-        open: towers by their models, with the limits of their memory. One that leaves closes once it has read its text.
+        open: towers by weak references to their models, with the limits of their memory. One that leaves closes once it
+            has read its text.
     """
 
     def __init__(self, worker: Worker, max_bytes: int) -> None:
@@ -47,13 +49,13 @@ class TextTowers:
         Raises:
             CheckpointError, ConfigError, LimitError: the tower cannot be opened, or does not read the text.
         """
-        tower = self.open.get(model) or await self._opening.get(model, partial(self._opened, model), report)
+        tower = self.open.get(ref(model)) or await self._opening.get(model, partial(self._opened, model), report)
         try:
             return await self._line.run(lambda _: tower.target(text), report)
         except (CheckpointError, LimitError):
             # Its process has ended, or takes too long.
-            if self.open.get(model) is tower:
-                self.open.drop(model)
+            if self.open.get(ref(model)) is tower:
+                self.open.drop(ref(model))
             tower.close()
             raise
 
@@ -62,8 +64,8 @@ class TextTowers:
         if nbytes > self.open.limit:
             raise LimitError(f"reading texts needs {nbytes:,} bytes of memory; expected at most {self.open.limit:,}")
         tower = await self._opening_line.run(lambda _: IsolatedTower(self.worker, model, nbytes), report)
-        self.open.put(model, tower)
-        self.open.grow(model, nbytes)
+        self.open.put(ref(model), tower)
+        self.open.grow(ref(model), nbytes)
         return tower
 
 
