@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { spreadOrder, withNearest } from "../../vitviz/ui/page/device/occlusion.js";
+import { writeMap } from "../../vitviz/ui/page/device/pack_writer.js";
+import { readPack } from "../../vitviz/ui/page/packs.js";
 
 test("every square is measured once, and those of coarser grids come first", () => {
   for (const [rows, columns] of [[14, 14], [37, 37], [6, 10], [1, 5], [1, 1]]) {
@@ -21,4 +23,12 @@ test("every square is measured once, and those of coarser grids come first", () 
 test("a square that is not measured yet has the value of the nearest", () => {
   const values = Float32Array.of(1, NaN, NaN, 2, NaN, NaN, NaN, NaN, 3, NaN, NaN, NaN);
   assert.deepEqual([...withNearest(values, 4)], [1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 3, 2]);
+});
+
+test("of squares that are not measured yet, the caption says nothing", () => {
+  const content = { values: Float32Array.of(NaN, 0, 0), description: "Occlusion", quantity: "fall" }, shape = { prefix: ["CLS"], columns: 2 };
+  const captionOf = (more) => readPack(writeMap({ ...content, ...more }, shape)).metadata.description;
+  assert.equal(captionOf({ raised: false }), "Occlusion. Every patch is 0: by this method, nothing raises this score");
+  const unfinished = "Unfinished: 1 of 2 squares measured, and the others as the nearest of them";
+  assert.equal(captionOf({ unfinished: "1 of 2 squares" }), `Occlusion. ${unfinished}`);
 });

@@ -41,7 +41,8 @@ export function writePack(tensors, metadata = {}) {
  * @param {{ prefix: string[], columns: number }} shape of its tokens
  */
 export function writeMap({ values, description, quantity, raised = true, self, unfinished }, shape) {
-  const patches = values.subarray(shape.prefix.length), isFlat = patches.length > 1 && patches.every((value) => value === patches[0]);
+  const patches = values.subarray(shape.prefix.length);
+  const isFlat = !unfinished && patches.length > 1 && patches.every((value) => value === patches[0]);
   const value = isFlat ? `Every patch is ${digits(patches[0])}` : "", reason = "by this method, nothing raises this score";
   const remark = raised ? value : value ? `${value}: ${reason}` : reason.replace("by", "By");
   const own = self === undefined ? ""
