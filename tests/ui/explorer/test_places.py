@@ -200,7 +200,7 @@ def test_a_file_that_the_server_is_to_open_goes_there_alone(
     # What is sent by a button is in its name.
     (tmp_path / "weights.pth").write_bytes(b"weights")
     page.set_input_files(".vx-pictures .vx-file", tmp_path / "weights.pth")
-    expect(page.get_by_role("button", name="Send this picture to the server", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Use the server, and send it this picture")).to_be_visible()
     (tmp_path / "notes.txt").write_text("no picture")
     page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
     expect(notice(page)).to_contain_text("this browser cannot open it as a picture")

@@ -58,15 +58,19 @@ export function withHostEntries(path, link = "") {
   return `${path}${query ? `?${query}` : ""}`;
 }
 
-/** What a button on the device says of the server; whoever presses it knows whether a picture is sent. */
-const serverLabel = () => (store.state.views.some(hasOwnPicture) ? "Send this picture to the server" : "Use the server");
+// Whoever presses a button on the device knows whether a picture is sent.
+const showsOwnPicture = () => store.state.views.some(hasOwnPicture);
+
+/** @param {File=} given */
+const labelOfRemedy = (given) =>
+  given ? "Send it to the server" : `Use the server${showsOwnPicture() ? ", and send it this picture" : ""}`;
 
 /**
  * On the device, the button that helps where only the server does: for all that is shown, or a file in its place.
  * @param {File=} given
  */
 export const serverRemedies = (given) => (isOnDevice && otherPlace
-  ? [{ label: given ? "Send it to the server" : serverLabel(), act: () => { changePlace(given); } }]
+  ? [{ label: labelOfRemedy(given), act: () => { changePlace(given); } }]
   : []);
 
 /**
@@ -75,11 +79,13 @@ export const serverRemedies = (given) => (isOnDevice && otherPlace
  */
 export function showPlace({ model }) {
   const isOffered = SETTINGS.device_models?.includes(model);
-  const text = isOnDevice ? `${serverLabel()}, which does more` : `Keep pictures on this device${isOffered ? "" : ", with another model"}`;
+  const text = isOnDevice
+    ? `${showsOwnPicture() ? "Send this picture to the server" : "Use the server"}, which does more`
+    : `Keep pictures on this device${isOffered ? "" : ", with another model"}`;
   const properties = { hidden: !otherPlace, textContent: text, onclick: () => changePlace() };
   for (const button of findAll(".vx-place")) Object.assign(button, properties);
   // The server shows a link, whatever was chosen.
-  const goal = isDeviceChosen() ? "It stays on this device: the page goes on there." : "It goes to the server that runs this page.";
+  const goal = isDeviceChosen() ? "It stays on this device." : "It goes to the server that runs this page.";
   for (const hint of findAll(".vx-goal")) setText(hint, goal);
 }
 
