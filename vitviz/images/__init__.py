@@ -1,4 +1,4 @@
-"""Pictures: opening one of any kind, what decoding it may cost, and how it becomes a model's input.
+"""Pictures: opening one of any kind, what decoding it may cost, encoding one, and how it becomes a model's input.
 
 What belongs here needs no model. Where the input lies on the picture is :class:`Geometry`.
 """

@@ -22,6 +22,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
+from vitviz.images.encoded import encoded
 from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
 from vitviz.ui.explorer.app import ICON
@@ -90,9 +91,7 @@ class DevicePicture:
         content = _file_content(source)
         if content is None or len(content) > MAX_PICTURE_BYTES or _format(content) not in BROWSER_FORMATS:
             image.thumbnail((REDUCED_SIDE, REDUCED_SIDE))
-            stream = BytesIO()
-            image.save(stream, "JPEG", quality=95)
-            content = stream.getvalue()
+            content = encoded(image, "JPEG", quality=95)
         return cls(name, content)
 
 

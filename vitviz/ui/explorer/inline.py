@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.colours import ColorProfile
+from vitviz.images.encoded import encoded
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.system.atomic import atomic_write
@@ -153,8 +153,7 @@ def explore(
 
 
 def _still(analysis: Analysis) -> bytes:
-    sheet, content = analysis.attention_sheet().picture(), BytesIO()
+    sheet = analysis.attention_sheet().picture()
     picture = Image.new("RGB", sheet.size, "white")
     picture.paste(sheet, mask=sheet)
-    picture.save(content, "jpeg", quality=85)
-    return content.getvalue()
+    return encoded(picture, "JPEG", quality=85)
