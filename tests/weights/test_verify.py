@@ -16,7 +16,8 @@ import torch
 import vitviz
 from tests.parity import CASES
 from tests.parity.case import Case
-from tests.parity.random_draws import silent
+from tests.parity.random_draws import Draw, silent
+from tests.parity.random_transformers import TRANSFORMERS
 from tests.reference_packages import timm, transformers
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import EXACT, change, edit, write
@@ -84,6 +85,12 @@ def test_a_folder_of_every_row_of_the_parity_table_is_found_exact(case: Case, tm
     assert found.exact, found.sentence
     layers = [each for each in found.comparisons if each.quantity.startswith("attention")]
     assert len(layers) == reading.model.network.config.depth
+
+
+def test_a_classifier_whose_configuration_states_its_tower_in_a_section_is_found_exact(tmp_path: Path) -> None:
+    TRANSFORMERS.make(Draw("Siglip2ForImageClassification"), tmp_path)
+    found = verify(read_checkpoint(tmp_path), PHOTO)
+    assert found.exact, found.sentence
 
 
 # Not exact.

@@ -13,7 +13,7 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights.model import Forward
-from vitviz.weights.modules.unwrap import package_of
+from vitviz.weights.modules.unwrap import package_of, vision_config
 
 Size = tuple[int, int]
 # model_type of transformers' vision towers that take patches packed as by Qwen2-VL's processor.
@@ -163,7 +163,7 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     strip = clip_strip(module)
     if strip is not None:
         return strip
-    patch = getattr(getattr(module, "config", None), "patch_size", None)
+    patch = getattr(vision_config(module), "patch_size", None)
     if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in parameters and isinstance(patch, int):
         return FlexibleForward(patch)
     config = getattr(module, "config", None)

@@ -13,7 +13,7 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.weights.metadata.settings import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_strip
-from vitviz.weights.modules.unwrap import package_of
+from vitviz.weights.modules.unwrap import package_of, vision_config
 
 Size = tuple[int, int]
 IMAGE_ATTRIBUTES = ("image_size", "img_size", "input_size")
@@ -38,10 +38,10 @@ def find_image_size(module: nn.Module) -> Size | None:
     input_size: Any = pretrained.get("input_size") if isinstance(pretrained, Mapping) else None
     strip = clip_strip(module)
     if strip is not None:
-        sides = both_sides(_vision_config(module).image_size)
+        sides = both_sides(vision_config(module).image_size)
         return None if sides is None else (strip.tubes * sides[0], sides[1])
     candidates = [getattr(embedding, "img_size", None), input_size[1:] if are_sides(input_size, 3) else None]
-    for holder in (_vision_config(module), module):
+    for holder in (vision_config(module), module):
         candidates += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
     return next(filter(None, map(both_sides, candidates)), None)
 
@@ -58,18 +58,18 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
     # A tube has frames, height and width.
-    tube: Any = getattr(_vision_config(module), "tubelet_size", None)
+    tube: Any = getattr(vision_config(module), "tubelet_size", None)
     if clip_strip(module) is not None and are_sides(tube, 3):
         return tube[1], tube[2]
     # NaFlexViT's embedding has another name.
-    holders = (embedding, getattr(module, "embeds", None), _vision_config(module), module)
+    holders = (embedding, getattr(module, "embeds", None), vision_config(module), module)
     patch = next(filter(None, (both_sides(getattr(holder, "patch_size", None)) for holder in holders)), None)
     return patch or _convolution_patch(module)
 
 
 def find_channels(module: nn.Module) -> int | None:
     """The number of channels in the configuration or of the first convolution; None without either."""
-    stated = getattr(_vision_config(module), "num_channels", None)
+    stated = getattr(vision_config(module), "num_channels", None)
     convolution = next((submodule for submodule in module.modules() if isinstance(submodule, nn.Conv2d)), None)
     return stated if isinstance(stated, int) else None if convolution is None else convolution.in_channels
 
@@ -88,7 +88,7 @@ def describe_overlap(module: nn.Module) -> str:
 
 def find_depth(module: nn.Module) -> int | None:
     """The number of layers in the configuration or in timm's list of blocks; None without either."""
-    stated = getattr(_vision_config(module), "num_hidden_layers", None)
+    stated = getattr(vision_config(module), "num_hidden_layers", None)
     blocks = getattr(module, "blocks", None)
     if isinstance(stated, int):
         return stated
@@ -148,10 +148,3 @@ def _convolution_patch(module: nn.Module) -> Size | None:
         and submodule.kernel_size[0] > 1
     }
     return kernels.pop() if len(kernels) == 1 else None
-
-
-def _vision_config(module: nn.Module) -> Any:
-    """The configuration of a model of transformers, or of its vision tower; None for modules of other packages."""
-    config = getattr(module, "config", None) if package_of(module) == "transformers" else None
-    towers = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
-    return next((tower for tower in towers if hasattr(tower, "patch_size")), config)

@@ -33,6 +33,13 @@ def package_of(module: nn.Module) -> str:
     return type(module).__module__.partition(".")[0]
 
 
+def vision_config(module: nn.Module) -> Any:
+    """The configuration of a model of transformers, or of its vision tower; None for modules of other packages."""
+    config = getattr(module, "config", None) if package_of(module) == "transformers" else None
+    towers = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
+    return next((tower for tower in towers if hasattr(tower, "patch_size")), config)
+
+
 def find_vision_part(module: nn.Module) -> str | None:
     """The attribute of a model of pictures and texts that takes pictures alone, such as ``"vision_model"``; else None.
 
