@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
-from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
 from vitviz.models.capture import ModuleFacts
@@ -122,8 +122,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     Raises:
         CheckpointError: no file beside the checkpoint names a package, it is not installed, or it cannot open or run
             the checkpoint.
-        ConfigError: the attention of the package's model cannot be captured.
-        ImageError: a model cannot take an image of one of the sizes.
+        ImageError: vitviz's model cannot take an image of one of the sizes.
     """
     model = reading.model
     package = find_package(reading.sidecars)
@@ -182,23 +181,30 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
 
 
 def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNetwork:
-    """The package's model for images of a size, captured."""
-    config = model.network.config
+    """The package's model for images of a size, captured.
+
+    Raises:
+        CheckpointError: it cannot take them, or its attention cannot be captured.
+    """
+    network, config = model.network, model.network.config
     patch = config.patch_height, config.patch_width
     whole = size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
-    if isinstance(model.network, CapturedNetwork):
-        return CapturedNetwork(reference.module, replace(model.network.facts, image_size=whole))
-    call = default_forward(reference.module, model.name, reference.size or size)
 
     def forward(module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
         # The last rows and columns of an image, which fill no patch, are for the package alone.
         height, width = (max(0, side - pixels.shape[axis]) for side, axis in zip(size, (-2, -1), strict=True))
         rest = (height, width) if height < patch[0] and width < patch[1] else (0, 0)
+        call = default_forward(module, model.name, reference.size or size)
         return reference.output(call(module, F.pad(pixels, (0, rest[1], 0, rest[0]), value=1.0)))
 
-    return CapturedNetwork(
-        reference.module, ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
-    )
+    if isinstance(network, CapturedNetwork):
+        facts = replace(network.facts, image_size=whole)
+    else:
+        facts = ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
+    try:
+        return CapturedNetwork(reference.module, facts)
+    except (ConfigError, ImageError) as error:
+        raise CheckpointError(f"{reference.title} for images of {size[0]}×{size[1]}: {error}") from None
 
 
 def _output_and_attention(network: Network, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
