@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+from weakref import finalize
 
 import torch
 
@@ -89,7 +91,9 @@ class DevicePages:
 
     def _written(self, models: list[Model], report: Report) -> DeviceFiles:
         page = device_page(models, ids=self.models, is_downloaded=True, server=SERVER)
-        files, folder = DeviceFiles({}, {}), Path(mkdtemp(prefix="device-", dir=self._service.folder.path))
+        # Not in the folder of uploads, which deletes what nobody uses for a while.
+        files, folder = DeviceFiles({}, {}), Path(mkdtemp(prefix="device-"))
+        finalize(files, shutil.rmtree, folder, ignore_errors=True)
         for path, content in page.as_folder().items():
             if path.endswith(WEIGHTS):
                 files.weights[path] = folder / Path(path).name

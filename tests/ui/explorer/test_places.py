@@ -33,6 +33,7 @@ from vitviz.ui import build_demo
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
+from vitviz.ui.server import files
 from vitviz.ui.server.quota import RequestError
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
@@ -235,7 +236,7 @@ def test_no_page_takes_a_picture_that_another_tab_hands_on(context: BrowserConte
     assert visitor.page.evaluate("async () => (await indexedDB.databases()).map(({ version }) => version)") == [1]
 
 
-def test_its_files_are_made_once_and_never_change(service: AnalysisService) -> None:
+def test_its_files_are_made_once_and_never_change(service: AnalysisService, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = Handlers(service, ("",))
     with TestClient(Starlette(routes=PageRoutes(handlers).routes)) as client:
         page = client.get("/device/")
@@ -247,6 +248,11 @@ def test_its_files_are_made_once_and_never_change(service: AnalysisService) -> N
         assert client.get("/device/").text == page.text
         with pytest.raises(RequestError, match="no such file"):
             client.get("/device/files-0/page.js")
+        # They stay when uploads are old.
+        monkeypatch.setattr(files, "_OWN", {service.folder.path})
+        monkeypatch.setattr(service.folder, "keep_seconds", 0)
+        service.folder.delete_unused()
+        assert client.get(f"/device/{folder}model-0.gz").status_code == 200
     routes = PageRoutes(Handlers(service)).routes
     with TestClient(Starlette(routes=routes)) as client, pytest.raises(RequestError, match="no such file"):
         client.get("/device/")
