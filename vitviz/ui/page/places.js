@@ -121,6 +121,8 @@ export async function changePlace(given) {
 
 /** What the other page has handed to this one, which nothing keeps; null if it has nothing. */
 export function takeHandover() {
+  // A saved page and a notebook, whose storage browsers may refuse.
+  if (!otherPlace) return null;
   const handover = JSON.parse(stored(() => sessionStorage.getItem(HANDOVER)) ?? "null");
   stored(() => sessionStorage.removeItem(HANDOVER));
   deleteUntaken(handover?.database);
