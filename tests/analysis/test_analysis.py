@@ -235,6 +235,16 @@ def test_what_is_not_said_is_the_methods_own_default() -> None:
                 assert takes[parameter.name].default is None
 
 
+def test_no_public_function_hides_its_parameters() -> None:
+    public = [value for name in vitviz.__all__ if callable(value := getattr(vitviz, name))]
+    methods = [each for kind in public if inspect.isclass(kind) for name, each in vars(kind).items() if name[0] != "_"]
+    functions = [each for each in (*public, *methods) if inspect.isfunction(each)]
+    for function in functions:
+        kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds, function
+    assert len(functions) > 40
+
+
 def test_a_notebook_shows_the_first_map_that_the_model_can_have(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,36 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_the_operations_are_about_those_that_torch_counts() -> None:
-    config = ViTConfig(64, 64, 8, 8, 96, 12, 3, 32, 384, 10)
+# Of the proportions of published networks, whose classifiers and poolings are a small part.
+PROPORTIONED: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "attention pooling": {"cls_token": False, "pooling": "attention"},
+    "gated": {"gated_mlp": True, "mlp_width": 256, "activation": "silu"},
+    "wide heads": {"head_width": 64},
+    "rotary, normed": {"rotary": True, "query_key_norm": True},
+    "oblong patches, one channel": {"patch_width": 16, "channels": 1},
+}
+
+
+@pytest.mark.parametrize("changes", PROPORTIONED.values(), ids=PROPORTIONED)
+@pytest.mark.parametrize("size", [(64, 64), (112, 32)], ids=["trained size", "another size"])
+def test_the_operations_are_about_those_that_torch_counts(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], size: tuple[int, int]
+) -> None:
+    # What happens inside the fused kernel is not counted.
+    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", plain_attention)
+    config = replace(ViTConfig(64, 64, 8, 8, 96, 12, 3, 32, 384, 10), **changes)
     network = VisionTransformer(config).eval()
     for layer in network.encoder:
-        # What happens inside the fused kernel is not counted.
         layer.attention.fused = False
     with FlopCounterMode(display=False) as counted, torch.no_grad():
-        network(torch.zeros(3, 3, 64, 64))
-    assert cost_of(config, config.layout(64, 64), batch=3).flops == pytest.approx(counted.get_total_flops(), rel=0.1)
+        network(torch.zeros(3, config.channels, *size))
+    assert cost_of(config, config.layout(*size), batch=3).flops == pytest.approx(counted.get_total_flops(), rel=0.1)
+
+
+def plain_attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return (queries @ keys.transpose(-1, -2)).softmax(-1) @ values
 
 
 @pytest.mark.parametrize("storage", [None, "float32", "bfloat16", "float16"])
