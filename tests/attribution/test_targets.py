@@ -149,6 +149,24 @@ def test_a_picture_is_as_like_itself_as_can_be(make_model: MakeModel, changes: d
     assert back == pytest.approx(float(analysis.switched_off(target=likeness(other))), abs=1e-6)
 
 
+def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, tmp_path: Any) -> None:
+    model = make_model(classes=0)
+    photo(2).save(tmp_path / "rocket.png")
+    file = vitviz.analyze(tmp_path / "rocket.png", model)
+    analysis, other = analyses(model)
+    assert likeness(file).name == "likeness to rocket.png"
+    assert likeness(other).name == "likeness to another picture"
+    assert likeness(file, (2, 3)).name == "likeness to patch (2, 3) of rocket.png"
+    assert analysis.map("relevance", target=likeness(file)).description.startswith(
+        "Relevance for likeness to rocket.png as the CLS token sees it"
+    )
+    # A score that depends on all patches starts from all of them.
+    description = analysis.map("relevance", target=likeness(file, (2, 3))).description
+    assert "as the mean patch sees it" in description
+    description = analysis.map("gradient_rollout", target=likeness(file, (2, 3))).description
+    assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in description
+
+
 def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
     _, other = analyses(make_model(classes=0))
     target = likeness(other, name="cat.jpg")

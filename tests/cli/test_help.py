@@ -10,12 +10,17 @@ import sys
 
 import pytest
 
-from tests.support.commands import Capture
+from tests.support.commands import Capture, command_of
 from tests.support.example import ROOT
+from vitviz import METHODS
+from vitviz.attention.precision import PRECISIONS
 from vitviz.cli.command import main
 from vitviz.cli.declarations import commands
 from vitviz.cli.grammar import FILE, map_request, stored_text
 from vitviz.cli.parsing import build
+from vitviz.weights import BUNDLED
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.overrides import OVERRIDES
 
 # Help.
 
@@ -77,3 +82,36 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
     assert examples
     for example in examples:
         assert map_request(example)[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *map(command_of, METHODS),
+        "inspect",
+        "app",
+        "evaluate",
+        "evaluate-attention",
+        "check-methods",
+        "describe-heads",
+    ],
+)
+def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
+    actions = {action.dest: action for action in parsers()[command]._actions}
+    assert {"checkpoint", "family", "ignore", *OVERRIDES} <= actions.keys()
+    assert all(family.name in str(actions["family"].help) for family in FAMILIES)
+    assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"
+    if command != "inspect":
+        assert actions["checkpoint"].default == BUNDLED[0]
+        assert actions["precision"].choices == list(PRECISIONS)
+
+
+def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    whole = parsers()[""]
+    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    explained = {part.dest: part.help for part in action._choices_actions}
+    assert set(explained) == set(action.choices)
+    assert all(f"{name} {text}" in shown for name, text in explained.items())

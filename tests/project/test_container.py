@@ -33,6 +33,20 @@ def test_the_linter_accepts_the_dockerfile() -> None:
     assert (done.returncode, done.stdout) == (0, b"")
 
 
+def test_the_image_is_made_by_the_steps_of_make_app() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    app = re.search(r"^app: (\S+)\n\t(\S+) app \$\(ARGS\)$", makefile, re.M)
+    assert app is not None
+    assert [app[1].replace("$(VENV)", ".venv"), app[2].replace("$(BIN)", ".venv/bin")] == [
+        ".venv/.app",
+        ".venv/bin/vitviz",
+    ]
+    command = [run for run in instructions("RUN") if " make " in f" {run} "][-1]
+    assert command.endswith("make .venv/.app PYTHON=python3")
+    assert json.loads(instructions("CMD")[-1]) == [".venv/bin/vitviz", "app"]
+    assert "\n    docker build --tag vitviz .\n" in PAGE
+
+
 def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
     (base,) = instructions("FROM")
     assert re.fullmatch(r"python:3\.12-slim-\w+", base)

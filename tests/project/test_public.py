@@ -43,6 +43,41 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert not public.__doc__.startswith(f"{name}(")
 
 
+def documented_members() -> list[tuple[str, object]]:
+    """Public methods and properties that vitviz itself defines, of every public class."""
+    classes = [value for name in vitviz.__all__ if inspect.isclass(value := getattr(vitviz, name))]
+    return [
+        (f"{kind.__name__}.{name}", member.fget if isinstance(member, property) else inspect.unwrap(member))
+        for kind in classes
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+    ]
+
+
+# One word says all about these.
+SELF_EXPLAINING = {
+    "AttentionTrace.layers",
+    "AttentionTrace.heads",
+    "TokenLayout.prefix_count",
+    "TokenLayout.patch_count",
+    "TokenLayout.token_count",
+}
+
+
+def test_every_public_method_is_documented() -> None:
+    members = documented_members()
+    assert len(members) > 30
+    bare = {name for name, member in members if not inspect.getdoc(member)}
+    assert bare <= SELF_EXPLAINING
+
+
+def test_every_error_is_a_vitviz_error() -> None:
+    public = [getattr(vitviz, name) for name in vitviz.__all__]
+    errors = [value for value in public if inspect.isclass(value) and issubclass(value, Exception)]
+    assert len(errors) >= 7
+    assert all(issubclass(error, vitviz.VitvizError) for error in errors)
+
+
 # Modules that an import loads.
 
 STEPS = (
@@ -139,6 +174,12 @@ def test_the_explorer_of_a_notebook_needs_no_gradio(imports: Imports) -> None:
 
 
 @pytest.mark.process
+def test_the_tests_above_can_fail(imports: Imports) -> None:
+    assert HEAVY.intersection(imports.loaded[STEPS[3]]) == {"matplotlib", "scipy"}
+    assert "huggingface_hub" in imports.loaded[STEPS[-1]]
+
+
+@pytest.mark.process
 def test_every_module_is_imported_when_it_is_used_and_not_before(imports: Imports) -> None:
     assert imports.rooms == [f"vitviz.{name}" for name in ROOMS]
     assert set(LAZY) <= set(ROOMS) and imports.early == []
@@ -188,18 +229,56 @@ def extra(*names: str) -> set[str]:
 
 
 IMPORTED_AS = {"pillow": "PIL", "open_clip_torch": "open_clip", "pillow-heif": "pillow_heif"}
-EXTRAS = ("app", "atlas", "batch", "captum", "heif", "hub", "notebook", "ray", "text", "train", "verify", "video")
+# What an extra brings, and the module or folder that imports it.
+EXTRAS = {
+    "atlas": ({"duckdb"}, "datasets/atlas.py"),
+    "batch": ({"pyarrow"}, "datasets/arrow.py"),
+    "captum": ({"captum"}, "attribution/pixels.py"),
+    "heif": ({"pillow_heif"}, "images/decoding.py"),
+    "hub": ({"datasets"}, "datasets/hub.py"),
+    "notebook": ({"anywidget"}, "ui/explorer/selection.py"),
+    "ray": ({"ray"}, "datasets/cluster.py"),
+    "text": ({"open_clip", "transformers"}, "weights/text_tower.py"),
+    "transformers": ({"transformers"}, "weights/modules/own_engine.py"),
+    "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/packages"),
+    "video": ({"av"}, "video/facts.py"),
+}
+
+
+def in_part(path: Path, part: str) -> bool:
+    return path.is_relative_to(ROOT / "vitviz" / part)
 
 
 @pytest.mark.slow
 def test_what_is_imported_is_required_and_what_an_extra_brings_is_imported_when_it_is_used() -> None:
     required, app = extra("dependencies"), extra("dependencies", "app")
-    in_app = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "ui")]
-    outside = [path for path in MODULES if path not in in_app]
-    assert [path for path in outside if not imported(parsed(path).body) <= required] == []
-    assert [path for path in in_app if not imported(parsed(path).body) <= app] == []
-    everything = set().union(*(imported(ast.walk(parsed(path))) for path in MODULES))
-    assert required <= everything <= required | extra(*EXTRAS)
+    everything: set[str] = set()
+    for path in MODULES:
+        always = app if in_part(path, "ui") else required
+        brought = [packages for packages, part in EXTRAS.values() if in_part(path, part)]
+        found = imported(ast.walk(parsed(path)))
+        assert imported(parsed(path).body) <= always, path
+        assert found <= always.union(*brought), path
+        everything |= found
+    assert required <= everything
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_an_extra_brings_what_its_module_imports(name: str) -> None:
+    assert extra(name) - {"vitviz"} == EXTRAS[name][0]
+
+
+def test_training_needs_its_extra() -> None:
+    assert extra("train") == {"tensorboard"}
+    # tensorboard is imported by torch's writer, not by its own name.
+    assert "from torch.utils.tensorboard import" in (ROOT / "vitviz" / "training" / "loop.py").read_text()
+
+
+def test_make_app_installs_the_extra_of_the_app_alone() -> None:
+    assert extra("app") == {"gradio", "pydantic", "starlette", "torch", "vitviz"}
+    makefile = (ROOT / "Makefile").read_text()
+    ((install, stamp),) = re.findall(r"^\$\(VENV\)/\.app: .*\n\t(.*)\n\t(.*)\n", makefile, re.MULTILINE)
+    assert (install, stamp) == ("$(INSTALL) --editable '.[app]'", "@touch $@")
 
 
 def test_the_requirements_of_a_space_are_those_of_the_app() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tests.support.example import ROOT
-from tests.support.sources import parsed
 from vitviz import METHODS
 from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import PROBES
+from vitviz.training.config import PRESETS
 from vitviz.weights.overrides import OVERRIDES
 
 README = (ROOT / "README.md").read_text()
@@ -129,6 +129,20 @@ def test_python_blocks_call_existing_functions_with_valid_arguments(document: st
     assert sum(check_calls(code) for _, code in python_blocks(document)) > 0
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vitviz\nvitviz.laod()",
+        "import vitviz\nvitviz.load(head=6)",
+        "from vitviz.weights.text_tower import open_tower",
+        "import vitviz\nvitviz.open_snapshot(1)",
+    ],
+)
+def test_a_wrong_name_or_argument_in_a_block_is_found(code: str) -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        check_calls(code)
+
+
 # Commands.
 
 INDENTED = re.compile(r"^ {4,8}((?:[A-Z_]+=\S+ )*)(?:\.venv/bin/)?(vitviz|make|python) (.*)$", re.MULTILINE)
@@ -138,6 +152,13 @@ def commands(document: str, program: str) -> list[list[str]]:
     """The arguments of each call of a program in the indented lines of a document."""
     found = INDENTED.findall(DOCUMENTS[document])
     return [shlex.split(line) for _, name, line in found if name == program]
+
+
+def test_no_form_of_a_command_is_overlooked() -> None:
+    for document, text in DOCUMENTS.items():
+        shown = re.findall(r"^ {4,8}(?:\S+=\S+ )*(?:\.venv/bin/)?vitviz ", FENCE.sub("", text), re.MULTILINE)
+        assert len(shown) == len(commands(document, "vitviz")), document
+    assert sum(len(commands(document, "vitviz")) for document in DOCUMENTS) > 40
 
 
 @pytest.mark.slow
@@ -194,11 +215,24 @@ def test_the_readme_counts_the_families() -> None:
     assert count_text is not None and int(count_text[1]) == len(table(DOCUMENTS["docs/checked.md"], "families"))
 
 
+def test_every_dependency_is_named_with_a_reason() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    packages = {re.split(r"[<>=]", line)[0] for line in lines if not line.startswith("#")}
+    section = ARCHITECTURE.split("## What vitviz is built on")[1].split("\n## ")[0]
+    named = set(re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE))
+    assert packages <= named
+
+
 def test_every_extra_for_users_is_in_its_table() -> None:
     lists = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     extras = re.findall(r"^([\w-]+) = \[$", lists, re.MULTILINE)
     named = [name for row in table(DOCUMENTS["docs/index.md"], "extras") for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(named) == sorted(set(extras) - {"docs", "kernels", "release", "test", "test-library"})
+
+
+def test_every_preset_is_in_its_table() -> None:
+    table = DOCUMENTS["docs/training.md"].partition("| preset |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PRESETS)
 
 
 # The rooms of the package.
@@ -210,19 +244,20 @@ def rooms(folder: Path) -> set[str]:
     return packages | {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
 
 
-def imported(path: Path) -> set[str]:
-    """The rooms of vitviz that a module imports from, anywhere in it."""
-    names = set()
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {name.split(".")[1] for name in names if name.startswith("vitviz.")}
-
-
 def test_the_table_of_rooms_has_all_rooms() -> None:
     assert {row[0].strip("`") for row in table(ARCHITECTURE, "rooms")} == rooms(ROOT / "vitviz")
+
+
+def test_the_table_of_the_rooms_of_weights_has_all_of_them() -> None:
+    weights = ROOT / "vitviz" / "weights"
+    folders = {path.name for path in weights.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {row[0].strip("`") for row in table(ARCHITECTURE, "weights")} == folders
+
+
+def test_the_table_of_rooms_has_the_order_that_the_linter_checks() -> None:
+    layers = (ROOT / "pyproject.toml").read_text().partition("\nlayers = [\n")[2].partition("\n]")[0]
+    order = [row[0].strip("`") for row in table(ARCHITECTURE, "rooms")]
+    assert ["__main__", *reversed(order)] == re.findall(r'"(\w+)"', layers)
 
 
 # Links and names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import lzma
 import re
 from collections.abc import Callable
@@ -12,8 +13,9 @@ import torch
 
 import vitviz
 from docs.site import stages
-from docs.site.blocks import Block, explorers
+from docs.site.blocks import EXPLORER, Block, explorers
 from docs.site.check import problems
+from docs.site.gallery import index, pieces
 from docs.site.tables import TABLES, with_table
 from tests.support.example import ROOT
 from vitviz import Analysis
@@ -37,10 +39,14 @@ PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(
 BLOCKS = [(page, block) for page, text in PAGES.items() for block in explorers(text)]
 
 
-# Navigation.
-
-
 # Explorers.
+
+
+def test_no_command_of_an_explorer_is_overlooked() -> None:
+    for page, text in PAGES.items():
+        assert len(EXPLORER.findall(text)) == text.count("<!-- explorer:"), page
+    names = [block.name for _, block in BLOCKS]
+    assert len(names) == len(set(names)) >= 13
 
 
 @pytest.mark.slow
@@ -51,6 +57,21 @@ def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block
     # Picture and fit may differ; layers, heads and classes are the same.
     state, _ = opening(example, options["link"], None, None)
     assert len(state.views) == (2 if "layout=two" in options["link"] else 1), page
+
+
+def test_a_command_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"-o NAME\.html"):
+        explorers("<!-- explorer: a cat -->\n\n    vitviz explore cat.jpg\n")
+
+
+def test_the_gallery_has_thirteen_with_a_sentence_each() -> None:
+    found = pieces(PAGES["gallery.md"])
+    assert len(found) == 13
+    for title, sentence, block in found:
+        assert title and sentence.endswith(".") and block.name.startswith("gallery-")
+    page = index(found)
+    assert all(f'href="{block.name}" target="explorer"' in page for _, _, block in found)
+    assert "<script" not in page and "://" not in page
 
 
 @pytest.mark.long
@@ -92,6 +113,18 @@ def test_states_come_back_from_their_differences(tmp_path: Path, monkeypatch: py
 
 
 # The reference of Python.
+
+
+def test_no_property_says_a_colon_in_its_first_line() -> None:
+    """Sphinx takes the text before a colon for the type of the property."""
+    count = 0
+    for name in vitviz.__all__:
+        for member in vars(getattr(vitviz, name)).values() if inspect.isclass(getattr(vitviz, name)) else ():
+            getter = getattr(member, "fget", None) or getattr(member, "func", None)
+            if getter is not None:
+                count += 1
+                assert ": " not in (inspect.getdoc(getter) or "").split("\n")[0], getter
+    assert count > 20
 
 
 # Tables and figures.
