@@ -33,7 +33,7 @@ from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
-from vitviz.errors.arguments import given, word
+from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
 from vitviz.models.capture import NO_STREAM, ModuleConfig
@@ -349,4 +349,4 @@ METHODS = MethodTable(
 def record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
     """The record of a method, and the options that are not None."""
     record = METHODS[word("method", method, METHODS)]
-    return record, given(method, [parameter.name for parameter in record.parameters], options)
+    return record, checked_parameters(method, [parameter.name for parameter in record.parameters], options)

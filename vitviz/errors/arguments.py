@@ -136,7 +136,7 @@ def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
     return f"{function} has no parameter {name!r}: {expected}"
 
 
-def given(function: str, legal: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_parameters(function: str, legal: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are not None, each one of the legal parameters of a method or a probe.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import without_autocast
 from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, Token
-from vitviz.errors.arguments import given, instance, word
+from vitviz.errors.arguments import checked_parameters, instance, word
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes.attention import (
     NO_PREFIX,
@@ -235,7 +235,7 @@ def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     record = PROBES[word("probe", name, PROBES)]
-    arguments = given(name, [parameter.name for parameter in record.parameters], parameters)
+    arguments = checked_parameters(name, [parameter.name for parameter in record.parameters], parameters)
     refusal = record.refusal(analysis.model.network.config)
     if refusal is not None:
         raise MethodError(f"{name}: {refusal}")
