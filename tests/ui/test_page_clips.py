@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -25,6 +26,9 @@ from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, made
 from vitviz import Model
+from vitviz.analysis.costs import cost_of
+from vitviz.analysis.encoder import Encoder
+from vitviz.images.preprocessing import PreparedImage
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import ServerSettings
@@ -113,6 +117,26 @@ def test_a_longer_clip_is_cut_with_a_word(handlers: Handlers, tmp_path: Path) ->
     # It is said once, not with every frame.
     link = f"?{picture.replace(':', '=')}&frame=7&method=rollout"
     assert on_loop(handlers.open_link({"link": link}, lambda _: None))["notes"] == []
+
+
+def test_the_frames_of_a_video_take_no_more_memory_at_once_than_an_analysis(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sizes, encode = made(32, 32, 0, 4), list[int](), Encoder.encode
+
+    def counted(encoder: Encoder, prepared: list[PreparedImage], *options: Any) -> list[vitviz.Analysis]:
+        sizes.append(len(prepared))
+        return encode(encoder, prepared, *options)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    config = model.network.config
+    nbytes = cost_of(config, config.layout(32, 32)).nbytes
+    handlers = Handlers(AnalysisService(model, ServerSettings(analysis_bytes=nbytes)))
+    picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
+    reply = on_loop(handlers.open_link({"link": f"?{picture.replace(':', '=')}&method=rollout"}, lambda _: None))
+    request = {"state": reply["state"], "index": 0, "uid": reply["views"][0]["uid"]}
+    on_loop(handlers.kinds["film"](request, lambda _: None))
+    assert set(sizes) == {1} and len(sizes) > COUNT
 
 
 def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,13 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
         with TemporaryDirectory(prefix="vitviz-film-") as temporary:
             output = Path(temporary) / "maps.mp4"
             summary = render_video(
-                video, origin.upload.path, output, batch_size=BATCH_FRAMES, open_video=open_video, report=report_phase
+                video,
+                origin.upload.path,
+                output,
+                batch_size=BATCH_FRAMES,
+                max_bytes=max_bytes,
+                open_video=open_video,
+                report=report_phase,
             )
             return service.folder.publish(output.read_bytes(), "maps.mp4"), summary
 
