@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import vitviz
 from tests.support.comparison import closeness
+from tests.support.example import COARSEST, EXAMPLE
 from tests.support.makers import MakeModel, MakeNetwork
 from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
 from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin
 from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.evaluation.comparison import compare
+from vitviz.evaluation.randomization import cascade
 from vitviz.models.targets import ClassDifference, LikenessScore
 
 close = closeness(tolerance=1e-10, any_type=True)
@@ -165,6 +168,23 @@ def test_the_description_of_a_likeness_names_its_picture(make_model: MakeModel, 
     assert "as the mean patch sees it" in description
     description = analysis.map("gradient_rollout", target=likeness(file, (2, 3))).description
     assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in description
+
+
+@pytest.mark.slow
+def test_measures_and_comparisons_take_targets(coarsest_example: Analysis) -> None:
+    model = coarsest_example.model
+    mirrored = ImageOps.mirror(Image.open(EXAMPLE))
+    other = vitviz.analyze(mirrored, model, resolution=COARSEST)
+    target = likeness(other, name="its mirror image")
+    correlations = cascade(coarsest_example, ["grad_cam"], target)["grad_cam"]
+    assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])
+    maps = {"LeGrad": coarsest_example.map("legrad", target=target)}
+    curve = coarsest_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
+    # The shares of the whole and of the blank picture.
+    torch.testing.assert_close(curve.scores[[0, -1]], torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
+    found = compare(coarsest_example, target=target, metrics=[])
+    assert (found.target_name, type(found.target)) == ("likeness to its mirror image", Target)
+    assert {"relevance", "legrad", "occlusion"} <= {each.method for each in found.maps}
 
 
 def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
