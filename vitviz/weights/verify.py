@@ -132,7 +132,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             "timm's or transformers' config.json or with open_clip_config.json"
         )
     assert model.origin is not None, "files beside it were read"
-    folder, network = model.origin.folder, model.network
+    folder, network, config = model.origin.folder, model.network, model.network.config
     numbers = sum(parameter.numel() for parameter in network.parameters())
     check_counts(package.config_of(reading.sidecars), model.name, numbers)
     reference = open_reference(package, folder)
@@ -159,7 +159,6 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             if layer not in attention or each.ratio > attention[layer].ratio:
                 attention[layer] = each
 
-    config = network.config
     trained = reference.size or (config.image_height, config.image_width)
     for size in dict.fromkeys([trained, *sizes]):
         peer = reference if size == trained else open_reference(package, folder, size)
@@ -193,14 +192,15 @@ def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNet
     def forward(module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
         # The last rows and columns of an image, which fill no patch, are for the package alone.
         height, width = (max(0, side - pixels.shape[axis]) for side, axis in zip(size, (-2, -1), strict=True))
-        rest = (height, width) if height < patch[0] and width < patch[1] else (0, 0)
-        call = default_forward(module, model.name, reference.size or size)
-        return reference.output(call(module, F.pad(pixels, (0, rest[1], 0, rest[0]), value=1.0)))
+        fills_no_patch = height < patch[0] and width < patch[1]
+        padded = F.pad(pixels, (0, width, 0, height), value=1.0) if fills_no_patch else pixels
+        return reference.output(default_forward(module, model.name, reference.size or size)(module, padded))
 
-    if isinstance(network, CapturedNetwork):
-        facts = replace(network.facts, image_size=whole)
-    else:
-        facts = ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
+    facts = (
+        replace(network.facts, image_size=whole)
+        if isinstance(network, CapturedNetwork)
+        else ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
+    )
     try:
         return CapturedNetwork(reference.module, facts)
     except (ConfigError, ImageError) as error:

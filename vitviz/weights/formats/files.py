@@ -221,9 +221,10 @@ def _open_index(file: Path, name: str) -> WeightFile:
         tensors |= shard_tensors
         beside |= dict.fromkeys(opened.beside)
         metadata |= opened.metadata
-        for path, found in opened.class_names.items():
-            if names.setdefault(path, found) != found:
-                names[path] = ClassNames((), "differs from shard to shard")
+        names |= {
+            path: found if names.get(path, found) == found else ClassNames((), "differs from shard to shard")
+            for path, found in opened.class_names.items()
+        }
         kinds.add(opened.kind)
         size += opened.file_bytes
     if len(kinds) > 1:
