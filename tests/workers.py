@@ -1,4 +1,4 @@
-"""Runs the tests in several processes: ``pytest --workers 6``.
+"""Runs the tests in several processes: ``pytest --workers 4``.
 
 The tests are collected once, and the processes are forked from there, so that nothing is imported twice. Each asks for
 its next file when it comes to the last test of the one before, so that what both need stays. Every other process begins

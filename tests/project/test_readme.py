@@ -288,6 +288,22 @@ def test_every_file_that_is_named_exists(document: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -> None:
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in reached:
+            continue
+        reached.add(document)
+        for link in LINK.findall(DOCUMENTS[document]):
+            target = ((ROOT / document).parent / link.partition("#")[0]).resolve()
+            if "://" not in link and target.is_relative_to(ROOT):
+                name = target.relative_to(ROOT).as_posix()
+                waiting += [name] if name in DOCUMENTS else []
+    # PyPI shows this page alone; pyproject.toml names it.
+    assert reached == set(DOCUMENTS) - {"docs/site/pypi.md"}
+
+
 def test_the_readme_is_short_and_shows_before_it_tells() -> None:
     body = README.split("---\n", 2)[2]
     assert len(body.split()) <= 700
