@@ -150,8 +150,7 @@ class Api:
         """
         deadline = time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
-        max_bytes = self.service.server_settings.analysis_bytes
-        requests = list(_map_requests(maps, self._analysis(id), max_bytes))
+        requests = list(_map_requests(maps, self._analysis(id), self.service.server_settings.analysis_bytes))
         return [map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests]
 
     async def overlay(
@@ -204,8 +203,7 @@ class Api:
             scale=None if scale is None else word("scale", scale, SCALES),
             percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
         )
-        max_bytes = self.service.server_settings.analysis_bytes
-        arguments = parameters_of(record, parameters, analysis, max_bytes=max_bytes)
+        arguments = parameters_of(record, parameters, analysis, max_bytes=self.service.server_settings.analysis_bytes)
         # It may be dropped while this waits.
         del analysis
         query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS

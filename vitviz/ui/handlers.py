@@ -244,8 +244,9 @@ class Handlers:
         uid = request.get("uid")
         analysis = self.service.cached(uid)
         method = METHODS[word("method", request.get("method"), METHODS)]
-        max_bytes = self.service.server_settings.analysis_bytes
-        parameters = parameters_of(method, request.get("parameters"), analysis, max_bytes=max_bytes)
+        parameters = parameters_of(
+            method, request.get("parameters"), analysis, max_bytes=self.service.server_settings.analysis_bytes
+        )
         if report is None and computed_by(method, parameters, analysis.trace) == "run":
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
         # It may be dropped while this waits.

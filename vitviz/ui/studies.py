@@ -146,13 +146,14 @@ def _known_maps(
     """The parameters of every method that the model can have, but for the target, and the maps that are there."""
     analysis, settings = service.cached(uid), fields("parameters", value or {}, METHODS)
     parameters, maps = dict[str, dict[str, Any]](), dict[str, Heatmap]()
-    max_bytes = service.server_settings.analysis_bytes
     for name, method in METHODS.items():
         if refusal(method, analysis.model) is None:
             given = settings.get(name)
             if method.class_specific and target is not None and isinstance(given, Mapping | None):
                 given = {**(given or {}), "target": target}
-            arguments = parameters_of(method, given, analysis, f"parameters.{name}", max_bytes)
+            arguments = parameters_of(
+                method, given, analysis, f"parameters.{name}", service.server_settings.analysis_bytes
+            )
             heatmap = service.known_heatmap(uid, method, arguments)
             maps |= {} if heatmap is None else {name: heatmap}
             parameters[name] = {name: item for name, item in arguments.items() if name != "target"}
