@@ -251,6 +251,29 @@ with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageEr
     _until(lambda: not any(map(_runs, pids)))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS has no /proc")
+def test_children_share_the_processor_by_their_priorities_and_have_no_terminal() -> None:
+    code = f"""
+import os
+from pathlib import Path
+from vitviz.errors.kinds import ImageError
+from vitviz.worker import NICENESS, Limits, Worker
+worker = Worker()
+worker.preload = ()
+NICENESS.set(7)
+with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageError, "x") as child:
+    for pid in (os.getpid(), worker._server[0].pid, child.part()[0]["pid"]):
+        print(pid, *Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[2:17], flush=True)
+"""
+    on_terminal = [sys.executable, "-c", f"import pty; pty.spawn({[sys.executable, '-c', code]})"]
+    output = subprocess.run(on_terminal, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, check=True).stdout
+    (app, server, child) = ([int(number) for number in line.split()] for line in output.splitlines())
+    # Of each: its group, its session, its terminal (proc_pid_stat(5)), and its priority.
+    assert app[:3] == [app[0]] * 3 and app[3] and app[-1] == 0
+    assert server[1:4] == child[1:4] == [server[0], app[0], 0]
+    assert server[-1] == 0 and child[-1] == 7
+
+
 def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
     worker = light_worker()
     with worker.child(MISBEHAVE, ["spin"], SMALL, ImageError, "file.png") as child:

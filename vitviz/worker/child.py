@@ -27,7 +27,9 @@ from vitviz.errors.kinds import VitvizError
 
 # Not on Windows.
 with suppress(ImportError):
+    import fcntl
     import resource
+    import termios
 
 LENGTH, STATUS = struct.Struct("Q"), struct.Struct("i")
 IS_LINUX = sys.platform.startswith("linux")
@@ -100,6 +102,18 @@ def hide_memory() -> None:
         _prctl(PR_SET_DUMPABLE, 0)
 
 
+def _leave_terminal() -> None:
+    """Hear no keys of the app's terminal, and have none that a child could type into.
+
+    In a session of its own, Linux would give it and its children a share of the processor that no priority of theirs
+    makes smaller (sched(7), "The autogroup feature").
+    """
+    os.setpgid(0, 0)
+    # Often there is no terminal.
+    with suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+
+
 def main(control: int, preload: Sequence[str]) -> None:
     """Serve until the app closes the control socket.
 
@@ -107,6 +121,7 @@ def main(control: int, preload: Sequence[str]) -> None:
         control: descriptor of the socket through which the sockets of children come.
         preload: modules to import first, and functions to call, as ``"module:function"``.
     """
+    _leave_terminal()
     hide_memory()
     for name in preload:
         if callable(found := resolve_name(name)):

@@ -211,8 +211,6 @@ class Worker:
                     env=ENVIRONMENT,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    # Not interrupted from the terminal; it exits when the socket closes.
-                    start_new_session=True,
                 )
             self._server = process, ours
         return self._server[1]
