@@ -14,33 +14,40 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.benchmark import Benchmark, Case, Settings
-from benchmarks.machine import machine
 from benchmarks.measure import Entry, measure
 from benchmarks.plot import draw_cost
 from benchmarks.report import Results, cells_of, report
 from benchmarks.suite import BENCHMARKS
+from benchmarks.tables import machine
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "performance"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; returns 1 if a measurement failed."""
-    parser = _parser()
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
+    add = parser.add_argument
+    add("--output", type=Path, help="folder for results.json, results.md and cost.svg (docs/performance)")
+    names = ", ".join(BENCHMARKS)
+    add("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help=f"measure these anew: {names}")
+    add("--quick", action="store_true", help="tiny stand-ins, to try out the benchmark; needs --output")
+    add("--vit-explain", type=Path, metavar="PATH", help="a checkout of jacobgil/vit-explain, to be measured too")
+    add("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: as many as there are cores)")
     options = parser.parse_args(arguments)
     if options.quick and options.output is None:
         parser.error("--quick measures nothing of worth: name a folder for its results with --output")
     output = options.output or OUTPUT
     output.mkdir(parents=True, exist_ok=True)
     explain = options.vit_explain and options.vit_explain.resolve()
-    settings = Settings(Path(), options.threads, options.repeats, options.quick, explain)
-    failed = False
+    settings, failed = Settings(Path(), options.threads, options.quick, explain), False
     for name in [name for name in BENCHMARKS if name in (options.only or BENCHMARKS)]:
         entries: list[Entry] = []
         for entry in _entries(BENCHMARKS[name], settings):
             print(f"{name:12} {entry['case']:28} {entry['contestant']:54}", *cells_of(entry).values(), flush=True)
             entries.append(entry)
             failed |= entry["kind"] == "failed"
-        write(output, {name: {"machine": machine(options.threads, options.quick), "entries": entries}})
+        facts = {**machine(), "threads": options.threads, "quick": options.quick}
+        write(output, {name: {"machine": facts, "entries": entries}})
     return int(failed)
 
 
@@ -50,8 +57,9 @@ def write(output: Path, measured: Results) -> None:
     results: Results = json.loads(path.read_text()) if path.exists() else {}
     results = {name: result for name in BENCHMARKS if (result := measured.get(name) or results.get(name))}
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    picture = draw_cost(results["tokens"]["entries"], output) if "tokens" in results else None
-    (output / "results.md").write_text(report(results, picture))
+    if "tokens" in results:
+        draw_cost(results["tokens"]["entries"], output / "cost.svg")
+    (output / "results.md").write_text(report(results))
 
 
 def run_in_process(benchmark: Benchmark, case: Case, settings: Settings, memory_of: str | None = None) -> list[Entry]:
@@ -69,22 +77,8 @@ def _entries(benchmark: Benchmark, settings: Settings) -> Iterator[Entry]:
     for case in benchmark.select_cases(settings):
         with TemporaryDirectory() as folder:
             settings = replace(settings, folder=Path(folder))
-            yield from run_in_process(benchmark, case, settings)
-            for contestant in benchmark.contestants(case, settings) if case.memory else ():
+            for contestant in (None, *(benchmark.contestants if case.memory else ())):
                 yield from run_in_process(benchmark, case, settings, contestant)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
-    add = parser.add_argument
-    add("--output", type=Path, help="folder for results.json, results.md and cost.svg (docs/performance)")
-    names = ", ".join(BENCHMARKS)
-    add("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help=f"measure these anew: {names}")
-    add("--quick", action="store_true", help="tiny stand-ins, to try out the benchmark; needs --output")
-    add("--vit-explain", type=Path, metavar="PATH", help="a checkout of jacobgil/vit-explain, to be measured too")
-    add("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: as many as there are cores)")
-    add("--repeats", type=int, help="of every contestant (default: fewer, the longer they take)")
-    return parser
 
 
 if __name__ == "__main__":

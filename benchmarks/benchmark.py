@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from benchmarks.shapes import Shape, tiny
+import torch
+
+import vitviz
+from benchmarks.networks import Shape, timm_model
 
 Run = Callable[[], object]
 """Performs the measured operation once and returns its result."""
-Make = Callable[[], Run]
-"""Opens the model, and returns the run."""
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,12 @@ class Settings:
     Args:
         folder: for the files of one case.
         threads: of torch.
-        repeats: of every contestant; by default those of the case.
         quick: a tiny stand-in for the first case.
         vit_explain: a checkout of jacobgil/vit-explain.
     """
 
     folder: Path
     threads: int
-    repeats: int | None = None
     quick: bool = False
     vit_explain: Path | None = None
 
@@ -42,7 +44,6 @@ class Case:
         repeats: how often each contestant is timed.
         memory: whether their peak memory is measured, too.
         images: how many a run computes; the time for one is reported.
-        resolution: of the input, if it is not the trained one.
         variant: distinguishes cases of the same shape.
     """
 
@@ -50,26 +51,48 @@ class Case:
     repeats: int
     memory: bool = False
     images: int = 1
-    resolution: int | None = None
     variant: str = ""
 
     @property
-    def input_shape(self) -> Shape:
-        """The shape at the resolution of the input."""
-        return self.shape if self.resolution is None else self.shape.at(self.resolution)
-
-    @property
     def name(self) -> str:
-        return self.variant or self.input_shape.title
-
-    def stand_in(self) -> Case:
-        """The same case with a tiny network, to try out the benchmark."""
-        resolution = self.resolution and tiny(self.resolution, self.shape.patch)
-        return replace(self, shape=self.shape.stand_in(), repeats=2, images=min(self.images, 4), resolution=resolution)
+        return self.variant or self.shape.title
 
 
-def no_contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    return {}
+@dataclass(frozen=True)
+class Models:
+    """The models of a case, created on first use, so that a process holds only those that it measures.
+
+    timm's and vitviz's have the same random weights.
+    """
+
+    case: Case
+    settings: Settings
+
+    @cached_property
+    def pixels(self) -> torch.Tensor:
+        """One image, ``"1 channel height width"``."""
+        side = self.case.shape.image
+        return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+    @cached_property
+    def timm(self) -> Any:
+        return timm_model(self.case.shape)
+
+    @cached_property
+    def vitviz(self) -> vitviz.Model:
+        return self.open("own")
+
+    def open(self, engine: str, precision: str = "float32") -> vitviz.Model:
+        """A new model of vitviz, with timm's weights or as timm's module itself."""
+        options: dict[str, Any] = {"normalisation": "imagenet", "labels": self.case.shape.labels}
+        model = vitviz.load(self.timm, engine=engine, **options)
+        if precision != "float32":
+            model.network.set_precision(precision)
+        return model
+
+
+Make = Callable[[Models], Run | None]
+"""Prepares the run, with the models of its case; None where the contestant does not take part."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +103,11 @@ class Benchmark:
         name: on the command line.
         title, note: above its tables.
         cases: in the order of the tables.
-        contestants: by name, prepared on demand; the first is the baseline.
+        contestants: by name; the first is the baseline.
         facts: numbers in place of contestants.
+        bars: upper limits, one for each case or None, by the contestant and what is limited: ``"time"``, as a multiple
+            of the baseline's; ``"memory"`` in bytes; ``"interval"``, where the limit has to lie in the confidence
+            interval of that multiple; or a fact by its name, without a contestant.
         paired: whether contestants differ so little that their order and other processes would decide. Then every
             second round runs in reverse order, and processor time is measured, including that of child processes that
             end.
@@ -91,10 +117,13 @@ class Benchmark:
     title: str
     note: str
     cases: tuple[Case, ...]
-    contestants: Callable[[Case, Settings], dict[str, Make]] = no_contestants
-    facts: Callable[[Case, Settings], Mapping[str, float]] | None = None
+    contestants: Mapping[str, Make] = field(default_factory=dict)
+    facts: Callable[[Models], Mapping[str, float]] | None = None
+    bars: Mapping[tuple[str, str], Sequence[float | None]] = field(default_factory=dict)
     paired: bool = False
 
     def select_cases(self, settings: Settings) -> list[Case]:
-        """The cases, or the stand-in for the first one."""
-        return [self.cases[0].stand_in()] if settings.quick else list(self.cases)
+        """The cases, or a stand-in for the first one with a tiny network, to try out the benchmark."""
+        first = self.cases[0]
+        stand_in = replace(first, shape=first.shape.stand_in(), repeats=2, images=min(first.images, 4))
+        return [stand_in] if settings.quick else list(self.cases)

@@ -7,16 +7,15 @@ their own work would take place on other machines.
 from __future__ import annotations
 
 import asyncio
-import io
 import os
-import pickle
 import secrets
 import struct
 import sys
-import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,52 +24,35 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.visitor import API, Traffic, VisitError, Visitor
+from tests.support.clips import write_clip
+from tests.support.image_files import encoded
+from tests.support.pickles import write_archive
 from vitviz.ui.server.connections import raised_descriptors
 
 COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
 # What one attack sends at once, and how long connections stay idle.
 MANY, IDLE_SECONDS = 150, 5.0
+JSON = {"content-type": "application/json"}
 HEADER = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
-
-
-async def harm(visitor: Visitor, number: int, names: Sequence[str]) -> None:
-    """Run attacks by their names, each visitor in another order. Any answer of the app is accepted."""
-    for step in range(len(names)):
-        with suppress(VisitError, httpx.HTTPError, OSError):
-            await ATTACKS[names[(number + step) % len(names)]](visitor)
 
 
 @cache
 def files() -> dict[str, bytes]:
     """What they upload."""
-    jpeg, pth = io.BytesIO(), io.BytesIO()
-    Image.fromarray(np.zeros((7990, 7990), np.uint8)).save(jpeg, "JPEG", quality=30)
-    with zipfile.ZipFile(pth, "w") as archive:
-        keys = {number * (2**61 - 1) + 7: None for number in range(COLLIDING_KEYS)}
-        archive.writestr("archive/data.pkl", pickle.dumps(keys, 2))
-        archive.writestr("archive/version", "3\n")
-    return {
-        # Padding on which a careless scan takes quadratic time; 64 million pixels; a clip of half a minute.
-        "padded.jpg": b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000,
-        "large.jpg": jpeg.getvalue(),
-        "clip.mp4": _clip(),
-        # A dictionary whose keys all have one hash; a header that claims terabytes.
-        "colliding.pth": pth.getvalue(),
-        "expanding.safetensors": struct.pack("<Q", len(HEADER)) + HEADER,
-    }
-
-
-def _clip() -> bytes:
-    import av
-
-    stream, frame = io.BytesIO(), av.VideoFrame.from_ndarray(np.zeros((*CLIP_SIZE[::-1], 3), np.uint8), "rgb24")
-    with av.open(stream, "w", "mp4") as container:
-        video = container.add_stream("mpeg4", rate=30)
-        video.width, video.height, video.pix_fmt = *CLIP_SIZE, "yuv420p"
-        for frame.pts in range(CLIP_FRAMES):
-            container.mux(video.encode(frame))
-        container.mux(video.encode())
-    return stream.getvalue()
+    picture, frame = Image.fromarray(np.zeros((7990, 7990), np.uint8)), np.zeros((*CLIP_SIZE[::-1], 3), np.uint8)
+    with TemporaryDirectory() as name:
+        clip, pth = Path(name) / "clip.mp4", Path(name) / "colliding.pth"
+        write_clip(clip, rate=30, codec="mpeg4", frames=[frame] * CLIP_FRAMES)
+        write_archive(pth, {number * (2**61 - 1) + 7: None for number in range(COLLIDING_KEYS)})
+        return {
+            # Padding on which a careless scan takes quadratic time; 64 million pixels; a clip of half a minute.
+            "padded.jpg": b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000,
+            "large.jpg": encoded(picture, "JPEG", quality=30),
+            "clip.mp4": clip.read_bytes(),
+            # A dictionary whose keys all have one hash; a header that claims terabytes.
+            "colliding.pth": pth.read_bytes(),
+            "expanding.safetensors": struct.pack("<Q", len(HEADER)) + HEADER,
+        }
 
 
 def _picture(name: str) -> Callable[[Visitor], Awaitable[object]]:
@@ -143,7 +125,7 @@ async def _idle_connections(visitor: Visitor) -> None:
     parts = urlsplit(visitor.traffic.address)
     async with AsyncExitStack() as stack:
         for _ in range(4 * MANY):
-            visitor.traffic.count()
+            await visitor.traffic.count()
             _, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(visitor.address, 0))
             stack.callback(writer.close)
         await asyncio.sleep(IDLE_SECONDS)
@@ -151,7 +133,7 @@ async def _idle_connections(visitor: Visitor) -> None:
 
 async def _nested_body(visitor: Visitor) -> None:
     """Megabytes of nested lists, sent to the queue."""
-    await visitor.send(f"{API}/queue/join", b"[" * 8_000_000, "application/json")
+    await visitor.client.post(f"{API}/queue/join", content=b"[" * 8_000_000, headers=JSON)
 
 
 async def _broken_upload(visitor: Visitor) -> None:
@@ -161,14 +143,15 @@ async def _broken_upload(visitor: Visitor) -> None:
         yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n' + bytes(2**20)
         raise ConnectionError
 
-    await visitor.send(f"{API}/upload", half(), "multipart/form-data; boundary=x")
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    await visitor.client.post(f"{API}/upload", content=half(), headers=kind)
 
 
 async def _many_sessions(visitor: Visitor) -> None:
     """Sessions without a page, which could evict those of other visitors."""
     for _ in range(60):
-        body = b'{"data": [], "fn_index": 0, "session_hash": "%s"}' % secrets.token_hex(8).encode()
-        await visitor.send(f"{API}/queue/join", body, "application/json")
+        body = {"data": [], "fn_index": 0, "session_hash": secrets.token_hex(8)}
+        await visitor.client.post(f"{API}/queue/join", json=body)
 
 
 ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
@@ -192,13 +175,18 @@ ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
 
 
 async def attack(traffic: Traffic, count: int, names: Sequence[str]) -> None:
-    """Let so many hostile visitors come until the standard input ends; a line is printed when each is there."""
+    """Let so many hostile visitors come until the standard input ends; a line is printed when each is there.
+
+    Each visitor attacks in another order. Any answer of the app is accepted.
+    """
 
     async def come(number: int) -> None:
         with suppress(VisitError, httpx.HTTPError):
             async with Visitor.visiting(traffic) as visitor:
                 print(flush=True)
-                await harm(visitor, number, names)
+                for step in range(len(names)):
+                    with suppress(VisitError, httpx.HTTPError, OSError):
+                        await ATTACKS[names[(number + step) % len(names)]](visitor)
 
     visitors = [asyncio.create_task(come(number)) for number in range(count)]
     await asyncio.to_thread(sys.stdin.read)
@@ -207,12 +195,12 @@ async def attack(traffic: Traffic, count: int, names: Sequence[str]) -> None:
     await asyncio.gather(*visitors, return_exceptions=True)
 
 
-def main(address: str, count: str, most_requests: str, most_seconds: str, *names: str) -> None:
+def main(address: str, count: str, most_requests: str, *names: str) -> None:
     """Attack the app at an address, in all ways or those of these names; print the number of requests at the end."""
     os.nice(19)
     raised_descriptors()
     files()
-    traffic = Traffic(address, int(most_requests), float(most_seconds), network="127.2")
+    traffic = Traffic(address, int(most_requests), network="127.2")
     asyncio.run(attack(traffic, int(count), names or tuple(ATTACKS)))
     print(traffic.requests)
 

@@ -4,47 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.shapes import B_14, B_16, TI_16, Shape
-from vitviz.analysis.costs import Cost, cost_of
-from vitviz.models.config import ViTConfig
+from benchmarks.networks import B_14, B_16, L_14, L_16, S_14, S_16, TI_16, Shape
+from benchmarks.tables import table
+from vitviz.analysis.costs import cost_of
 from vitviz.models.vit import VisionTransformer
 
 # Sides of square inputs in pixels; each is rounded down to a multiple of the patch.
 SIDES = (224, 448, 518, 1036)
-MIB = 2**20
-SHAPES = (
-    TI_16,
-    Shape("S/16", 224, 16, 384, 6),
-    B_16,
-    Shape("L/16", 224, 16, 1024, 16, depth=24),
-    Shape("S/14", 518, 14, 384, 6),
-    B_14,
-    Shape("L/14", 518, 14, 1024, 16, depth=24),
-)
-
-
-def config_of(shape: Shape) -> ViTConfig:
-    """The configuration of a shape; layer scales are merged into the weights before them when a checkpoint is read."""
-    return ViTConfig(
-        image_height=shape.image,
-        image_width=shape.image,
-        patch_height=shape.patch,
-        patch_width=shape.patch,
-        width=shape.width,
-        depth=shape.depth,
-        heads=shape.heads,
-        head_width=shape.width // shape.heads,
-        mlp_width=4 * shape.width,
-        classes=shape.classes,
-    )
+SHAPES = (TI_16, S_16, B_16, L_16, S_14, B_14, L_14)
 
 
 def weight_bytes(shape: Shape) -> int:
     """Bytes of the weights in single precision."""
     # The meta device allocates nothing.
     with torch.device("meta"):
-        network = VisionTransformer(config_of(shape))
-    return sum(parameter.nbytes for parameter in network.parameters())
+        return sum(parameter.nbytes for parameter in VisionTransformer(shape.config).parameters())
 
 
 def side(shape: Shape, pixels: int) -> int:
@@ -52,26 +26,17 @@ def side(shape: Shape, pixels: int) -> int:
     return pixels // shape.patch * shape.patch
 
 
-def cost(shape: Shape, pixels: int) -> Cost:
-    """The cost of one square image of this side."""
-    config = config_of(shape)
-    return cost_of(config, config.layout(side(shape, pixels), side(shape, pixels)))
-
-
-def table() -> str:
+def memory_table() -> str:
     """Weights, and bytes of the trace and in total for an analysis at each resolution, in MiB, as Markdown."""
-    sides = [" or ".join(f"{each:,}" for each in sorted({side(shape, pixels) for shape in SHAPES})) for pixels in SIDES]
-    rows = [["model", "weights", *(f"{each} px" for each in sides)], ["---"] * (2 + len(SIDES))]
+    rows = {}
     for shape in SHAPES:
-        costs = [cost(shape, pixels) for pixels in SIDES]
-        cells = [f"{_mebibytes(each.trace_bytes)} · {_mebibytes(each.nbytes)}" for each in costs]
-        rows.append([f"ViT-{shape.name}", _mebibytes(weight_bytes(shape)), *cells])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / MIB:,.0f}"
+        rows[f"ViT-{shape.name}"] = cells = {"weights": f"{weight_bytes(shape) / 2**20:,.0f}"}
+        for pixels in SIDES:
+            cost = cost_of(shape.config, shape.config.layout(side(shape, pixels), side(shape, pixels)))
+            sides = " or ".join(f"{each:,}" for each in sorted({side(every, pixels) for every in SHAPES}))
+            cells[f"{sides} px"] = f"{cost.trace_bytes / 2**20:,.0f} · {cost.nbytes / 2**20:,.0f}"
+    return "\n".join(table(rows, corner="model"))
 
 
 if __name__ == "__main__":
-    print(table())
+    print(memory_table())

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import re
 import shlex
 import statistics
 import subprocess
@@ -22,19 +20,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
+import psutil
 import torch
 
 import vitviz
-from benchmarks.machine import machine
-from benchmarks.resident import tree
+from benchmarks.measure import status_bytes
+from benchmarks.networks import B_16, S_14, vitviz_model
+from benchmarks.tables import machine, table
 from tests.browser import find_browser
-from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import Model
 from vitviz.models.require import require_vit
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
@@ -80,27 +81,18 @@ measure().catch((error) => ({ failed: error.message }))
 """
 
 
-def random_vit(name: str, patch: int, width: int, heads: int) -> Model:
-    config = ViTConfig(224, 224, patch, patch, width, 12, heads, 64, 4 * width, 1000)
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3)
-    return Model(name, network, preprocessing, tuple(map(str, range(1000))))
-
-
 MAX_SECONDS = 600
 MODELS: dict[str, Callable[[], Model]] = {
     "bundled": vitviz.load,
-    "ViT-S/14": partial(random_vit, "ViT-S/14", 14, 384, 6),
-    "ViT-B/16": partial(random_vit, "ViT-B/16", 16, 768, 12),
+    "ViT-S/14": lambda: vitviz_model(S_14.at(224), is_sharp=False),
+    "ViT-B/16": lambda: vitviz_model(B_16, is_sharp=False),
 }
 
 
 class Handler(SimpleHTTPRequestHandler):
     """Serves a folder, and puts what a page posts into a queue."""
 
-    def __init__(self, *arguments: Any, answers: Queue[dict[str, Any]], **options: Any) -> None:
-        self.answers = answers
-        super().__init__(*arguments, **options)
+    answers: ClassVar[Queue[dict[str, Any]]] = Queue()
 
     def do_POST(self) -> None:
         self.answers.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
@@ -114,15 +106,14 @@ class Handler(SimpleHTTPRequestHandler):
 @contextmanager
 def opened(folder: Path, flags: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What the page of a folder posts, while its browser runs."""
-    answers: Queue[dict[str, Any]] = Queue()
-    handler = partial(Handler, directory=str(folder), answers=answers)
+    handler = partial(Handler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, TemporaryDirectory() as profile:
         Thread(target=server.serve_forever, daemon=True).start()
         arguments = ["--headless", "--no-sandbox", f"--user-data-dir={profile}", *flags]
         address = f"http://127.0.0.1:{server.server_port}/"
         browser = subprocess.Popen([str(find_browser()), *arguments, address], stderr=subprocess.DEVNULL)
         try:
-            yield answers.get(timeout=MAX_SECONDS)
+            yield Handler.answers.get(timeout=MAX_SECONDS)
         finally:
             browser.terminate()
             browser.wait()
@@ -131,16 +122,13 @@ def opened(folder: Path, flags: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def renderer_peak_bytes() -> int:
     """The most memory that a page of this process's browser has had."""
-    peaks = [0]
-    for process in tree(os.getpid()):
-        folder = Path(f"/proc/{process}")
-        if b"--type=renderer" in (folder / "cmdline").read_bytes():
-            peaks += [1024 * int(each) for each in re.findall(r"VmHWM:\s+(\d+)", (folder / "status").read_text())]
-    return max(peaks)
+    processes = psutil.Process().children(recursive=True)
+    pages = [each for each in processes if "--type=renderer" in " ".join(each.cmdline())]
+    return max(status_bytes("VmHWM", Path(f"/proc/{each.pid}")) for each in pages)
 
 
-def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[str]) -> str:
-    """The row of a table."""
+def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[str]) -> dict[str, str]:
+    """The cells of a row of the table."""
     preprocessing = model.preprocessing
     shape = len(preprocessing.mean), preprocessing.height, preprocessing.width
     pixels = torch.sin(0.37 * torch.arange(math.prod(shape), dtype=torch.float64)).float().view(1, *shape)
@@ -148,26 +136,33 @@ def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[
     trace = encoding.traces[0]
     expected = torch.cat([each.flatten() for each in (encoding.logits, trace.queries, trace.keys)])
     facts = [kind, WASM[kind], workers, pixels.numel(), passes, model.name == "vitviz-photos"]
-    device = assets.FOLDER / "device"
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "network").write_bytes(device_file(model))
-        (folder / "expected").write_bytes(expected.numpy().tobytes())
-        (folder / "index.html").write_text("<!doctype html><script src=page.js></script>")
-        script = assets.script("device/team.js") + MEASURE.replace("FACTS", json.dumps(facts))
-        (folder / "page.js").write_text(script)
-        (folder / "worker.js").write_text(assets.script("device/device_worker.js"))
-        for each in ("kernels.wgsl", *filter(None, WASM.values())):
-            (folder / each).write_bytes((device / each).read_bytes())
-        with opened(folder, flags) as answer:
+    names = ("kernels.wgsl", *filter(None, WASM.values()))
+    files = {name: (assets.FOLDER / "device" / name).read_bytes() for name in names} | {
+        "network": device_file(model),
+        "expected": expected.numpy().tobytes(),
+        "index.html": b"<!doctype html><script src=page.js></script>",
+        "page.js": (assets.script("device/team.js") + MEASURE.replace("FACTS", json.dumps(facts))).encode(),
+        "worker.js": assets.script("device/device_worker.js").encode(),
+    }
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        with opened(Path(folder), flags) as answer:
             peak = renderer_peak_bytes()
     if "failed" in answer:
-        return f"| {model.name} | {kind} | {workers} | {answer['failed']} |"
+        return {"engine": answer["failed"]}
     load, first, *warm, one, two, three, occlusion = answer["times"]
-    times = f"{load:.0f} | {first:.0f} | {statistics.median(warm):.1f} | {min(warm):.1f} | {min(one, two, three):.0f}"
-    times += f" | {occlusion / 1000:.1f}"
-    engine = f"{kind} {answer['card']}".strip()
-    return f"| {model.name} | {engine} | {workers} | {times} | {peak / 1e6:.0f} | {answer['error']:.1e} |"
+    return {
+        "engine": f"{kind} {answer['card']}".strip(),
+        "load, ms": f"{load:.0f}",
+        "first": f"{first:.0f}",
+        "warm": f"{statistics.median(warm):.1f}",
+        "fastest": f"{min(warm):.1f}",
+        "relevance": f"{min(one, two, three):.0f}",
+        "occlusion, s": f"{occlusion / 1000:.1f}",
+        "peak, MB": f"{peak / 1e6:.0f}",
+        "error": f"{answer['error']:.1e}",
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,15 +173,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--passes", type=int, default=8, help="of which the first is warm-up")
     parser.add_argument("--flags", type=shlex.split, default=[], help="of the browser, with “=” before them")
     options = parser.parse_args(arguments)
-    torch.manual_seed(0)
-    print(", ".join(f"{name} {value}" for name, value in machine(torch.get_num_threads(), quick=False).items()))
-    columns = ("network", "kernels", "workers", "load, ms", "first", "warm", "fastest", "relevance", "occlusion, s")
-    print(f"| {' | '.join((*columns, 'peak, MB', 'error'))} |\n{'| --- ' * 11}|")
-    for name in options.models:
-        model = MODELS[name]()
-        for kind in options.kinds:
-            for workers in options.workers:
-                print(measure(model, kind, workers, options.passes, options.flags), flush=True)
+    rows = {}
+    for name, kind, workers in product(options.models, options.kinds, options.workers):
+        row = f"{name}, {kind}, workers: {workers}"
+        rows[row] = measure(MODELS[name](), kind, workers, options.passes, options.flags)
+        print(row, *rows[row].values(), flush=True)
+    facts = ", ".join(f"{name} {value}" for name, value in machine().items())
+    print("", facts, "", *table(rows), sep="\n")
     return 0
 
 

@@ -9,42 +9,58 @@ from benchmarks.suite.analysis import FORWARD, HOOKS, MAX, MEAN
 
 INK = "#808080"
 # Colours after Okabe and Ito, for colour-blind readers; the blue is lighter, so that it is visible on black, too.
-COLOURS = {FORWARD: INK, HOOKS: "#D55E00", MEAN: "#2480BE", MAX: "#009E73"}
-LABELS = {FORWARD: "timm forward", HOOKS: "timm hooks", MEAN: "vitviz, mean rollout", MAX: "vitviz, max rollout"}
+LINES = {
+    FORWARD: ("timm forward", INK),
+    HOOKS: ("timm hooks", "#D55E00"),
+    MEAN: ("vitviz, mean rollout", "#2480BE"),
+    MAX: ("vitviz, max rollout", "#009E73"),
+}
+STYLE = {
+    # The SVG is reproducible, with its text as text.
+    "svg.hashsalt": "cost",
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "grid.color": INK,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.labelcolor": "linecolor",
+    "lines.markersize": 4,
+    "lines.linewidth": 1.8,
+}
 
 
-def draw_cost(entries: list[Entry], folder: Path) -> str | None:
-    """Write ``cost.svg`` of the part ``tokens``; returns its name, None without data."""
+def draw_cost(entries: list[Entry], path: Path) -> None:
+    """Draw the times and the memory of the part ``tokens``."""
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    times = {entry["case"]: entry for entry in entries if entry["kind"] == "time"}
-    if not times:
-        return None
-    milliseconds = [(each, 1e3 * each["seconds"]["median"]) for each in entries if each["kind"] == "time"]
-    memory = [(each, each["bytes"] / 2**20) for each in entries if each["kind"] == "memory"]
-    # These settings make the SVG reproducible, with its text as text.
-    with rc_context({"svg.hashsalt": "cost", "svg.fonttype": "none", "font.size": 11}):
+    tokens = {entry["case"]: entry["tokens"] for entry in entries if entry["kind"] == "time"}
+    panels = {
+        "time, ms": [(each, 1e3 * each["seconds"]["median"]) for each in entries if each["kind"] == "time"],
+        "peak memory over the idle model, MiB": [
+            (each, each["bytes"] / 2**20) for each in entries if each["kind"] == "memory"
+        ],
+    }
+    with rc_context(STYLE):
         figure = Figure(figsize=(12, 5), layout="constrained")
-        FigureCanvasAgg(figure)
-        panels = {"time, ms": milliseconds, "peak memory over the idle model, MiB": memory}
         for axes, (title, values) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-            for name, label in LABELS.items():
+            for name, (label, colour) in LINES.items():
                 # Only positive values, for logarithmic axes.
-                line = [(times[each["case"]]["tokens"], value) for each, value in values if each["contestant"] == name]
+                line = [(tokens[each["case"]], value) for each, value in values if each["contestant"] == name]
                 line = sorted(point for point in line if point[1] > 0)
-                axes.plot(*zip(*line, strict=True), "o-", color=COLOURS[name], label=label, markersize=4, linewidth=1.8)
-            axes.set(xscale="log", yscale="log", xlabel="tokens")
-            axes.set_title(title, color=INK, loc="left")
-            ticks = sorted({entry["tokens"] for entry in times.values()})
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+                axes.plot(*zip(*line, strict=True), "o-", color=colour, label=label)
+            axes.set(xscale="log", yscale="log", xlabel="tokens", title=title)
+            axes.set_xticks(sorted(tokens.values()), [f"{each:,}" for each in sorted(tokens.values())])
             axes.set_xticks([], minor=True)
-            axes.tick_params(which="both", colors=INK, labelcolor=INK)
-            axes.xaxis.label.set_color(INK)
-            axes.grid(color=INK, alpha=0.25, linewidth=0.6)
-            axes.spines[:].set_color(INK)
-            axes.spines[["right", "top"]].set_visible(False)
-            axes.legend(frameon=False, labelcolor="linecolor")
-        figure.savefig(folder / "cost.svg", transparent=True, metadata={"Date": None})
-    return "cost.svg"
+            axes.legend()
+        figure.savefig(path, transparent=True, metadata={"Date": None})

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
+from math import inf
 from typing import Any
 
-from benchmarks.bars import BARS, is_met, value_of
 from benchmarks.measure import Entry
-from benchmarks.numbers import mebibytes, seconds, significant, table
 from benchmarks.suite import BENCHMARKS
+from benchmarks.tables import mebibytes, seconds, significant, table
 
 Results = dict[str, dict[str, Any]]
 """By benchmark: ``machine``, and ``entries`` in the order in which they were measured."""
-MARKS = {True: "✓", False: "✗"}
 QUICK = "**Tiny stand-ins, to try out the benchmark: these numbers say nothing.**"
+PICTURE = """
+![Time and peak memory against the number of tokens](cost.svg)
+
+Drawn by `python -m benchmarks --only tokens`."""
 
 
-def report(results: Results, picture: str | None = None) -> str:
+def report(results: Results) -> str:
     """All results, and the picture of cost against tokens if there is one."""
     lines = ["# Measurements", "", "Made by `python -m benchmarks`."]
     if any(result["machine"]["quick"] for result in results.values()):
         lines += ["", QUICK]
     lines += ["", "## Bars", "", *table(_bars(results))]
-    for name, benchmark in BENCHMARKS.items():
-        if name not in results:
-            continue
-        machine = "{processor}, {threads} of {cores} cores; {system}; {versions}; {date}.".format
-        lines += ["", f"## {benchmark.title}", "", benchmark.note, "", machine(**results[name]["machine"])]
-        if name == "tokens" and picture:
-            lines += ["", f"![Time and peak memory against the number of tokens]({picture})"]
-            lines += ["", "Drawn by `python -m benchmarks --only tokens`."]
-        entries = results[name]["entries"]
+    for name, result in results.items():
+        benchmark, entries = BENCHMARKS[name], result["entries"]
+        machine = "{processor}, {threads} of {cores} cores; {system}; {versions}; {date}.".format(**result["machine"])
+        lines += ["", f"## {benchmark.title}", "", benchmark.note, "", machine, *[PICTURE] * (name == "tokens")]
         for case in dict.fromkeys(entry["case"] for entry in entries):
             rows: dict[str, dict[str, str]] = {}
             for entry in entries:
@@ -59,17 +59,32 @@ def cells_of(entry: Entry) -> dict[str, str]:
     return cells | ({"95 % interval": " – ".join(f"{end:.4f}" for end in interval)} if interval else {})
 
 
+def _limited(entry: Entry) -> Mapping[str, float]:
+    """The values of an entry that a bar may limit, by what bars call them."""
+    if entry["kind"] == "time":
+        return dict.fromkeys(("time", "interval"), entry["ratio"]["median"])
+    return {"memory": entry["bytes"]} if entry["kind"] == "memory" else entry.get("values", {})
+
+
 def _bars(results: Results) -> dict[str, dict[str, str]]:
     rows = {}
-    for (benchmark, case, contestant, kind), limit in BARS.items():
-        for entry in results.get(benchmark, {}).get("entries", []):
-            value = value_of(entry, kind) if (entry["case"], entry["contestant"]) == (case, contestant) else None
-            if value is not None:
-                number = mebibytes if kind == "memory" else significant
-                cells = {
-                    "measured": number(value),
-                    "at most": number(limit) + " in the interval" * (kind == "interval"),
-                }
-                cells["met"] = "✓" if is_met(entry, kind, value, limit) else "✗"
-                rows[f"{BENCHMARKS[benchmark].title}: {case}: {contestant}{', memory' * (kind == 'memory')}"] = cells
+    for name, result in results.items():
+        benchmark = BENCHMARKS[name]
+        for ((contestant, kind), limits), entry in product(benchmark.bars.items(), result["entries"]):
+            # The table of facts has a row for each case.
+            rows_of_cases = [
+                (benchmark.title, case.name) if benchmark.facts else (case.name, contestant) for case in benchmark.cases
+            ]
+            limit = dict(zip(rows_of_cases, limits, strict=True)).get((entry["case"], entry["contestant"]))
+            value = _limited(entry).get(kind)
+            if value is None or limit is None:
+                continue
+            number = mebibytes if kind == "memory" else significant
+            low, high = entry.get("interval") or (inf, -inf)
+            is_met = low <= limit <= high if kind == "interval" else value <= limit
+            rows[f"{benchmark.title}: {entry['case']}: {entry['contestant']}{', memory' * (kind == 'memory')}"] = {
+                "measured": number(value),
+                "at most": number(limit) + " in the interval" * (kind == "interval"),
+                "met": "✓" if is_met else "✗",
+            }
     return rows

@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 from urllib.parse import urljoin
 from weakref import WeakKeyDictionary
 
@@ -64,32 +66,32 @@ def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str
         environment: environment of the process.
         *arguments: arguments of `vitviz app`.
     """
-    with app_process(environment, *arguments) as (address, _):
+    with TemporaryFile("w+") as output, app_process(environment, output, *arguments) as (address, _):
         yield address
 
 
 @contextmanager
-def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The same, with its process."""
+def app_process(
+    environment: Mapping[str, str], output: IO[str], *arguments: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The same, with its process, which writes into a file: a pipe that nobody reads would fill up."""
     entry = ["-m", "vitviz", "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *entry]
     # No fixed port: another app on this machine may hold it.
     variables = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
     if variables.get(FILES) == os.environ.get(FILES):
         variables.pop(FILES, None)
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=variables, cwd=ROOT, **pipes) as app:
-        assert app.stdout is not None
-        output, match = "", None
+
+    def printed() -> str:
+        return os.pread(output.fileno(), 2**20, 0).decode(errors="replace")
+
+    with subprocess.Popen(command, env=variables, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as app:
         try:
-            for line in app.stdout:
-                output += line
-                match = re.search(r"http://127\.0\.0\.1:\d+", line)
-                if match:
-                    yield match[0], app
-                    break
-            else:
-                pytest.fail(f"the app printed no address: {output}")
+            while not (match := re.search(r"http://127\.0\.0\.1:\d+", printed())):
+                if app.poll() is not None:
+                    pytest.fail(f"the app printed no address: {printed()}")
+                time.sleep(0.1)
+            yield match[0], app
         finally:
             app.terminate()
 

@@ -1,27 +1,23 @@
-"""The device under test: its clock, its memory, its rates and its rows of results."""
+"""The device under test: its clock, its memory and its rows of results."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import subprocess
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 
+from benchmarks.benchmark import Run
+from benchmarks.measure import time_of
+from benchmarks.tables import machine, significant
 from vitviz import LimitError
 
-Run = Callable[[], object]
 Cells = Mapping[str, str | float | None]
-PACKAGES = ("torch", "numpy", "einops", "timm", "transformers", "captum", "pyarrow", "tensorboard", "huggingface_hub")
 # A measurement ends after so many seconds, or runs.
 MAX_SECONDS, MAX_RUNS = 0.4, 15
 MET, MISSED = "✓", "✗"
@@ -50,31 +46,25 @@ class Card:
 
     def add(self, table: str, row: str, cells: Cells) -> None:
         """Add a row of a table, at once."""
+        texts = {name: text(value) for name, value in cells.items()}
         with self.results.open("a") as stream:
-            stream.write(json.dumps({"table": table, "row": row, "cells": dict(cells)}) + "\n")
-        print(f"{table} | {row} | {', '.join(f'{name}: {text(value)}' for name, value in cells.items())}", flush=True)
+            stream.write(json.dumps({"table": table, "row": row, "cells": texts}) + "\n")
+        print(f"{table} | {row} | {', '.join(f'{name}: {value}' for name, value in texts.items())}", flush=True)
 
-    def wait(self) -> None:
-        """Wait until the card has done all its work."""
+    def clock(self) -> float:
+        """The time when the card has done all its work."""
         if not self.small:
             torch.cuda.synchronize()
+        return perf_counter()
 
     def seconds(self, run: Run) -> float:
         """The duration of one run, until the card has done its work."""
-        self.wait()
-        start = perf_counter()
-        result = run()
-        self.wait()
-        duration = perf_counter() - start
-        del result
-        return duration
+        return time_of(run, self.clock)
 
     def turns(self, runs: Mapping[str, Run]) -> dict[str, float]:
         """The median seconds of each run, which take turns; one that does not fit into the memory is left out."""
-        durations: dict[str, list[float]] = {}
-        for name, run in runs.items():
-            if (first := self.attempt(run)) is not None:
-                durations[name] = [first]
+        firsts = {name: self.attempt(run) for name, run in runs.items()}
+        durations = {name: [first] for name, first in firsts.items() if first is not None}
         for _ in range(1 if self.small else MAX_RUNS):
             for name, before in durations.items():
                 if sum(before) < MAX_SECONDS:
@@ -98,9 +88,7 @@ class Card:
         self.release()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        result = run()
-        self.wait()
-        del result
+        self.seconds(run)
         return torch.cuda.max_memory_allocated() - before
 
     def release(self) -> None:
@@ -108,40 +96,23 @@ class Card:
         if not self.small:
             torch.cuda.empty_cache()
 
-    def facts(self) -> dict[str, str]:
+    def facts(self) -> dict[str, object]:
         """Name, driver and versions."""
-        facts = {"device": platform.processor() or platform.machine(), "processor cores": str(os.cpu_count())}
-        if not self.small:
-            query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-            driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-            properties = torch.cuda.get_device_properties(0)
-            facts["device"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-            facts["driver"] = f"{driver}, CUDA {torch.version.cuda}"
-        return {**facts, "Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+        if self.small:
+            return {**machine()}
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+        card = torch.cuda.get_device_properties(0)
+        device = f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
+        return {"device": device, "driver": f"{driver}, CUDA {torch.version.cuda}", **machine()}
 
 
 def text(value: str | float | None) -> str:
     """A cell of a table: text as it is, numbers with three digits that count."""
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    return "–" if value is None else value if isinstance(value, str) else significant(value)
 
 
 def held_to(value: float, limit: float, is_most: bool = True) -> str:
     """A number with a mark that says whether it keeps a limit, the most or the least that it may be."""
     keeps = value <= limit if is_most else value >= limit
     return f"{text(value)} {MET if keeps else MISSED}"
-
-
-def quiet(make: Callable[[], Any]) -> Any:
-    """The result of a function that imports or makes what warns about itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"

@@ -6,15 +6,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from itertools import product
 
 import numpy as np
 import torch
 
 import vitviz
 from benchmarks.gpu.card import MET, MISSED, Card, held_to
-from benchmarks.gpu.networks import transformers_model
-from benchmarks.shapes import Shape
+from benchmarks.networks import CPU, S_14, Shape, transformers_model
 from vitviz import METHODS, Analysis, Model
 from vitviz.analysis.encoder import Encoder
 from vitviz.evaluation.probes import PROBES, probe
@@ -25,8 +25,7 @@ from vitviz.weights import resources
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
 # A patch is in or out, or the narrowest way changes: single patches may differ by a whole value.
 ORDERED = ("attention_mass", "attention_flow")
-# As of the published network with which vitviz is tried: DINOv2's small one.
-S_14 = Shape("S/14", 224, 14, 384, 6)
+PICTURE = resources("assets") / "chelsea.jpg"
 TESTS = "tests/analysis/test_cuda.py"
 DIFFERENCES, TESTED, WAITS = (
     "Largest differences of the card from the processor in float32",
@@ -40,48 +39,35 @@ def measure(card: Card) -> None:
     # No TF32: products and convolutions in single precision are to have all of its bits.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    for name, open_model in models(card).items():
-        for precision in BOUNDS:
-            compare(card, name, precision, open_model)
+    shape = S_14.at(224).stand_in() if card.small else S_14.at(224)
+    names = {"bundled": None, f"{shape.name}, own engine": "own", f"{shape.name}, as a module": "module"}
+    for (name, engine), precision in product(names.items(), BOUNDS):
+        compare(card, f"{name}, {precision}", precision, partial(open_model, shape, engine))
     run_tests(card)
     if not card.small:
         count_waits(card)
 
 
-def models(card: Card) -> dict[str, Callable[..., Model]]:
-    """Functions that open a model on a device, in a precision, by the name of a row."""
-    shape = S_14.stand_in() if card.small else S_14
-    labels = tuple(f"class {index}" for index in range(shape.classes))
-
-    def of_module(device: torch.device, precision: str, engine: str) -> Model:
-        module = transformers_model(shape, torch.device("cpu"), "sdpa").to(device)
-        if engine == "module":
-            # A module computes in its own precision.
-            module = module.to(getattr(torch, precision))
-        options: dict[str, Any] = {"preprocessing": preprocessing_of(shape), "labels": labels, "engine": engine}
-        model = vitviz.load(module, **options)
-        if engine == "own":
-            model.network.set_precision(precision)
-        return model
-
-    return {
-        "bundled": lambda device, precision: vitviz.load(device=device, precision=precision),
-        f"{shape.name}, own engine": lambda device, precision: of_module(device, precision, "own"),
-        f"{shape.name}, as a module": lambda device, precision: of_module(device, precision, "module"),
-    }
+def open_model(shape: Shape, engine: str | None, device: torch.device, precision: str) -> Model:
+    """The bundled model, or with an engine the module of a shape."""
+    if engine is None:
+        return vitviz.load(device=device, precision=precision)
+    module = transformers_model(shape, "sdpa").to(device)
+    if engine == "module":
+        # A module computes in its own precision.
+        module = module.to(getattr(torch, precision))
+    model = vitviz.load(module, preprocessing=shape.preprocessing, labels=shape.labels, engine=engine)
+    if engine == "own":
+        model.network.set_precision(precision)
+    return model
 
 
-def preprocessing_of(shape: Shape) -> vitviz.Preprocessing:
-    return vitviz.Preprocessing(shape.image, shape.image, (0.5,) * 3, (0.5,) * 3, "squash")
-
-
-def compare(card: Card, name: str, precision: str, open_model: Callable[..., Model]) -> None:
+def compare(card: Card, row: str, precision: str, open_on: Callable[[torch.device, str], Model]) -> None:
     """Add a row with the largest differences between the card and the processor."""
-    picture = resources("assets") / "chelsea.jpg"
-    models = open_model(torch.device("cpu"), "float32"), open_model(card.device, precision)
+    models = open_on(CPU, "float32"), open_on(card.device, precision)
     # A few patches are enough to try it out.
-    resolution = 4 * models[0].network.config.patch_height if card.small else None
-    expected, found = (vitviz.analyze(picture, model, resolution=resolution) for model in models)
+    resolution = 8 * models[0].network.config.patch_height if card.small else None
+    expected, found = (vitviz.analyze(PICTURE, model, resolution=resolution) for model in models)
     bound = BOUNDS[precision]
     differences = {
         "logits": distance(found.logits.cpu(), expected.logits),
@@ -96,11 +82,13 @@ def compare(card: Card, name: str, precision: str, open_model: Callable[..., Mod
             for _, weights in found.trace.weights_in_chunks(layer)
         ),
     }
-    cells = {each: held_to(difference, bound) for each, difference in differences.items()}
-    cells["maps"] = worst(maps_of(found, expected), bound)
-    cells["probes"] = worst(probes_of(found, expected), 20 * bound)
-    cells["scales"] = worst(scales_of(found, expected), 20 * bound)
-    card.add(DIFFERENCES, f"{name}, {precision}", cells)
+    cells = {
+        **{each: held_to(difference, bound) for each, difference in differences.items()},
+        "maps": worst(maps_of(found, expected), bound),
+        "probes": worst(probes_of(found, expected), 20 * bound),
+        "scales": worst(scales_of(found, expected), 20 * bound),
+    }
+    card.add(DIFFERENCES, row, cells)
 
 
 def distance(found: torch.Tensor, expected: torch.Tensor, scale: float = 1e-12) -> float:
@@ -166,10 +154,10 @@ def run_tests(card: Card) -> None:
 def count_waits(card: Card) -> None:
     """How often each step waits for the card, as torch notices it."""
     model = vitviz.load(device="cuda")
-    analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", model)
+    analysis = vitviz.analyze(PICTURE, model)
     prepared = [analysis.prepared] * 4
     steps: dict[str, Callable[[], object]] = {
-        "analysis": lambda: vitviz.analyze(resources("assets") / "chelsea.jpg", model),
+        "analysis": lambda: vitviz.analyze(PICTURE, model),
         "batch of four": lambda: Encoder(model).encode(prepared),
         "rows": lambda: analysis.trace.rows("cls"),
         "sheet": analysis.attention_sheet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from benchmarks.gpu.card import Card, quiet
-from benchmarks.gpu.networks import has
+from benchmarks.gpu.card import Card
+from benchmarks.networks import quiet
 from vitviz import VisionTransformer
 from vitviz.training.config import TrainingConfig
 
+TITLE = "Training, pictures a second"
 CLASSES, EPOCHS = 4, (1, 9)
 CONFIG = TrainingConfig(
     image_size=112,
@@ -31,9 +32,8 @@ SMALL = replace(CONFIG, image_size=16, width=24, depth=1, heads=2, batch_size=8)
 
 
 def measure(card: Card) -> None:
-    title = "Training, pictures a second"
-    if not has("tensorboard"):
-        card.add(title, "vitviz train", {"left out": "tensorboard is missing"})
+    if find_spec("tensorboard") is None:
+        card.add(TITLE, "vitviz train", {"left out": "tensorboard is missing"})
         return
     config, count = (SMALL, 4) if card.small else (CONFIG, 1024)
     plain = plain_rate(card, config)
@@ -42,24 +42,17 @@ def measure(card: Card) -> None:
         write_pictures(folder / "train", count, config.image_size)
         write_pictures(folder / "test", 2, config.image_size)
         # Epochs alone, without what a run does once.
-        short, long = (
-            card.seconds(partial(run, folder, folder / f"{epochs}", replace(config, epochs=epochs)))
-            for epochs in EPOCHS
-        )
+        short, long = (run_seconds(card, folder, replace(config, epochs=epochs)) for epochs in EPOCHS)
     steps = CLASSES * count // config.batch_size * (EPOCHS[1] - EPOCHS[0])
     rate = steps * config.batch_size / max(long - short, 1e-3)
     network = f"{config.image_size} pixels, width {config.width}, {config.depth} layers, batch of {config.batch_size}"
-    card.add(
-        title,
-        network,
-        {"vitviz train": rate, "plain loop": plain, "share": rate / plain},
-    )
+    card.add(TITLE, network, {"vitviz train": rate, "plain loop": plain, "share": rate / plain})
 
 
-def run(images: Path, output: Path, config: TrainingConfig) -> None:
+def run_seconds(card: Card, folder: Path, config: TrainingConfig) -> float:
     from vitviz.training.loop import train
 
-    quiet(lambda: train(images, output, config))
+    return card.seconds(lambda: quiet(lambda: train(folder, folder / f"{config.epochs}", config)))
 
 
 def plain_rate(card: Card, config: TrainingConfig) -> float:

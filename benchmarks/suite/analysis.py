@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
-from benchmarks.models import Models
+from benchmarks.benchmark import MIB, Benchmark, Case, Models, Run
+from benchmarks.networks import B_14, B_16, S_8, TI_16, transformers_model
 from benchmarks.others import materialised_rollout, record_attention, vit_explain
-from benchmarks.shapes import FIVE
 from vitviz.attribution import rollout
 
 FORWARD = "timm forward pass"
@@ -22,27 +20,17 @@ MAX = "vitviz: trace, CLS rows, max rollout, 90% discarded"
 MAX_MAP_BYTES = 4 * 2**30
 
 
-def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape)
-    makes: dict[str, Make] = {FORWARD: partial(timm_forward, models)}
-    if case.shape.map_bytes < MAX_MAP_BYTES:
-        makes["transformers, output_attentions, matrices multiplied"] = partial(_transformers, models)
-        makes[HOOKS] = partial(timm_hooks, models)
-        if settings.vit_explain is not None:
-            makes["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings.vit_explain)
-    makes["vitviz: forward pass"] = partial(_forward, models)
-    makes["vitviz: trace, CLS rows"] = partial(analysis, models, rolls_out=False)
-    makes[MEAN] = partial(analysis, models)
-    makes[MAX] = partial(analysis, models, head_fusion="max", discard_ratio=0.9)
-    makes["vitviz in bfloat16: trace, CLS rows, mean rollout"] = partial(analysis, models, precision="bfloat16")
-    return makes
-
-
 def timm_forward(models: Models) -> Run:
     return torch.inference_mode()(partial(models.timm, models.pixels))
 
 
-def timm_hooks(models: Models) -> Run:
+def maps_fit(models: Models) -> bool:
+    """Whether the attention weights of all layers and heads in single precision do."""
+    shape = models.case.shape
+    return 4 * shape.depth * shape.heads * shape.tokens**2 < MAX_MAP_BYTES
+
+
+def timm_hooks(models: Models) -> Run | None:
     model, pixels = models.timm, models.pixels
 
     @torch.inference_mode()
@@ -50,11 +38,13 @@ def timm_hooks(models: Models) -> Run:
         with record_attention(model) as layers:
             return model(pixels), materialised_rollout(layers)
 
-    return run
+    return run if maps_fit(models) else None
 
 
-def _transformers(models: Models) -> Run:
-    model, pixels = models.transformers, models.pixels
+def _transformers(models: Models) -> Run | None:
+    if not maps_fit(models):
+        return None
+    model, pixels = transformers_model(models.case.shape, "eager"), models.pixels
 
     @torch.inference_mode()
     def run() -> object:
@@ -64,9 +54,11 @@ def _transformers(models: Models) -> Run:
     return run
 
 
-def _vit_explain(models: Models, checkout: Path) -> Run:
+def _vit_explain(models: Models) -> Run | None:
+    checkout = models.settings.vit_explain
     # Its hooks stay on the model, so it gets a model of its own.
-    return partial(vit_explain(checkout, Models(models.shape).timm), models.pixels)
+    own = Models(models.case, models.settings)
+    return partial(vit_explain(checkout, own.timm), models.pixels) if checkout and maps_fit(models) else None
 
 
 def _forward(models: Models) -> Run:
@@ -94,9 +86,22 @@ BENCHMARK = Benchmark(
     "A whole analysis",
     "Logits, the attention of the CLS token in all layers and heads, and attention rollout, as ratios to timm's fused "
     "forward pass, which gives logits only. timm and vitviz have the same random weights, the others their own.",
-    tuple(
-        Case(shape, repeats, memory)
-        for shape, repeats, memory in zip(FIVE, (15, 15, 7, 7, 5), (False, False, False, True, True), strict=True)
-    ),
-    contestants,
+    (Case(TI_16, 15), Case(B_16, 15), Case(S_8, 7), Case(B_14, 7, memory=True), Case(S_8.at(480), 5, memory=True)),
+    {
+        FORWARD: timm_forward,
+        "transformers, output_attentions, matrices multiplied": _transformers,
+        HOOKS: timm_hooks,
+        "vit-explain, max, 90% discarded": _vit_explain,
+        "vitviz: forward pass": _forward,
+        "vitviz: trace, CLS rows": partial(analysis, rolls_out=False),
+        MEAN: analysis,
+        MAX: partial(analysis, head_fusion="max", discard_ratio=0.9),
+        "vitviz in bfloat16: trace, CLS rows, mean rollout": partial(analysis, precision="bfloat16"),
+    },
+    bars={
+        (MEAN, "time"): (1.3, 1.06, 1.2, 1.2, 1.6),
+        (MAX, "time"): (1.4, 1.1, 1.3, 1.3, 1.8),
+        (MEAN, "memory"): (None, None, None, 150 * MIB, 260 * MIB),
+        (MAX, "memory"): (None, None, None, 150 * MIB, 260 * MIB),
+    },
 )

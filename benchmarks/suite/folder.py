@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
-from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
+from benchmarks.benchmark import Benchmark, Case, Models, Run
 from benchmarks.gpu.folders import HEIGHT, WIDTH, photographs
-from benchmarks.models import Models
-from benchmarks.shapes import B_16, TI_16
+from benchmarks.networks import B_16, TI_16
 from vitviz.datasets import BatchRequest, Item, MapRequest, run_batch
 
 BATCH, WORKERS = 32, 2
 MEAN = "vitviz batch, mean rollout"
 
 
-def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape)
-    return {
-        "timm: DataLoader and fused forward pass": partial(_timm, models, case.images, settings.folder),
-        "vitviz batch without maps": partial(_vitviz, models, case.images, settings.folder, ()),
-        MEAN: partial(_vitviz, models, case.images, settings.folder, (MapRequest("rollout"),)),
-    }
-
-
-def _timm(models: Models, images: int, folder: Path) -> Run:
+def _timm(models: Models) -> Run:
     from tests.reference_packages import timm
 
-    model, files = models.timm, photographs(folder, images, WORKERS)
-    transform = timm.data.create_transform(models.shape.image, interpolation="bicubic", crop_pct=0.9)
+    files = photographs(models.settings.folder, models.case.images, WORKERS)
+    transform = timm.data.create_transform(models.case.shape.image, interpolation="bicubic", crop_pct=0.9)
 
     class Pictures(torch.utils.data.Dataset[torch.Tensor]):
         def __len__(self) -> int:
@@ -45,18 +35,20 @@ def _timm(models: Models, images: int, folder: Path) -> Run:
 
     # Forked even in a process that was spawned, as in a script of its own.
     loader = torch.utils.data.DataLoader(Pictures(), BATCH, num_workers=WORKERS, multiprocessing_context="fork")
+    model = models.timm
 
+    @torch.inference_mode()
     def run() -> None:
-        with torch.inference_mode():
-            for pixels in loader:
-                model(pixels)
+        for pixels in loader:
+            model(pixels)
 
     return run
 
 
-def _vitviz(models: Models, images: int, folder: Path, maps: tuple[MapRequest, ...]) -> Run:
-    request, output = BatchRequest(models.vitviz, maps), folder / "results"
-    items = [Item(file.name, file) for file in photographs(folder, images, WORKERS)]
+def _vitviz(models: Models, maps: Sequence[MapRequest] = ()) -> Run:
+    request, output = BatchRequest(models.vitviz, tuple(maps)), models.settings.folder / "results"
+    files = photographs(models.settings.folder, models.case.images, WORKERS)
+    items = [Item(file.name, file) for file in files]
 
     def run() -> None:
         shutil.rmtree(output, ignore_errors=True)
@@ -70,8 +62,13 @@ BENCHMARK = Benchmark(
     "A folder of pictures",
     f"Per picture, JPEGs of {WIDTH}×{HEIGHT} pixels from disk, {BATCH} at a time, {WORKERS} workers. vitviz writes its "
     "table in this time too, and looks at the request and at every weight before it begins, once in a run.",
+    # The processor time of the DataLoader's workers counts, since they end with each round.
     (Case(TI_16, 5, images=128), Case(B_16, 3, images=64)),
-    contestants,
+    {
+        "timm: DataLoader and fused forward pass": _timm,
+        "vitviz batch without maps": _vitviz,
+        MEAN: partial(_vitviz, maps=(MapRequest("rollout"),)),
+    },
+    bars={(MEAN, "time"): (1.25, 1.15)},
     paired=True,
 )
-"""The processor time of the DataLoader's workers counts, since they end with each round."""

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
 import vitviz
-from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
-from benchmarks.models import Models
-from benchmarks.shapes import B_14, S_8
+from benchmarks.benchmark import Benchmark, Case, Models, Run
+from benchmarks.networks import B_14, S_8
 from benchmarks.suite.analysis import FORWARD, timm_forward
 from vitviz.weights import resources
 
 VITVIZ = "vitviz: analyze and mean rollout"
+GB = 10**9
+TRAINED_SIDES = {shape.patch: shape.image for shape in (S_8, B_14)}
 
 
-def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    assert case.resolution is not None
+def _vitviz(models: Models) -> Run:
     # timm gets a model for images of this size, vitviz one for smaller images.
-    return {
-        FORWARD: partial(timm_forward, Models(case.input_shape)),
-        VITVIZ: partial(_vitviz, Models(case.shape), case.resolution),
-    }
-
-
-def _vitviz(models: Models, resolution: int) -> Run:
-    model, photo = models.vitviz, (resources("assets") / "astronaut.jpg").read_bytes()
+    shape = models.case.shape
+    trained = shape.at(min(shape.image, TRAINED_SIDES[shape.patch]))
+    model = replace(models, case=replace(models.case, shape=trained)).vitviz
+    photo = (resources("assets") / "astronaut.jpg").read_bytes()
 
     def run() -> object:
-        analysis = vitviz.analyze(photo, model, resolution=resolution)
+        analysis = vitviz.analyze(photo, model, resolution=shape.image)
         return analysis, analysis.rollout()
 
     return run
@@ -38,6 +34,7 @@ BENCHMARK = Benchmark(
     "Large pictures",
     "From the bytes of a JPEG to the rollout, at a higher resolution than the model was trained at; timm's forward "
     "pass is on a ready tensor of that size.",
-    (Case(S_8, 5, memory=True, resolution=480), Case(B_14, 3, memory=True, resolution=1036)),
-    contestants,
+    (Case(S_8.at(480), 5, memory=True), Case(B_14.at(1036), 3, memory=True)),
+    {FORWARD: timm_forward, VITVIZ: _vitviz},
+    bars={(VITVIZ, "memory"): (GB, GB)},
 )

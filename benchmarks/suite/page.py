@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from http.client import HTTPConnection
 from itertools import count
 from urllib.parse import urlsplit
 
 import vitviz
-from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
-from benchmarks.models import Models
-from benchmarks.shapes import B_16
+from benchmarks.benchmark import Benchmark, Case, Models, Run
+from benchmarks.networks import B_16
 from vitviz.weights import resources
 
-LIBRARY, SERVER = "the library", "a request to the app, to the last byte of its answer"
+SERVER = "a request to the app, to the last byte of its answer"
 # What changes from map to map, so that no map is kept. The matrices of a rollout stay in memory, as on a page whose
 # slider moves: with another weight of the residual connection it takes less than a request.
 PARAMETERS = ("discard_ratio", "residual_weight")
 
 
-def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape)
-    return {LIBRARY: partial(_library, models, case.variant), SERVER: partial(_server, models, case.variant)}
-
-
-def _library(models: Models, parameter: str) -> Run:
+def _library(models: Models) -> Run:
     analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", models.vitviz)
     values = (round(0.01 + 0.001 * index, 3) for index in count())
-    return lambda: analysis.map("rollout", **{parameter: next(values)})
+    return lambda: analysis.map("rollout", **{models.case.variant: next(values)})
 
 
-def _server(models: Models, parameter: str) -> Run:
+def _server(models: Models) -> Run:
     from benchmarks.visitor import start_of
     from vitviz.ui import build_demo, serve
     from vitviz.ui.server.settings import ServerSettings
@@ -44,9 +37,8 @@ def _server(models: Models, parameter: str) -> Run:
         connection.request(method, path, json.dumps(body), {"content-type": "application/json"})
         return connection.getresponse().read()
 
-    uid = start_of(answer("GET", "/").decode())["views"][0]["uid"]
-    request = {"uid": uid, "method": "rollout"}
-    return lambda: answer("POST", "/map", {**request, "parameters": {parameter: next(values)}})
+    request = {"uid": start_of(answer("GET", "/").decode())["views"][0]["uid"], "method": "rollout"}
+    return lambda: answer("POST", "/map", {**request, "parameters": {models.case.variant: next(values)}})
 
 
 BENCHMARK = Benchmark(
@@ -55,5 +47,6 @@ BENCHMARK = Benchmark(
     "Rollouts, each with a value that no map before had, by the library and by a request to the app, in turns, in one "
     "process.",
     tuple(Case(B_16, 21, variant=parameter) for parameter in PARAMETERS),
-    contestants,
+    {"the library": _library, SERVER: _server},
+    bars={(SERVER, "time"): (1.5, 1.5)},
 )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from unittest.mock import patch
 
-from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
-from benchmarks.models import Models
-from benchmarks.shapes import B_16, S_8, TI_16
+from benchmarks.benchmark import Benchmark, Case, Models, Run
+from benchmarks.networks import B_16, S_8, TI_16
 from benchmarks.suite.analysis import analysis
 
 WITHOUT, WITH = "vitviz without the norms of tokens", "vitviz, no probe asked for"
-
-
-def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    models = Models(case.shape)
-    return {WITHOUT: partial(_without_norms, models), WITH: partial(analysis, models)}
 
 
 def _without_norms(models: Models) -> Run:
@@ -30,6 +23,7 @@ BENCHMARK = Benchmark(
     "pass measures, and without. Processor time; every second round goes backwards. The interval is that of the "
     "median of the ratios, by ranks; the bar is that it holds 1.",
     (Case(TI_16, 101), Case(B_16, 41), Case(S_8, 31)),
-    contestants,
+    {WITHOUT: _without_norms, WITH: analysis},
+    bars={(WITH, "interval"): (1.0, 1.0, 1.0)},
     paired=True,
 )

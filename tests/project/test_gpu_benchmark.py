@@ -12,7 +12,6 @@ import pytest
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.card import MET, MISSED, Card, held_to
 from benchmarks.gpu.right import DIFFERENCES
-from benchmarks.gpu.table import page, rows_of
 from tests.support.example import ROOT
 from vitviz import METHODS
 
@@ -30,15 +29,14 @@ def test_everything_is_asked_and_answered(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = rows_of(tmp_path / "gpu.jsonl")
-    tables = {row["table"] for row in rows}
+    tables = command.tables_of(tmp_path / "gpu.jsonl")
     assert command.FAILURES not in tables
-    assert sum(row["table"] == DIFFERENCES for row in rows) == 6
+    assert len(tables[DIFFERENCES]) == 6
     text = (tmp_path / "gpu.md").read_text()
     for name in ("relevance", "legrad", "integrated_gradients", "occlusion"):
         assert METHODS[name].title in text
-    assert {"Tests", "Training, pictures a second", "A folder of photographs, pictures a second"} < tables
-    assert all(f"## {table}\n" in text for table in tables) and "- torch: " in text
+    assert {"Tests", "Training, pictures a second", "A folder of photographs, pictures a second"} < tables.keys()
+    assert all(f"## {table}\n" in text for table in tables) and "- versions: torch " in text
 
 
 @pytest.mark.slow
@@ -63,17 +61,16 @@ def test_a_part_that_fails_or_takes_too_long_costs_the_others_nothing(
     card = Card(tmp_path, small=True)
     for name in parts:
         command.run_part(card, name, 60.0)
-    rows = {(row["table"], row["row"]) for row in rows_of(card.results)}
-    assert rows == {
-        ("A table", "before"),
-        ("A table", "first"),
-        ("B", "row"),
-        *((command.FAILURES, n) for n in ("fails", "hangs")),
+    tables = command.tables_of(card.results)
+    assert {name: list(rows) for name, rows in tables.items()} == {
+        "A table": ["before", "first"],
+        command.FAILURES: ["fails", "hangs"],
+        "B": ["row"],
     }
     assert "no such thing" in (tmp_path / "fails.log").read_text()
-    assert "| row | – |" in page(rows_of(card.results), {})
+    assert "| row | – |" in command.page(tables, {})
 
 
 def test_a_mark_says_whether_a_limit_is_kept() -> None:
-    assert held_to(1.2, 1.2) == f"1.2 {MET}" and held_to(1.21, 1.2) == f"1.21 {MISSED}"
-    assert held_to(0.9, 0.9, is_most=False) == f"0.9 {MET}" and held_to(0.5, 0.9, is_most=False) == f"0.5 {MISSED}"
+    assert held_to(1.2, 1.2) == f"1.20 {MET}" and held_to(1.21, 1.2) == f"1.21 {MISSED}"
+    assert held_to(0.9, 0.9, is_most=False) == f"0.900 {MET}" and held_to(0.5, 0.9, is_most=False) == f"0.500 {MISSED}"
