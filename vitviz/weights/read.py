@@ -213,14 +213,13 @@ def _preprocessing(
         rule = replace(rule, size=None)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
     stated, normalisation = find_rule(sidecars, config.channels), checkpoint.overrides.get("normalisation")
-    addition = "; no file beside the checkpoint says it" if stated is None else stated.assumption
     rule = stated or rule
     if normalisation is not None:
         rule = rule.standardised(normalisation, config.channels)
+    addition = "; no file beside the checkpoint says it" if stated is None else rule.assumption
     preprocessing, source = rule.fit_network(*size, patch, any_size)
-    is_assumed = bool(addition) and normalisation is None
-    source += f"{addition}; pass normalisation=… where yours differs" * is_assumed
-    checkpoint.record("preprocessing", summarise(preprocessing), source, is_assumed)
+    source += addition + "; pass normalisation=… where yours differs" * (bool(addition) and normalisation is None)
+    checkpoint.record("preprocessing", summarise(preprocessing), source, bool(addition))
     return preprocessing
 
 

@@ -37,9 +37,14 @@ class PreprocessingRule:
         return f"; only the package's default states {', '.join(self.defaults)}" if self.defaults else ""
 
     def standardised(self, normalisation: str, channels: int) -> PreprocessingRule:
-        """The same with the mean and deviation of this name in :data:`NORMALISATIONS`."""
+        """The same with the mean and deviation of this name in :data:`NORMALISATIONS`, stated by the user."""
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-        return replace(self, arguments={**self.arguments, "mean": mean, "std": std}, defaults=())
+        return replace(
+            self,
+            source=f"{self.source}; mean and std {normalisation!r}, stated by the user",
+            arguments={**self.arguments, "mean": mean, "std": std},
+            defaults=tuple(name for name in self.defaults if name.removeprefix("image_") not in ("mean", "std")),
+        )
 
     def at(self, height: int, width: int) -> Preprocessing:
         """The preprocessing of a network of this size.
