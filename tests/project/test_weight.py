@@ -22,12 +22,12 @@ MOST = {
     "models": 2390,
     "system": 70,
     "training": 470,
-    "ui": 3410,
+    "ui": 3420,
     "video": 600,
     "visualization": 830,
     "vitviz": 200,
     "weights": 4660,
-    "worker": 240,
+    "worker": 250,
 }
 
 

@@ -174,7 +174,14 @@ def test_names_and_assumptions_of_a_checkpoint_of_ones_own_are_told(visit: Visit
     own["overrides"] = f"{stated}, labels=a,b, c d,e,f, pooling=cls, normalisation=half"
     reply = visit.run("analyze", state=STATE, index=0, own=own)
     (facts,) = reply["models"].values()
-    assert facts["labels"] == ["a", "b", "c d", "e", "f"] and reply["notes"] == []
+    assert facts["labels"] == ["a", "b", "c d", "e", "f"]
+    # What was stated is not assumed any more; how it is cropped still is.
+    (source,) = (value for name, value in facts["card"] if name == "preprocessing")
+    assert "mean and std 'half', stated by the user; no file beside the checkpoint says it" in source
+    # Whoever opens a link to it is told what to state.
+    link = visit.ask("describe", state=reply["state"], uids=[""])["link"]
+    (note,) = visit.run("open", link=link)["notes"][:1]
+    assert "(leaves.pth with heads=3, activation=gelu, norm_epsilon=1e-06, pooling=cls, normalisation=half)" in note
 
 
 def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -> None:

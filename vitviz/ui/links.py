@@ -33,7 +33,7 @@ TARGET_KEYS = {
 }
 TARGET_KINDS = (("text",), ("like", "patch"), ("class", "against", "margin"))
 TARGET_PARSERS: Mapping[str, Callable[[str], Any]] = {"patch": pair_of, "margin": Switch().parse}
-PRIVATE_CHECKPOINT = "This link shows a private checkpoint ({}). Open it under Model to see the same."
+PRIVATE_CHECKPOINT = "This link shows a private checkpoint ({}). Open it so under Model to see the same."
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Reader:
         """The view of the entries; a default has the fields that the link does not set."""
         entries = self.entries
         if "own" in entries:
-            self.notes.append(PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:120]))
+            self.notes.append(PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:400]))
         for kind in PICTURE_KEYS:
             if kind in entries:
                 entries["picture"] = f"{kind}:{entries[kind]}"

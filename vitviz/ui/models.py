@@ -52,6 +52,12 @@ class ModelChoice(NamedTuple):
         return len(self.files) > 1 and is_weight_file(self.name)
 
     @property
+    def told(self) -> str:
+        """Its name and what was stated about it, but for names of classes: for a link, which has no files."""
+        stated = ", ".join(f"{name}={value}" for name, value in self.overrides if name != "labels")
+        return f"{self.name} with {stated}" if stated else self.name
+
+    @property
     def run(self) -> ModelChoice:
         """The choice without a step, which all snapshots share."""
         return self._replace(step=None)
