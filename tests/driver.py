@@ -447,7 +447,7 @@ def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tu
 
 def open_panel(page: Page, name: str) -> Locator:
     """Open one of the panels beside the canvas."""
-    panel = page.locator(f'.vx-panel[data-panel="{name}"]')
+    panel = page.locator(f'[data-panel="{name}"]')
     if name == "switches":
         ask(page, "hide")
         return panel

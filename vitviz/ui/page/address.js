@@ -2,7 +2,7 @@
 
 import { rememberAnalysis } from "./analyses.js";
 import { forgetChoices } from "./choices.js";
-import { root } from "./dom.js";
+import { findAll, root } from "./dom.js";
 import { notify, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
@@ -13,6 +13,8 @@ import { panels } from "./widgets.js";
 
 // The address follows a change after this delay; browsers refuse more than a few changes a second.
 const DESCRIBE_MS = 300;
+// Menus, which a link can open; they are no part of the state, so that what is asked goes on beneath them.
+const MENUS = ["save", "model"];
 let describeTimer = 0;
 
 export function describeSoon() {
@@ -123,8 +125,9 @@ export function openLink(link) {
       rememberAnalysis(analysisKey(reply.state.views[index]), facts),
     );
     // The visitor's choices in the meantime win.
-    const merged = withChanges(reply.state, entry, store.state);
-    store.replace({ ...merged, views: merged.views.map(withOwnSettings) });
+    const merged = withChanges(reply.state, entry, store.state), menu = MENUS.includes(merged.panel) ? merged.panel : "";
+    store.replace({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel });
+    for (const part of findAll(`details:has([data-panel="${menu}"]), [data-panel="${menu}"]`)) part.open = true;
     end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
     if (reply.state.panel === "compare") panels.compare();

@@ -9,7 +9,7 @@ import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
 import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
-import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
+import { activePane, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { showPredictions } from "./predictions.js";
 import { withoutNaN } from "./scales.js";
@@ -48,9 +48,6 @@ function shares(values) {
 /** @param {string} text */
 const sayOfSwitches = (text) => { find("switch-said").textContent = text; };
 
-// The panel that is open again once the one over it is closed.
-let panelBeneath = "";
-
 export class Panels {
   constructor() {
     /** @type {any} */
@@ -62,10 +59,7 @@ export class Panels {
     for (const panel of findAll("details.vx-panel")) {
       panel.querySelector("summary").onclick = (/** @type {Event} */ event) => {
         event.preventDefault();
-        // What is hidden can be saved and shared, and goes on after that.
-        const wasHiding = isHiding();
-        store.patch({ panel: panel.open ? panelBeneath : panel.dataset.panel });
-        panelBeneath = wasHiding ? "switches" : "";
+        store.patch({ panel: panel.open ? "" : panel.dataset.panel });
       };
     }
     find("compare-start").onclick = () => this.compare();

@@ -29,11 +29,9 @@ const ACTIONS = {
       views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "",
       views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : "",
     ];
-    // Whoever opens it need not see this menu open.
-    const view = link.replace(/[?&]panel=save$|panel=save&/, "");
-    const address = new URL(addressOf(view), location.href).href;
+    const address = new URL(addressOf(link), location.href).href;
     const isHere = LOOPBACK.test(location.hostname);
-    if (isHere) notes.push(" Only this machine can open it.");
+    if (isHere) notes.push(" Only this machine can open it: the app’s option --host lets others in.");
     await copyText(address, notes.join(""));
     if (!isHere) drawCode(address);
   },
@@ -173,5 +171,10 @@ async function runAction(name) {
 /** Let the buttons of the panel act. */
 export function offerActions() {
   offerFigure();
+  // What was copied is of what was shown then.
+  find("said").closest("details").ontoggle = () => {
+    find("said").textContent = "";
+    for (const name of ["qr", "code"]) find(name).hidden = true;
+  };
   for (const button of findAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
 }
