@@ -253,7 +253,7 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         assert state(page)["views"][0]["parameters"] == {"query": [2, 4]}
 
 
-def test_a_finger_that_scrolls_chooses_no_layer_and_hides_nothing(phone: BrowserContext, app: SmallApp) -> None:
+def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: BrowserContext, app: SmallApp) -> None:
     """Real touches, of which the browser makes scrolling."""
     with page_at(phone, app.address) as page:
         fingers = page.context.new_cdp_session(page)
@@ -271,17 +271,23 @@ def test_a_finger_that_scrolls_chooses_no_layer_and_hides_nothing(phone: Browser
 
         strip = page.locator(".vx-frames")
         before, top = state(page), page.evaluate("scrollY")
-        swipe(strip, 0, -200)
-        assert state(page) == before and page.evaluate("scrollY") > top
+        for shown in (strip, canvas(page)):
+            page.evaluate("scrollTo(0, 0)")
+            swipe(shown, 0, -200)
+            assert state(page) == before and page.evaluate("scrollY") > top
+        # Where it hides, it does so up and down as it does across.
         ask(page, "hide")
         page.evaluate("scrollTo(0, 0)")
-        swipe(canvas(page), 0, -160)
-        assert state(page)["views"][0]["patches_off"] == []
-        # Across, the same finger hides, and a tap does.
-        page.evaluate("scrollTo(0, 0)")
-        swipe(canvas(page), 120, 0)
+        swipe(canvas(page), 0, -60)
         hidden = state(page)["views"][0]["patches_off"]
-        assert len(hidden) > 1 and len({row for row, _ in hidden}) == 1
+        assert len(hidden) > 1 and len({column for _, column in hidden}) == 1 and page.evaluate("scrollY") == top
+        # A stroke that begins on a hidden square hides, too; a tap there shows it again.
+        swipe(canvas(page), 120, 0)
+        more = state(page)["views"][0]["patches_off"]
+        assert len(more) > len(hidden) and all(cell in more for cell in hidden)
+        row, column = hidden[-1]
+        canvas(page).tap(position=patch_position(page, app.analysis, row, column))
+        assert [row, column] not in state(page)["views"][0]["patches_off"]
         # A quick stroke skips no square between its few events.
         page.locator(".vx-all-on").tap()
         # The browser makes a click of the tap in its own time.

@@ -20,17 +20,17 @@ export function listenToPicture(pane) {
   let start = { x: 0, y: 0 }, last = start, isSweeping = false, isHeld = false, isPainting = false;
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
-  // Whether the stroke under way hides squares, or shows them again, as it does if it begins on a hidden one.
-  /** @type {boolean | null} */
-  let isOff = null;
+  // Where the stroke under way began. It hides squares; what stays on its first one shows that again if it is hidden.
+  /** @type {Cell | null} */
+  let first = null;
 
   const paint = (/** @type {PointerEvent} */ { clientX, clientY }) => {
-    if (isOff === null || !isPainting) return;
+    if (!first || !isPainting) return;
     // A quick stroke has few events: it skips no square between them.
     const [across, down] = [clientX - last.x, clientY - last.y], steps = Math.ceil(Math.hypot(across, down) / STROKE_PIXELS) || 1;
     for (const step of range(steps + 1)) {
       const token = pane.tokenAt({ clientX: last.x + across * step / steps, clientY: last.y + down * step / steps });
-      if (token !== null) hooks.hide(pane, pane.attention.cell(token), isOff);
+      if (token !== null) hooks.hide(pane, pane.attention.cell(token), true);
     }
     last = { x: clientX, y: clientY };
   };
@@ -45,11 +45,11 @@ export function listenToPicture(pane) {
     if (hooks.isHiding()) {
       const token = pane.tokenAt(event);
       if (token === null) return;
-      isOff = !hooks.isHidden(pane.attention.cell(token));
+      first = pane.attention.cell(token);
       canvas.setPointerCapture(event.pointerId);
       start = last = { x: event.clientX, y: event.clientY };
-      // A finger that goes up or down scrolls the page; its stroke begins across, or is a tap.
-      isPainting = event.pointerType !== "touch";
+      // A finger may be the first of two, which zoom.
+      isPainting = event.pointerType !== "touch" && !hooks.isHidden(first);
       paint(event);
     } else if (event.pointerType === "touch" && event.isPrimary) {
       start = { x: event.clientX, y: event.clientY };
@@ -57,15 +57,15 @@ export function listenToPicture(pane) {
     }
   };
   canvas.onpointermove = (/** @type {PointerEvent} */ event) => {
-    isPainting ||= isOff !== null && Math.abs(event.clientX - start.x) > SWEEP_PIXELS;
+    const isTouch = event.pointerType === "touch", hasMoved = Math.hypot(event.clientX - start.x, event.clientY - start.y) > SWEEP_PIXELS;
+    isPainting ||= first !== null && hasMoved;
     paint(event);
-    const isTouch = event.pointerType === "touch";
-    if (isTouch && Math.hypot(event.clientX - start.x, event.clientY - start.y) > SWEEP_PIXELS) {
+    if (isTouch && hasMoved) {
       clearTimeout(timer);
       isSweeping = event.isPrimary && !isHeld && !hooks.isHiding();
     }
     if (!isTouch || isSweeping) hooks.hover(pane, pane.tokenAt(event), event);
-    if (isTouch && (isSweeping || (isOff !== null && isPainting)) && pane.tokenAt(event) !== null) {
+    if (isTouch && (isSweeping || (first && isPainting)) && pane.tokenAt(event) !== null) {
       const edges = canvas.getBoundingClientRect(), scale = canvas.width / edges.width;
       const point = [(event.clientX - edges.left) * scale, (event.clientY - edges.top) * scale];
       showLens(() => canvas, /** @type {[number, number]} */ (point), FINGER_TIMES, event);
@@ -73,9 +73,9 @@ export function listenToPicture(pane) {
   };
   canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
     clearTimeout(timer);
-    isPainting ||= event.type === "pointerup";
     paint(event);
-    isOff = null;
+    if (first && !isPainting && event.type === "pointerup") hooks.hide(pane, first, !hooks.isHidden(first));
+    first = null;
     const token = isSweeping && event.type === "pointerup" ? pane.tokenAt(event) : null;
     isSweeping = false;
     if (event.pointerType === "touch") {
