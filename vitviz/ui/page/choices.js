@@ -4,13 +4,13 @@ import { hasClasses, withoutPlaces } from "./class_names.js";
 import { defaultOf } from "./defaults.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
-import { activePane, activeView, models, page, panes, store } from "./page.js";
+import { activePane, activeView, models, page, panes, store, widenedPictures } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
 import { hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
 
-const PLAY_MS = 450;
+const PLAY_MS = 800;
 // The method with which each question is answered first, where the page has it.
 /** @type {Record<string, string>} */
 const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollout" };
@@ -30,7 +30,7 @@ function onAnotherGrid() {
 /** @param {string} picture */
 export function choosePicture(picture) {
   closeMenus();
-  const { target, ...others } = activeView().parameters;
+  const { picture: previous, parameters: { target, ...others } } = activeView();
   // Of another picture, the model says another class, which is asked about; beside another map, both are about one.
   const isAnew = hasClasses(target) && !isPaired(store.state.layout);
   delete latestShared.target;
@@ -40,6 +40,7 @@ export function choosePicture(picture) {
     frame: null,
     white: null,
     color_profile: null,
+    ...(widenedPictures.has(previous) && { fit: null }),
     heads_off: [],
     ...onAnotherGrid(),
     ...(target?.like && { parameters: activeView().parameters }),
@@ -98,9 +99,9 @@ export function chooseMethod(method) {
   Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
   latestMethods[METHODS[method].group] = method;
   const { query, target, ...others } = latestParameters.get(method) ?? {};
-  // What a class is read from answers why, whatever square asked before.
-  const isWhy = METHODS[method].group === "target" && METHODS[previous].group !== "target";
-  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared, ...(isWhy && { query: undefined }) });
+  // Why, and all layers, are asked about the answer first, whatever square asked before.
+  const isAnew = METHODS[method].group !== "token" && METHODS[previous].group !== METHODS[method].group;
+  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared, ...(isAnew && { query: undefined }) });
   const shared = Object.fromEntries(carried.filter(([name, value]) => value !== undefined && hasParameter(method, name)));
   store.patchView(page.active, { method, parameters: { ...others, ...shared } });
 }
@@ -117,7 +118,7 @@ export const latestMethods = {};
 export function forgetChoices() {
   latestParameters.clear();
   for (const latest of [latestShared, latestMethods]) for (const name of Object.keys(latest)) delete latest[name];
-  hiddenView = null;
+  hiddenPair = [];
   page.active = 0;
 }
 
@@ -190,9 +191,9 @@ export function setLook(name, value) {
   store.patch({ [name]: value });
 }
 
-// The second view, while the layout shows only the first.
-/** @type {View | null} */
-let hiddenView = null;
+// Both views, while the layout shows only the first; once that has changed, the second has nothing to do with it.
+/** @type {View[]} */
+let hiddenPair = [];
 
 /**
  * One map, alone or with a divider, or two maps, alone or with their difference.
@@ -200,8 +201,9 @@ let hiddenView = null;
  */
 export function chooseLayout(layout) {
   const { views: [first, second] } = store.state;
-  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hiddenView ?? withNext(first, "head")] });
-  hiddenView = second ?? hiddenView;
+  const hidden = isEqual(hiddenPair[0], first) ? hiddenPair[1] : undefined;
+  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hidden ?? withNext(first, "head")] });
+  if (second) hiddenPair = [first, second];
   page.active = 0;
   store.patch({ layout, views: [first] });
 }
@@ -211,6 +213,9 @@ export function chooseLayout(layout) {
  * @param {string} name
  */
 export function chooseOther(name) {
+  page.active = 0;
+  // A map of all heads or layers gives way to one that has single ones.
+  if (`${name}s` in activePane().facts && !hasParameter(activeView().method, name)) chooseMethod("attention");
   const [first] = store.state.views;
   page.active = 1;
   store.patch({ views: [first, withNext(first, name)] });

@@ -6,7 +6,7 @@ import { find, setText } from "./dom.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
-import { isPaired } from "./store.js";
+import { isEqual, isPaired } from "./store.js";
 import { valueOf } from "./tokens.js";
 
 /** @typedef {{ title: string, value: any }} Offer */
@@ -60,17 +60,24 @@ export class Comparison {
       // A click on a map chooses it there, and hides nothing.
       if (isHiding()) store.patch({ panel: "" });
       chooseLayout(isDouble() ? "one" : "two");
+      // A map of no single head has none beside it: the same of another picture shows more than itself.
+      if (isDouble()) this.kind = "head";
+      if (isDouble() && isEqual(store.state.views[0], store.state.views[1])) this.start(backend.computes ? "picture" : "head");
     };
-    find("other-kind").onchange = () => {
-      this.kind = find("other-kind").value;
-      chooseOther(this.kind);
-      store.refresh();
-      // Another picture is at hand; another model may have to be downloaded, which is for the visitor to choose.
-      if (this.kind === "picture") this.choose(this.offers[1]);
-    };
+    find("other-kind").onchange = () => this.start(find("other-kind").value);
     find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
     find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
     for (const option of find("other-kind").options) option.hidden = !backend.computes && Boolean(KINDS[option.value].menu);
+  }
+
+  /**
+   * Let B have another one of a kind. Another picture is at hand; another model may have to be downloaded, which the visitor chooses.
+   * @param {string} kind
+   */
+  start(kind) {
+    this.kind = kind;
+    chooseOther(kind);
+    if (kind === "picture") choosePicture(SETTINGS.examples.find(({ id }) => id !== store.state.views[0].picture)?.id ?? "");
   }
 
   /** @param {Offer} offer */

@@ -23,6 +23,8 @@ export const models = { ...START.models };
 export const analyses = new Map(), uploads = new Map();
 /** @type {Map<string, File>} Pictures that were uploaded and are not analysed yet, by id. */
 export const newPictures = new Map();
+// Ids of pictures that the server shows whole, since the crop would hide most of them; this fit is not meant for others.
+export const widenedPictures = new Set();
 // Name and url of pictures that were uploaded for likeness, by id.
 export const likedPictures = new Map();
 export const latest = { link: "", python: "", version: -1, state: START.state };
