@@ -117,6 +117,18 @@ def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wi
         upload(page, wide)
         assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
         check_page(page, Library(bundled, pictures={first_view(page)["picture"]: wide}))
+    with page.expect_request(lambda sent: sent.url.endswith("/run")):
+        page.evaluate(
+            """data => {
+                const dataTransfer = new DataTransfer(), [file] = data.files;
+                const named = (name) => new File([file], name, { type: file.type });
+                for (const name of ["one.png", "two.png"]) dataTransfer.items.add(named(name));
+                document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
+            }""",
+            page.evaluate_handle(PICTURE),
+        )
+    expect_map(page, expected)
+    expect(notice(page)).to_contain_text("2 files were dropped: the page shows one.png.")
 
 
 def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:

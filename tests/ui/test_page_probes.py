@@ -252,3 +252,7 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
         assert first_view(page)["fit"] == "native"
         expect(hint).not_to_be_visible()
         expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")
+        # The next picture is prepared as the model's are.
+        Image.effect_noise((60, 60), 90).convert("RGB").save(tmp_path / "square.png")
+        upload(page, tmp_path / "square.png")
+        assert first_view(page)["fit"] is None

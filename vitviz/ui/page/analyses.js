@@ -3,7 +3,7 @@
 import { computedBy } from "./map_sources.js";
 import { notify, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
-import { activePane, analyses, models, newPictures, panes, requests, shownPanes, store, uploads } from "./page.js";
+import { activePane, analyses, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures } from "./page.js";
 import { serverRemedies } from "./places.js";
 import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
@@ -67,12 +67,13 @@ function clearPending(pane, key) {
  */
 function applyReply(pane, key, sentState, reply) {
   clearPending(pane, key);
-  newPictures.delete(reply.state.views[pane.index].picture);
+  const isNew = newPictures.delete(reply.state.views[pane.index].picture);
   Object.assign(models, reply.models);
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return store.refresh();
   const fresh = reply.state.views[pane.index], [facts] = reply.views,
     input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
+  if (isNew && view.fit === null && fresh.fit !== null) widenedPictures.add(fresh.picture);
   // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
   const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
   rememberAnalysis(analysisKey(next), facts);

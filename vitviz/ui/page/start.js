@@ -6,13 +6,13 @@ import { element, findAll, root } from "./dom.js";
 import { draw } from "./drawing.js";
 import { listen, setTheme } from "./events.js";
 import { sync } from "./explorer.js";
-import { notify, showBusy } from "./messages.js";
+import { showBusy } from "./messages.js";
 import { films, latest, newPictures, page, panes, requests, store, timings } from "./page.js";
 import { goToOtherPlace, isDeviceChosen, takeHandover } from "./places.js";
 import { offerActions } from "./save.js";
 import { backend, START } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { takePicture } from "./uploads.js";
+import { notifyOnceShown, takePicture } from "./uploads.js";
 import { probes } from "./widgets.js";
 
 const link = location.search + location.hash, opensLink = backend.has("links") && isLink(link);
@@ -68,9 +68,9 @@ async function goOn(handover) {
   store.refresh();
   for (const pane of panes) pane.requestFiles();
   if (given && !(await takePicture(given))) return;
-  // Their replies take the message away, as every change of the view does.
-  let isShown = true;
-  while (requests.running?.slot.startsWith("analysis")) await requests.running.promise.catch(() => { isShown = false; });
   const place = backend.has("device") ? "Your pictures stay on this device now." : "Your pictures go to the server now.";
-  if (isShown) notify([place, ...notes].join(" "));
+  // The server has got them already.
+  const isKept = backend.has("device") && Object.keys(pictures).length > 0;
+  const kept = isKept ? ["What the server has got of them, it deletes some hours after its last use."] : [];
+  notifyOnceShown([place, ...kept, ...notes].join(" "));
 }

@@ -2,7 +2,7 @@
 
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
 import { notify, retryOf } from "./messages.js";
-import { activeView, likedPictures, newPictures, uploads } from "./page.js";
+import { activeView, likedPictures, newPictures, requests, uploads } from "./page.js";
 import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { hasParameter } from "./tokens.js";
@@ -41,8 +41,19 @@ export function takeFiles(files, folder) {
       return notify(`${files[0].name}: this page opens no checkpoints of visitors; drop a picture.`, serverRemedies());
     return openOwn({ files, folder, hub: "", overrides: "" });
   }
-  takePicture(files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0]);
-  if (files.length > 1) notify(`${files.length} files were dropped: the page shows one picture. For many, use “vitviz batch”.`);
+  const file = files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0];
+  const others = `${files.length} files were dropped: the page shows ${file.name}. For many, use “vitviz batch”.`;
+  takePicture(file).then((isTaken) => { if (isTaken && files.length > 1) notifyOnceShown(others); });
+}
+
+/**
+ * Say something about what was opened, once it is shown: until then, every change of the view takes messages away.
+ * @param {string} text
+ */
+export async function notifyOnceShown(text) {
+  let isShown = true;
+  while (requests.running?.slot.startsWith("analysis")) await requests.running.promise.catch(() => { isShown = false; });
+  if (isShown) notify(text);
 }
 
 /**
