@@ -185,7 +185,7 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     difference = first - second
     place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
     said = re.fullmatch(
-        r"A − B\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
+        r"A − B, above 0 where A has more\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
         caption(page, 2).inner_text(),
     )
     assert said is not None, caption(page, 2).inner_text()

@@ -19,8 +19,9 @@ import { nameOf, queryOf } from "./token_names.js";
 import { tokenOf, valueOf } from "./tokens.js";
 import { controls, guide, panels, probes } from "./widgets.js";
 
-const CELL_HINT = "Point at a cell to see it large, click to keep it.", OWN_SCALES = " Each has its own scale.";
-const MARK_HINT = ` ${matchMedia("(hover: none)").matches ? "Hold" : "Shift+click"} squares to rank heads.`;
+const IS_TOUCHED = matchMedia("(hover: none)").matches, OWN_SCALES = " Each has its own scale.";
+const CELL_HINT = IS_TOUCHED ? "Tap a cell to see it large." : "Point at a cell to see it large, click to keep it.";
+const MARK_HINT = ` ${IS_TOUCHED ? "Hold" : "Shift+click"} squares to rank heads.`;
 // Heads that are named for what they attend to.
 const NAMED_HEADS = 3;
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
@@ -198,7 +199,7 @@ function showDifference(first, second) {
   if (areEqual) return pane.setStatus("A − B: they are equal.");
   const strongest = attention.strongest(values.map(Math.abs)), quantities = [first, second].map(quantityOf);
   pane.setStatus([
-    `A − B. Largest difference: ${nameOf(queryOf(strongest, facts))} with ${digits(values[strongest])}.`,
+    `A − B, above 0 where A has more. Largest difference: ${nameOf(queryOf(strongest, facts))} with ${digits(values[strongest])}.`,
     quantities[0] === quantities[1] ? "" : `They are different quantities: ${quantities.join(", and ")}.`,
     scale.caption(patches, SCALES[scale.name]),
   ].filter(Boolean).join(" "));

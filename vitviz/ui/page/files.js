@@ -15,7 +15,8 @@ export function saveFile(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
   create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-  for (const place of findAll(".vx-saved")) place.textContent = `Saved ${name}.`;
+  const from = document.activeElement?.closest(".vx-panel, .vx-menu-of, dialog");
+  for (const place of findAll(".vx-saved")) if (!from || from.contains(place)) place.textContent = `Saved ${name}.`;
 }
 
 /**

@@ -9,22 +9,27 @@ import { offeredMethods } from "./map_sources.js";
 import { isHiding, page, store } from "./page.js";
 import { METHODS } from "./settings.js";
 
-// By the group of their methods; hiding has none.
-/** @type {Record<string, { title: string, lead: string }>} */
+// By the group of their methods; hiding has none. Of a class in quotes, and of whether another token asks than the classifier's.
+/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean) => string }>} */
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
-    lead: "The square you point at asks; bright squares are where it looks.",
+    lead: () => "The square you point at asks; bright squares are where it looks.",
   },
   target: {
     title: "Why",
-    lead: "Bright squares speak for what the map is about. Click a prediction to ask about another class.",
+    lead: (quoted, isOther) => `Bright squares speak for ${quoted || "what is asked about"}`
+      + `${isOther ? ", as the chosen square sees it" : ""}. Click a prediction to ask about another class.`,
   },
   layers: {
     title: "All layers together",
-    lead: "Squares that could have influenced the result over all layers, whatever the class.",
+    lead: (_, isOther) =>
+      `Squares that could have influenced ${isOther ? "the chosen one" : "the result"} over all layers, whatever the class.`,
   },
-  hide: { title: "What if I hide it?", lead: "Paint over squares to hide them from the model, and see its answer change." },
+  hide: {
+    title: "What if I hide it?",
+    lead: () => "Paint over squares to hide them from the model, and see its answer change. A click shows one again.",
+  },
 };
 
 /** The question that the state answers. */
@@ -62,15 +67,15 @@ export class Questions {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
     root.dataset.question = chosen;
     const target = nextTarget(view), about = typeof target === "number" ? target : best;
-    const why = about === undefined || (target !== null && typeof target !== "number")
-      ? "Why" : `Why “${labelOf(model, about).split(",")[0]}”`;
+    const isOfClass = about !== undefined && (target === null || typeof target === "number");
+    const quoted = isOfClass ? `“${labelOf(model, about).split(",")[0]}”` : "";
     for (const tab of find("tabs").children) {
       const name = tab.dataset.question;
       tab.hidden = name === "hide" ? !canHide(model) : !offered.some((method) => method.group === name);
-      setText(tab, name === "target" ? why : QUESTIONS[name].title);
+      setText(tab, name === "target" ? `Why ${quoted}`.trim() : QUESTIONS[name].title);
       tab.setAttribute("aria-selected", name === chosen);
       tab.tabIndex = name === chosen ? 0 : -1;
     }
-    showLead(QUESTIONS[chosen].lead);
+    showLead(QUESTIONS[chosen].lead(quoted, view.parameters.query !== undefined));
   }
 }

@@ -228,7 +228,7 @@ export class Source {
     // Some labels list synonyms.
     const names = labels.map((label) => label.split(",")[0]);
     find("classes").textContent = isLong
-      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … “About this model” lists them all.`
+      ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … All are listed below.`
       : `This model knows only: ${labels.join(", ")}.`;
     all.hidden = !isLong;
     all.querySelector("summary").textContent = `All ${count} classes`;
