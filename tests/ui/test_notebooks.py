@@ -89,9 +89,9 @@ def test_two_explorers_in_one_notebook_do_not_disturb_each_other(
         assert shown(second).size == vitviz.analyze(EXAMPLE, small, "squash", resolution=48).trace.layout.token_count
         before = second.locator(".vx-status").first.inner_text()
         first.select_option(".vx-method", "rollout")
-        expect(first.locator(".vx-status").first).to_contain_text("Attention rollout for patch")
+        expect(first.locator(".vx-status").first).to_contain_text("Attention rollout for the CLS token")
         assert shown(first)[layout.prefix_count :] == pytest.approx(
-            analysis.rollout(query=asked["query"]).values.flatten().numpy(), rel=2e-3, abs=1e-6
+            analysis.rollout().values.flatten().numpy(), rel=2e-3, abs=1e-6
         )
         assert second.locator(".vx-status").first.inner_text() == before
         # Nothing of the notebook can be reached from a frame.

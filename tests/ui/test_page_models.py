@@ -202,7 +202,7 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, o
     other = browser.contexts[0].new_page()
     other.goto(before)
     expect(notice(other)).to_contain_text(own.name)
-    expect(notice(other)).to_contain_text("Open it under Model to see the same.")
+    expect(notice(other)).to_contain_text("Open it so under Model to see the same.")
     settle(other)
     assert first_view(other)["model"] == ""
     other.close()
