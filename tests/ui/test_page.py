@@ -28,7 +28,7 @@ from tests.driver import (
     settle,
     upload,
 )
-from tests.support.example import EXAMPLE, ROOT
+from tests.support.example import COARSE, EXAMPLE, ROOT
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Analysis, Model
@@ -204,19 +204,20 @@ def test_what_takes_long_is_seen_and_ends_when_its_page_is_closed(browser: Brows
         assert ended.wait(60)
 
 
-def test_a_late_answer_about_another_picture_is_not_shown(page: Page, example: Analysis) -> None:
+def test_a_late_answer_about_another_picture_is_not_shown(page: Page, coarse_example: Analysis) -> None:
     """What hiding changes is computed after the slow map of another class, and the next picture comes first."""
     # Without most of the middle, the likeliest classes are others, and the bars are of these.
-    hidden = [(row, column) for row in range(3, 10) for column in range(3, 11)]
-    open_link(page, f"?panel=switches&patches-off={';'.join(f'{row}.{column}' for row, column in hidden)}")
-    changed = example.switched_off(patches=hidden)
-    best = [example.model.labels[index] for index in changed.topk(5).indices.tolist()]
+    model, hidden = coarse_example.model, [(row, column) for row in range(2, 6) for column in range(2, 6)]
+    off = ";".join(f"{row}.{column}" for row, column in hidden)
+    open_link(page, f"?panel=switches&resolution={COARSE}&patches-off={off}")
+    changed = coarse_example.switched_off(patches=hidden)
+    best = [model.labels[index] for index in changed.topk(5).indices.tolist()]
     expect(page.locator(".vx-predictions i")).to_have_text(best)
     choose_method(page, "occlusion")
     page.locator(".vx-predictions button").nth(1).click()
     choose_example(page, "flower.jpg")
     settle(page)
-    flower = vitviz.analyze(ROOT / "assets" / "flower.jpg", example.model).predictions(1)[0]
+    flower = vitviz.analyze(ROOT / "assets" / "flower.jpg", model, resolution=COARSE).predictions(1)[0]
     expect(page.locator(".vx-headline")).to_have_text(
         f"The model says {flower.label}, {flower.probability:.0%} sure.".replace("%", " %")
     )

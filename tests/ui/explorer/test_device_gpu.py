@@ -225,10 +225,10 @@ def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> No
             raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(50, marks=pytest.mark.long)])
 def test_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model, count: int) -> None:
     assert open_gpu(gpu_page, bundled) == (CARD, "")
-    for pixels in noise_pictures(bundled, count if count == 3 else share_of(count)):
+    for pixels in noise_pictures(bundled, count if count == 1 else share_of(count)):
         [found] = encode(gpu_page, [pixels])
         assert found["card"] == CARD
         assert_exact(bundled, pixels, found)

@@ -58,8 +58,8 @@ SHOWN_SIDE = 900
 FIRST_PICTURE = "picture:the-first-picture-here"
 KERNELS = ("kernels.wasm", "kernels-relaxed.wasm", "kernels.wgsl")
 WORKERS = ("analysis_worker.js", "device_worker.js")
-# Weights that are downloaded, or larger than this, are compressed in an eighth of the time, and are hardly larger.
-MAX_SLOW_BYTES, SLOW, FAST = 64_000_000, 9, 4
+# Weights that are downloaded, or larger than this, are compressed in half the time, and are hardly larger.
+MAX_SLOW_BYTES, SLOW, FAST = 64_000_000, 6, 4
 # Nothing from elsewhere, and nothing to anywhere.
 FILE_POLICY = (
     "default-src 'none'; script-src {script} 'wasm-unsafe-eval'; style-src {style}; img-src data: blob:; "
