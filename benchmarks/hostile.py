@@ -13,7 +13,7 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,25 +55,18 @@ def files() -> dict[str, bytes]:
         }
 
 
-def _picture(name: str) -> Callable[[Visitor], Awaitable[object]]:
-    async def attack(visitor: Visitor) -> None:
-        await visitor.analyze(upload=await visitor.upload(name, files()[name]))
-
-    return attack
+async def _picture(name: str, visitor: Visitor) -> None:
+    await visitor.analyze(upload=await visitor.upload(name, files()[name]))
 
 
-def _checkpoint(name: str, pages: int = 1) -> Callable[[Visitor], Awaitable[object]]:
+async def _checkpoint(name: str, pages: int, visitor: Visitor) -> None:
     """A checkpoint, from so many pages at once, whose runs wait for its opening."""
-
-    async def attack(visitor: Visitor) -> None:
-        own = {"files": [await visitor.upload(name, files()[name])]}
-        await _at_once(pages, lambda: _on_another_page(visitor, "analyze", state=visitor.state, index=0, own=own))
-
-    return attack
+    own = {"files": [await visitor.upload(name, files()[name])]}
+    await _at_once(pages, lambda: _on_another_page(visitor, "analyze", state=visitor.state, index=0, own=own))
 
 
-def _file(name: str, count: int) -> Callable[[Visitor], Awaitable[object]]:
-    return lambda visitor: _at_once(count, lambda: visitor.file(name))
+async def _file(name: str, count: int, visitor: Visitor) -> None:
+    await _at_once(count, lambda: visitor.file(name))
 
 
 async def _at_once(count: int, request: Callable[[], Awaitable[object]]) -> None:
@@ -87,9 +80,8 @@ async def _on_another_page(visitor: Visitor, kind: str, **request: Any) -> None:
 async def _comparisons(visitor: Visitor) -> None:
     """Comparisons in quick succession, each from another page and cancelled at once."""
     for _ in range(6):
-        request = asyncio.create_task(_on_another_page(visitor, "compare", uid=visitor.facts["uid"]))
-        await asyncio.sleep(0.1)
-        request.cancel()
+        with suppress(asyncio.TimeoutError, VisitError, httpx.HTTPError):
+            await asyncio.wait_for(_on_another_page(visitor, "compare", uid=visitor.facts["uid"]), 0.1)
 
 
 async def _short_requests(visitor: Visitor) -> None:
@@ -155,14 +147,14 @@ async def _many_sessions(visitor: Visitor) -> None:
 
 
 ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
-    "padded": _picture("padded.jpg"),
-    "large": _picture("large.jpg"),
+    "padded": partial(_picture, "padded.jpg"),
+    "large": partial(_picture, "large.jpg"),
     # Of the large picture, as lossless files, and the whole explorer.
-    "lossless": _file("picture", 12),
-    "pages": _file("page", 8),
-    "clip": _picture("clip.mp4"),
-    "colliding": _checkpoint("colliding.pth", 24),
-    "expanding": _checkpoint("expanding.safetensors"),
+    "lossless": partial(_file, "picture", 12),
+    "pages": partial(_file, "page", 8),
+    "clip": partial(_picture, "clip.mp4"),
+    "colliding": partial(_checkpoint, "colliding.pth", 24),
+    "expanding": partial(_checkpoint, "expanding.safetensors", 1),
     "comparisons": _comparisons,
     "maps": _short_requests,
     "refused": _refused,

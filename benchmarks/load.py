@@ -8,15 +8,14 @@ within its budget and must have stopped growing, and no analysis of theirs may e
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -25,7 +24,7 @@ import numpy as np
 import psutil
 
 from benchmarks.hostile import ATTACKS
-from benchmarks.load_guests import BUNDLED, Guest, guests, random_picture
+from benchmarks.load_guests import BUNDLED, Guest, deviation, guests, random_picture
 from benchmarks.load_tally import ALONE, BUDGET_BYTES, Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
 from tests.driver import app_process
@@ -47,13 +46,13 @@ ENVIRONMENT = {
     "VITVIZ_TRUSTED_PROXIES": "127.0.0.1",
 }
 OPTIONS = {
-    "sessions": "visitors at once",
-    "hostile": "of them, who mean harm; the others come once beside them, and twice more among themselves",
-    "arrive": "seconds over which they come",
-    "think": "seconds of rest, on average",
-    "most_seconds": "of everything",
-    "most_requests": "of everything",
-    "seed": "of pictures, models and rests",
+    "sessions": (50, "visitors at once"),
+    "hostile": (10, "of them, who mean harm; the others come once beside them, and twice more among themselves"),
+    "arrive": (10.0, "seconds over which they come"),
+    "think": (1.0, "seconds of rest, on average"),
+    "most_seconds": (600.0, "of everything"),
+    "most_requests": (30_000, "of everything"),
+    "seed": (0, "of pictures, models and rests"),
 }
 
 
@@ -61,21 +60,7 @@ class WrongPictureError(VisitError):
     """A visitor is shown the result of another picture or model."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The load and its bounds, as in :data:`OPTIONS`; all attacks if none is named."""
-
-    sessions: int = 50
-    hostile: int = 10
-    attacks: Sequence[str] = ()
-    arrive: float = 10.0
-    think: float = 1.0
-    most_seconds: float = 600.0
-    most_requests: int = 30_000
-    seed: int = 0
-
-
-async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: None) -> Tally:
+async def measure(plan: Namespace, on_stage: Callable[[str], None] = lambda line: None) -> Tally:
     """Start the app, run all stages, and return the tally; never longer than the plan allows."""
     tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     random.seed(plan.seed)
@@ -118,7 +103,7 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally) -> None:
         await _check(visitor, guest, BUNDLED, tally)
 
 
-async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, tally: Tally, name: str) -> None:
+async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Namespace, tally: Tally, name: str) -> None:
     async def come(number: int, guest: Guest) -> None:
         await asyncio.sleep(plan.arrive * number / len(visitors))
         async with _open_page(traffic, tally, guest) as visitor:
@@ -127,7 +112,7 @@ async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, tally: 
     await asyncio.gather(*(come(*each) for each in enumerate(visitors)))
 
 
-async def _beside_hostile(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, tally: Tally) -> None:
+async def _beside_hostile(traffic: Traffic, visitors: Sequence[Guest], plan: Namespace, tally: Tally) -> None:
     """A wave among hostile visitors, who go on until the others have left."""
     bounds = str(plan.hostile), str(traffic.most_requests - traffic.requests)
     hostile = await asyncio.create_subprocess_exec(
@@ -148,7 +133,7 @@ async def _beside_hostile(traffic: Traffic, visitors: Sequence[Guest], plan: Pla
         await hostile.wait()
 
 
-async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Plan, tally: Tally, name: str = AMONG) -> None:
+async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, tally: Tally, name: str = AMONG) -> None:
     async def rest() -> None:
         await asyncio.sleep(plan.think * random.uniform(0.5, 1.5))
 
@@ -187,28 +172,18 @@ async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> No
 
     Raises:
         WrongPictureError: it is that of another picture or model.
-        VisitError: it cannot be fetched.
+        VisitError: it cannot be fetched, or has expired.
     """
     name, shown = visitor.facts["name"], visitor.facts["predictions"][0]
-    label, probability = guest.predictions[model]
-    if (name, shown["label"]) != (guest.name, label) or abs(shown["probability"] - probability) > 1e-4:
-        raise WrongPictureError(f"{model}: {shown} of {name}, expected {label} with {probability:.4f}")
-    row = guest.rows[model]
-    distance = row.distance(await _explorer_file(visitor, f"layer {row.layer}", tally))
+    analysis = guest.analyses[model]
+    best, trace = analysis.predictions(1)[0], analysis.trace
+    if (name, shown["label"]) != (guest.name, best.label) or abs(shown["probability"] - best.probability) > 1e-4:
+        raise WrongPictureError(f"{model}: {shown} of {name}, expected {best}")
+    layer, head, token = map(random.randrange, (trace.layers, trace.heads, trace.layout.token_count))
+    distance = deviation(await visitor.file(f"layer {layer}"), analysis, layer, head, token)
     if not distance <= 1:
-        raise WrongPictureError(f"{model}, layer {row.layer}: off by {distance:.3g} times what the format allows")
+        raise WrongPictureError(f"{model}, layer {layer}: off by {distance:.3g} times what the format allows")
     tally.rows_checked += 1
-
-
-async def _explorer_file(visitor: Visitor, name: str, tally: Tally) -> bytes:
-    """A file of the explorer; like the page, it analyses once more if the analysis was evicted."""
-    for _ in range(2):
-        content = await visitor.file(name)
-        if content is not None:
-            return content
-        tally.expired_count += 1
-        await visitor.analyze()
-    raise VisitError(f"{name}: its analysis expired twice")
 
 
 def resident_bytes(app: psutil.Process) -> int:
@@ -231,14 +206,14 @@ async def _watch_memory(app: psutil.Process, tally: Tally, name: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 if anything went wrong."""
-    parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks.load", description=__doc__)
     parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=(), help="of the hostile (default: all)")
-    for name, text in OPTIONS.items():
-        default = getattr(Plan, name)
+    for name, (default, text) in OPTIONS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=type(default), default=default, help=f"{text} (default: %(default)s)")
-    plan = Plan(**vars(parser.parse_args(arguments)))
-    tally = asyncio.run(measure(plan, lambda name: print(f"{name} …", file=sys.stderr, flush=True)))
+    tally = asyncio.run(
+        measure(parser.parse_args(arguments), lambda name: print(f"{name} …", file=sys.stderr, flush=True))
+    )
     print(tables(tally))
     return 0 if tally.is_good else 1
 

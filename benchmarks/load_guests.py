@@ -27,57 +27,37 @@ OWN_MODELS = 3
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of attention as the library computes it.
-
-    Args:
-        layer, head, token: of the row.
-        weights: ``"key"``.
-        slack: ``"key"``, the largest deviation that the page's format explains.
-    """
-
-    layer: int
-    head: int
-    token: int
-    weights: torch.Tensor
-    slack: torch.Tensor
-
-    def distance(self, pack: bytes) -> float:
-        """The largest deviation of a layer's file, relative to the slack."""
-        tensors = read_tensors(pack)
-        if self.head >= len(tensors["queries"]) or tensors["queries"].shape[1] != len(self.weights):
-            return inf
-        query, keys = tensors["queries"][self.head, self.token].double(), tensors["keys"][self.head].double()
-        weights = (keys @ query - tensors["log_sums"][self.head, self.token].double()).exp()
-        return float(((weights - self.weights).abs() / self.slack).max())
-
-
-@dataclass(frozen=True)
 class Guest:
     """What one visitor uploads, and the results that they must be shown.
 
     Args:
         name, picture: the name and content of the picture's file.
         model_file: the content of the model's file.
-        rows: a row of attention by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
-        predictions: the most probable class and its probability, by model, too.
+        analyses: the library's, by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
     """
 
     name: str
     picture: bytes
     model_file: bytes
-    rows: dict[str, Row]
-    predictions: dict[str, tuple[str, float]]
+    analyses: dict[str, Analysis]
 
 
-def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
-    """A row of an analysis, with the slack that :mod:`vitviz.ui.packs` states."""
-    trace = analysis.trace
-    weights = trace.row(layer, token)[head].double()
+def deviation(pack: bytes, analysis: Analysis, layer: int, head: int, token: int) -> float:
+    """How far a row of attention in a layer's file is from an analysis's.
+
+    Returns:
+        The largest difference of a weight, over what the format explains, as :mod:`vitviz.ui.packs` states it.
+    """
+    tensors, trace = read_tensors(pack), analysis.trace
+    if tensors["queries"].shape[:2] != trace.queries.shape[1:3]:
+        return inf
+    query, keys = tensors["queries"][head, token].double(), tensors["keys"][head].double()
+    found = (keys @ query - tensors["log_sums"][head, token].double()).exp()
+    expected = trace.row(layer, token)[head].double()
     query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()
     keys = (keys - keys.mean(0)).abs()
     score_error = HALF_PRECISION_ERROR * (keys @ query) + HALF_SMALLEST_STEP * (query.sum() + keys.sum(1))
-    return Row(layer, head, token, weights, weights * (score_error.exp() - 1) + 1e-6)
+    return float(((found - expected).abs() / (expected * (score_error.exp() - 1) + 1e-6)).max())
 
 
 def guests(count: int, seed: int = 0) -> list[Guest]:
@@ -92,21 +72,8 @@ def guests(count: int, seed: int = 0) -> list[Guest]:
     for number in range(count):
         picture, (model, model_file) = random_picture(generator), own_models[number % OWN_MODELS]
         analyses = {BUNDLED: vitviz.analyze(picture, bundled), "own": vitviz.analyze(picture, model)}
-        visitors.append(
-            Guest(
-                f"guest-{number}.png",
-                picture,
-                model_file,
-                {name: _row(analysis, generator) for name, analysis in analyses.items()},
-                {name: _best(analysis) for name, analysis in analyses.items()},
-            )
-        )
+        visitors.append(Guest(f"guest-{number}.png", picture, model_file, analyses))
     return visitors
-
-
-def _best(analysis: Analysis) -> tuple[str, float]:
-    prediction = analysis.predictions(1)[0]
-    return prediction.label, prediction.probability
 
 
 def _own_model(bundled: Model, seed: int) -> Model:
@@ -126,9 +93,3 @@ def random_picture(generator: np.random.Generator) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(blots).resize((320, 240), Image.Resampling.BICUBIC).save(stream, "PNG")
     return stream.getvalue()
-
-
-def _row(analysis: Analysis, generator: np.random.Generator) -> Row:
-    """A row of a random layer, head and token."""
-    trace = analysis.trace
-    return row_of(analysis, *generator.integers(0, (trace.layers, trace.heads, trace.layout.token_count)).tolist())

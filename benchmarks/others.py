@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+
+from benchmarks.benchmark import Models
 
 
 def materialised_rollout(layers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -21,26 +23,16 @@ def materialised_rollout(layers: Iterable[torch.Tensor]) -> torch.Tensor:
     return reduce(lambda product, matrix: matrix @ product, matrices)[0, 1:]
 
 
-@contextmanager
-def record_attention(model: Any) -> Iterator[list[torch.Tensor]]:
-    """The attention weights of a timm model, layer after layer, while it runs without its fused kernel."""
-    weights: list[torch.Tensor] = []
-    attentions = [block.attn for block in model.blocks]
-    hooks = [each.attn_drop.register_forward_hook(lambda _, __, output: weights.append(output)) for each in attentions]
-    for each in attentions:
-        each.fused_attn = False
-    try:
-        yield weights
-    finally:
-        for each, hook in zip(attentions, hooks, strict=True):
-            each.fused_attn = True
-            hook.remove()
+def unfused_timm(models: Models) -> Any:
+    """Another timm model with the same weights, whose fused kernel is off, so that hooks see attention weights."""
+    model = Models(models.case, models.settings).timm
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    return model
 
 
 def vit_explain(checkout: Path, model: Any) -> Any:
-    """jacobgil/vit-explain's rollout, ``pixels`` to its map, on a timm model whose fused kernel is off for good."""
-    for block in model.blocks:
-        block.attn.fused_attn = False
+    """jacobgil/vit-explain's rollout, ``pixels`` to its map, on a timm model whose fused kernel is off."""
     # It imports OpenCV and calls none of it here.
     if importlib.util.find_spec("cv2") is None:
         sys.modules["cv2"] = ModuleType("cv2")

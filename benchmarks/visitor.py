@@ -134,10 +134,9 @@ class Visitor:
         answer = await self._request("POST", "/upload", params={"name": name}, content=content)
         return {**answer.json(), "orig_name": name}
 
-    async def file(self, name: str) -> bytes | None:
-        """A file of the analysis that the page shows; None if the analysis has expired."""
-        answer = await self._request("GET", f"/files/{self.facts['uid']}/{name}")
-        return None if answer.status_code == httpx.codes.GONE else answer.content
+    async def file(self, name: str) -> bytes:
+        """A file of the analysis that the page shows."""
+        return (await self._request("GET", f"/files/{self.facts['uid']}/{name}")).content
 
     async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         """The answer to a request of the page."""
@@ -147,10 +146,10 @@ class Visitor:
         """The answer to a request.
 
         Raises:
-            VisitError: it is an error, other than that something has expired.
+            VisitError: it is an error, such as that an analysis has expired.
         """
         answer = await self.client.request(method, path, **content)
-        if answer.is_error and answer.status_code != httpx.codes.GONE:
+        if answer.is_error:
             raise VisitError(f"{method} {answer.request.url.path}: {answer.status_code} {answer.text[:200]}")
         return answer
 

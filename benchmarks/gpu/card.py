@@ -79,22 +79,18 @@ class Card:
         except (torch.OutOfMemoryError, LimitError):
             return None
         finally:
-            self.release()
+            # Memory that torch keeps for later goes back to the card.
+            torch.cuda.empty_cache()
 
     def peak_bytes(self, run: Run) -> int | None:
         """The most bytes of the card that a run takes beyond those in use; None where nobody counts them."""
         if self.small:
             return None
-        self.release()
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         self.seconds(run)
         return torch.cuda.max_memory_allocated() - before
-
-    def release(self) -> None:
-        """Give memory that torch keeps for later back to the card."""
-        if not self.small:
-            torch.cuda.empty_cache()
 
     def facts(self) -> dict[str, object]:
         """Name, driver and versions."""

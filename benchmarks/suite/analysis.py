@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.benchmark import MIB, Benchmark, Case, Models, Run
 from benchmarks.networks import B_14, B_16, S_8, TI_16, transformers_model
-from benchmarks.others import materialised_rollout, record_attention, vit_explain
+from benchmarks.others import materialised_rollout, unfused_timm, vit_explain
+from tests.parity.case import collected
 from vitviz.attribution import rollout
 
 FORWARD = "timm forward pass"
@@ -31,14 +32,17 @@ def maps_fit(models: Models) -> bool:
 
 
 def timm_hooks(models: Models) -> Run | None:
-    model, pixels = models.timm, models.pixels
+    if not maps_fit(models):
+        return None
+    model, pixels = unfused_timm(models), models.pixels
+    modules = [block.attn.attn_drop for block in model.blocks]
 
     @torch.inference_mode()
     def run() -> object:
-        with record_attention(model) as layers:
+        with collected(modules, lambda weights: weights) as layers:
             return model(pixels), materialised_rollout(layers)
 
-    return run if maps_fit(models) else None
+    return run
 
 
 def _transformers(models: Models) -> Run | None:
@@ -56,9 +60,8 @@ def _transformers(models: Models) -> Run | None:
 
 def _vit_explain(models: Models) -> Run | None:
     checkout = models.settings.vit_explain
-    # Its hooks stay on the model, so it gets a model of its own.
-    own = Models(models.case, models.settings)
-    return partial(vit_explain(checkout, own.timm), models.pixels) if checkout and maps_fit(models) else None
+    is_run = checkout is not None and maps_fit(models)
+    return partial(vit_explain(checkout, unfused_timm(models)), models.pixels) if is_run else None
 
 
 def _forward(models: Models) -> Run:

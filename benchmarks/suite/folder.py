@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
-from PIL import Image
 
 from benchmarks.benchmark import Benchmark, Case, Models, Run
 from benchmarks.gpu.folders import HEIGHT, WIDTH, photographs
@@ -22,24 +20,16 @@ MEAN = "vitviz batch, mean rollout"
 def _timm(models: Models) -> Run:
     from tests.reference_packages import timm
 
-    files = photographs(models.settings.folder, models.case.images, WORKERS)
+    photographs(models.settings.folder, models.case.images, WORKERS)
     transform = timm.data.create_transform(models.case.shape.image, interpolation="bicubic", crop_pct=0.9)
-
-    class Pictures(torch.utils.data.Dataset[torch.Tensor]):
-        def __len__(self) -> int:
-            return len(files)
-
-        def __getitem__(self, index: int) -> torch.Tensor:
-            pixels: Any = transform(Image.open(files[index]).convert("RGB"))
-            return pixels
-
+    pictures = timm.data.ImageDataset(models.settings.folder, transform=transform)
     # Forked even in a process that was spawned, as in a script of its own.
-    loader = torch.utils.data.DataLoader(Pictures(), BATCH, num_workers=WORKERS, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(pictures, BATCH, num_workers=WORKERS, multiprocessing_context="fork")
     model = models.timm
 
     @torch.inference_mode()
     def run() -> None:
-        for pixels in loader:
+        for pixels, _ in loader:
             model(pixels)
 
     return run

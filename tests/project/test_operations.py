@@ -7,6 +7,7 @@ import re
 import runpy
 import socket
 import threading
+from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -31,14 +32,14 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load import Plan, WrongPictureError
-from benchmarks.load_guests import Guest, guests, row_of
+from benchmarks.load import WrongPictureError
+from benchmarks.load_guests import BUNDLED, Guest, deviation, guests
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
 from tests.driver import click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
 from tests.support.example import EXAMPLE, ROOT
-from vitviz import Model
+from vitviz import Analysis, Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
 from vitviz.ui.packs import pack
@@ -87,8 +88,9 @@ def test_every_variable_is_read_by_the_program_that_the_table_names(row: str) ->
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
-    assert f"lets {Plan.sessions} visitors come" in PAGE
-    assert f"at most {Plan.most_requests:,} requests in {Plan.most_seconds:g} seconds" in PAGE
+    sessions, most_requests, most_seconds = (load.OPTIONS[f][0] for f in ("sessions", "most_requests", "most_seconds"))
+    assert f"lets {sessions} visitors come" in PAGE
+    assert f"at most {most_requests:,} requests in {most_seconds:g} seconds" in PAGE
     allowed = re.search(r"client_max_body_size (\d+)g;", PAGE)
     assert allowed is not None and int(allowed[1]) * 2**30 >= ServerSettings().upload_bytes
     said = re.findall(r"(VITVIZ_\w+)='?([\w ]+?)'? ?(?=VITVIZ|`)", PAGE)
@@ -245,7 +247,7 @@ def tally_of(served: Served, guest: Guest, number: int = 0, traffic: Traffic | N
     async def visit() -> None:
         async with Visitor.visiting(traffic or Traffic(served.address, 500)) as visitor:
             await visitor.run("open", link="")
-            await load._visit(visitor, guest, number, Plan(think=0.0), tally)
+            await load._visit(visitor, guest, number, Namespace(think=0.0), tally)
 
     run_in_thread(visit())
     return tally
@@ -265,7 +267,9 @@ def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[
     one, other = visitors
     assert one.picture != other.picture
     with pytest.raises(WrongPictureError, match="times what the format allows"):
-        tally_of(served, replace(one, rows=other.rows))
+        shown, others = one.analyses[BUNDLED], other.analyses[BUNDLED]
+        mixed = Analysis(shown.model, shown.prepared, shown.logits, others.trace)
+        tally_of(served, replace(one, analyses={**one.analyses, BUNDLED: mixed}))
 
 
 def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
@@ -294,10 +298,10 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
 def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) -> None:
     analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "coffee.jpg")]
     files = [pack(analysis.trace, "layer 3") for analysis in analyses]
-    row = row_of(analyses[0], 3, 2, 17)
-    assert row.distance(files[0]) <= 1 < row.distance(files[1])
-    assert row.distance(pack(analyses[0].trace, "layer 2")) > 1
-    assert replace(row, head=99).distance(files[0]) == inf
+    row = (analyses[0], 3, 2, 17)
+    assert deviation(files[0], *row) <= 1 < deviation(files[1], *row)
+    assert deviation(pack(analyses[0].trace, "layer 2"), *row) > 1
+    assert deviation(pack(vitviz.analyze(EXAMPLE, bundled, resolution=64).trace, "layer 3"), *row) == inf
 
 
 def test_errors_make_a_load_test_fail() -> None:
@@ -308,7 +312,6 @@ def test_errors_make_a_load_test_fail() -> None:
         {"memory_bytes": {}},
         {"memory_bytes": {"after one": 100, "after two": 111}},
         {"errors": ["guest-1.png: refused"]},
-        {"expired_count": 1},
         {"log": ["Traceback", "ValueError: 1"]},
     ]
     for change in wrong:
