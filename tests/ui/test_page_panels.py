@@ -155,6 +155,9 @@ def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], 
     # The answer above the picture is the one without what is hidden.
     headline, label = page.locator(".vx-headline"), analysis.model.labels[int(after.argmax())].split(",")[0]
     expect(headline.locator("b")).to_have_text(label)
+    was, now = re.findall(r"[\d.]+(?= →| ?%)", headline.inner_text())
+    for text, share in ((was, before[int(after.argmax())]), (now, after.max())):
+        assert float(text) == pytest.approx(100 * float(share), abs=0.51)
     for parts, name in ((patches, "square"), (heads, "head")):
         assert not parts or re.search(rf"^Without .*\b{len(parts)} {name}", headline.inner_text())
 

@@ -29,11 +29,12 @@ export function showAnswer() {
   find("all-on").hidden = !store.state.views.some(namesOfHidden);
   const names = namesOfHidden(activeView()), [best] = predictionsNow(facts);
   const hidden = names && best?.before !== undefined ? `Without ${names}: ` : "";
-  const isSure = best?.probability >= SURE, was = best?.before === undefined ? [] : [`${wholePercent(best.before)} before`];
-  const sureness = best && `, ${wholePercent(best.probability)} sure${was.map((text) => ` (${text})`).join("")}.`;
+  const isSure = best?.probability >= SURE, was = (/** @type {(probability: number) => string} */ text) =>
+    (best?.before === undefined ? "" : `${text(best.before).replace(/ ?%/, "")} → `);
+  const sureness = best && `, ${was(wholePercent)}${wholePercent(best.probability)} sure.`;
   const [before, after] = isSure ? [hidden || "The model says ", sureness]
     : [hidden ? `${hidden}perhaps ` : `Not sure. Closest of its ${classes} classes: `,
-      best && ` (${[percent(best.probability), ...was].join(", ")}).`];
+      best && ` (${was(percent)}${percent(best.probability)}).`];
   const parts = best ? [before, nameOfClass(model, best), after]
     : [backend.computes ? `This model names no classes: ask where it looks${backend.has("likeness") ? ", or what is alike" : ""}.` : ""];
   const unlike = facts.is_out_of_distribution ? " Unlike its training pictures: don’t trust the name." : "";
