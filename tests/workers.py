@@ -2,7 +2,8 @@
 
 The tests are collected once, and the processes are forked from there, so that nothing is imported twice. Each asks for
 its next file when it comes to the last test of the one before, so that what both need stays. Every other process begins
-with the files that wait for a browser or a process, so that few open one, and the rest compute meanwhile.
+with the files that wait for a browser or a process, so that few open one, and the rest compute meanwhile. All of them
+share the fork server of files, which would take each of them seconds to start.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import pytest
+
+from vitviz.worker import shared_worker
 
 # Places of tests in session.items.
 Places = list[int]
@@ -30,6 +33,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not count or session.config.option.collectonly or session.testsfailed:
         return None
     files = Files(session)
+    if files.waiting:
+        shared_worker().start()
     workers: dict[Connection, Worker] = {}
     for number in range(count):
         if first := files.take(number % 2 == 0):
@@ -63,6 +68,21 @@ class Files:
         """The next file of one kind, or else of the other; empty at the end."""
         first, second = (self.waiting, self.computing) if may_wait else (self.computing, self.waiting)
         return (first or second or deque([[]])).popleft()
+
+
+class LentServer:
+    """The fork server of the process that this one was forked from, which alone can wait for it and ends it."""
+
+    def __init__(self, process: Any) -> None:
+        # Without, it would be said to run on.
+        self.process = process
+
+    def poll(self) -> None:
+        """It runs, as far as is known: what is sent to it fails if not."""
+
+    def wait(self, seconds: float | None = None) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 class Worker:
@@ -106,6 +126,10 @@ class Worker:
 def work(session: pytest.Session, places: Places, connection: Connection) -> None:
     # What the other process would do at its end is not for this one to do.
     atexit._clear()
+    shared: Any = shared_worker()
+    if shared._server is not None:
+        process, control = shared._server
+        shared._server = LentServer(process), control
     manager = session.config.pluginmanager
     capture: Any = manager.get_plugin("capturemanager")
     capture.stop_global_capturing()
