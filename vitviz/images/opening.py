@@ -281,8 +281,11 @@ def _finished(
             # Frees the pixels; close would close the file, too.
             image._im = None
         rgb, more = to_rgb(upright, name, encoding, value_range, color_profile)
-        if rgb.getcolors(1) and _has_frames(image, stream):
-            more.append("it has several frames or pages, and the first, which is of one colour, is read: save another")
+        is_flat = rgb.getcolors(1) is not None
+        # Phones store a second exposure or a map of depths behind a photograph, as MPO.
+        if (is_flat or image.format != "MPO") and _has_frames(image, stream):
+            flat = ", which is of one colour, is read: save another" if is_flat else " is read"
+            more.append(f"it has several frames or pages, and the first{flat}")
     except ImageError:
         raise
     except MemoryError:
