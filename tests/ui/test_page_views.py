@@ -176,6 +176,9 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
         }}"""
     )
     assert set(places) == {0.5}
+    # A click on the other map chooses that, and no square.
+    canvas(page, 0).click(position=patch_position(page, example, 5, 5))
+    assert state(page)["views"][0]["parameters"].get("query") != [5, 5]
     # The difference asks as the first map does.
     canvas(page, 2).click(position=patch_position(page, example, 3, 3, pane=2))
     choose_other(page, "layer", "6")

@@ -280,13 +280,14 @@ export function unpinToken(pinIndex) {
 }
 
 /**
- * Make a pane the one of the controls.
+ * Make a pane the one of the controls; says whether it was another.
  * @param {Pane} pane
  */
 export function activate(pane) {
-  if (pane.index === page.active || !pane.facts) return;
+  if (pane.index === page.active || !pane.facts) return false;
   page.active = pane.index;
   store.refresh();
+  return true;
 }
 
 let playTimer = 0;

@@ -2,7 +2,7 @@
 
 import { describeSoon, showEntry } from "./address.js";
 import { dropMaps, fetchFile, renewAnalysis, requestAnalysis } from "./analyses.js";
-import { chooseToken, isPlaying, pinToken } from "./choices.js";
+import { activate, chooseToken, isPlaying, pinToken } from "./choices.js";
 import { findAll, root } from "./dom.js";
 import { hoverToken } from "./events.js";
 import { hidePatch, isHidden } from "./hiding.js";
@@ -16,6 +16,7 @@ const hooks = {
   hover: hoverToken,
   pin: pinToken,
   fetchFile,
+  activate,
   choose: chooseToken,
   hide: hidePatch,
   isHiding,
@@ -39,7 +40,7 @@ panes.push(new Pane(first, 0, hooks), new Pane(second, 1, hooks));
 const ofFirst = Object.fromEntries(["hover", "pin", "choose", "hide"].map((name) => [
   name, (/** @type {Pane} */ _, /** @type {any[]} */ ...given) => /** @type {any} */ (hooks)[name](panes[0], ...given),
 ]));
-page.difference = new Pane(third, 2, { ...hooks, ...ofFirst });
+page.difference = new Pane(third, 2, { ...hooks, ...ofFirst, activate: () => false });
 
 /**
  * After every change of the state: request what it needs, and draw what is there.

@@ -89,6 +89,8 @@ export function listenToPicture(pane) {
     if (isHeld) return;
     canvas.focus({ preventScroll: true });
     const token = pane.tokenAt(event);
+    // Of two maps, a click on the other chooses it, and no square.
+    if (hooks.activate(pane)) return;
     if (event.shiftKey) pin(event);
     else if (token !== null && !hooks.isHiding()) hooks.choose(pane, queryOf(token, pane.facts));
   };

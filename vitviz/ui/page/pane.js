@@ -50,8 +50,8 @@ export class Pane {
   /**
    * @param {HTMLElement} element of class vx-pane
    * @param {number} index
-   * @param {Record<string, any>} hooks hover(pane, token, event), choose(pane, query), pin(pane, token), onChange(pane, error),
-   *   fetchFile(pane, facts, file, onUnfinished), hide(pane, cell, isOff), isHiding(), isHidden(cell),
+   * @param {Record<string, any>} hooks hover(pane, token, event), activate(pane), choose(pane, query), pin(pane, token),
+   *   onChange(pane, error), fetchFile(pane, facts, file, onUnfinished), hide(pane, cell, isOff), isHiding(), isHidden(cell),
    *   onRequest(pane, names), onLoad(pane), isOpening(): while a link is opened, nothing is requested
    */
   constructor(element, index, hooks) {
