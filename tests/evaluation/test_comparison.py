@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitviz import METHODS, Analysis
+import vitviz
+from tests.support.example import EXAMPLE
+from vitviz import METHODS, Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
@@ -16,13 +18,19 @@ from vitviz.progress import Progress
 pytestmark = pytest.mark.slow
 
 TWO_METRICS = ("deletion", "negative")
-# The bundled model has a CLS token and no attention pooling.
+# The model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
 
 
 @pytest.fixture(scope="module")
-def analysis(coarsest_example: Analysis) -> Analysis:
-    return coarsest_example
+def analysis() -> Analysis:
+    """A picture with 4×5 patches, and a network with random weights, so that all maps are soon there."""
+    torch.manual_seed(0)
+    network = VisionTransformer(ViTConfig(16, 20, 4, 4, 32, 3, 4, 8, 64, 5)).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.normal_(0, 0.3)
+    labels = ("cat", "dog", "horse", "tree", "sea")
+    return vitviz.analyze(EXAMPLE, Model("small", network, Preprocessing(16, 20, (0.5,) * 3, (0.5,) * 3), labels))
 
 
 @pytest.fixture(scope="module")
