@@ -159,6 +159,7 @@ function marksOf(pane) {
 // Of a patch, by which the edges of two maps at one place may differ: rounding. The library takes no more either.
 const PLACE_TOLERANCE = 1e-3;
 const WHOLE = "The map is of the whole picture, with nothing hidden.";
+const SHOW_WHOLE = "Under Your picture, How the model sees it, choose squash for both: it shows all.";
 const OTHER_PLACES = "A and B see different parts of their pictures: there is no difference patch by patch.";
 
 /**
@@ -194,7 +195,7 @@ function showDifference(first, second) {
   showChips(pane, first.query, values || null);
   pane.showLegend(areEqual ? null : scale, patches, differenceColours, "A − B");
   if (!isOneGrid) return pane.setStatus("These two have different grids: there is no difference patch by patch.");
-  if (!isOnePlace) return pane.setStatus(`${OTHER_PLACES} Choose the same under Your picture, How the model sees it.`);
+  if (!isOnePlace) return pane.setStatus(`${OTHER_PLACES} ${SHOW_WHOLE}`);
   if (!values || !scale) return pane.setStatus("A − B: being fetched …");
   if (areEqual) return pane.setStatus("A − B: they are equal.");
   const strongest = attention.strongest(values.map(Math.abs)), quantities = [first, second].map(quantityOf);
