@@ -214,6 +214,9 @@ export class Sheet {
     const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN, { layer, head } = this.request;
     const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
     context.imageSmoothingEnabled = false;
+    // Between the cells, so that dark ones end somewhere on a dark page, too.
+    context.fillStyle = "rgba(128, 128, 128, 0.3)";
+    context.fillRect(left, top, this.columnsOfCells * cellWidth - SHEET_GAP, layers * cellHeight - SHEET_GAP);
     this.loadedCells.forEach((isLoaded, cell) => {
       const row = Math.floor(cell / this.columnsOfCells), column = cell % this.columnsOfCells;
       const x = left + column * cellWidth, y = top + row * cellHeight;
