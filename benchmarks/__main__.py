@@ -28,8 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
     add = parser.add_argument
     add("--output", type=Path, help="folder for results.json, results.md and cost.svg (docs/performance)")
-    names = ", ".join(BENCHMARKS)
-    add("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help=f"measure these anew: {names}")
+    add("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help=f"measure these anew: {', '.join(BENCHMARKS)}")
     add("--quick", action="store_true", help="tiny stand-ins, to try out the benchmark; needs --output")
     add("--vit-explain", type=Path, metavar="PATH", help="a checkout of jacobgil/vit-explain, to be measured too")
     add("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: as many as there are cores)")
@@ -38,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--quick measures nothing of worth: name a folder for its results with --output")
     output = options.output or OUTPUT
     output.mkdir(parents=True, exist_ok=True)
-    explain = options.vit_explain and options.vit_explain.resolve()
-    settings, failed = Settings(Path(), options.threads, options.quick, explain), False
+    settings, failed = Settings(Path(), options.threads, options.quick, options.vit_explain), False
     for name in [name for name in BENCHMARKS if name in (options.only or BENCHMARKS)]:
         entries: list[Entry] = []
         for entry in _entries(BENCHMARKS[name], settings):

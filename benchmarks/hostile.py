@@ -10,10 +10,11 @@ import asyncio
 import os
 import secrets
 import struct
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cache, partial
+from itertools import count
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,16 +66,17 @@ async def _checkpoint(name: str, pages: int, visitor: Visitor) -> None:
     await _at_once(pages, lambda: _on_another_page(visitor, "analyze", state=visitor.state, index=0, own=own))
 
 
-async def _file(name: str, count: int, visitor: Visitor) -> None:
-    await _at_once(count, lambda: visitor.file(name))
+async def _file(name: str, times: int, visitor: Visitor) -> None:
+    await _at_once(times, lambda: visitor.file(name))
 
 
-async def _at_once(count: int, request: Callable[[], Awaitable[object]]) -> None:
-    await asyncio.gather(*(request() for _ in range(count)), return_exceptions=True)
+async def _at_once(times: int, request: Callable[[], Awaitable[object]]) -> None:
+    await asyncio.gather(*(request() for _ in range(times)), return_exceptions=True)
 
 
 async def _on_another_page(visitor: Visitor, kind: str, **request: Any) -> None:
-    await visitor.post("run", {"page": secrets.token_urlsafe(16), "number": 0, "kind": kind, **request})
+    body = {"page": secrets.token_urlsafe(16), "number": 0, "kind": kind, **request}
+    await visitor.request("POST", "/run", json=body)
 
 
 async def _comparisons(visitor: Visitor) -> None:
@@ -91,7 +93,7 @@ async def _short_requests(visitor: Visitor) -> None:
         "method": "rollout",
         "parameters": {"discard_ratio": 0.9, "head_fusion": "max"},
     }
-    await _at_once(MANY, lambda: visitor.post("map", body))
+    await _at_once(MANY, lambda: visitor.request("POST", "/map", json=body))
 
 
 async def _refused(visitor: Visitor) -> None:
@@ -166,36 +168,20 @@ ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
 }
 
 
-async def attack(traffic: Traffic, count: int, names: Sequence[str]) -> None:
-    """Let so many hostile visitors come until the standard input ends; a line is printed when each is there.
-
-    Each visitor attacks in another order. Any answer of the app is accepted.
-    """
-
-    async def come(number: int) -> None:
-        with suppress(VisitError, httpx.HTTPError):
-            async with Visitor.visiting(traffic) as visitor:
-                print(flush=True)
-                for step in range(len(names)):
-                    with suppress(VisitError, httpx.HTTPError, OSError):
-                        await ATTACKS[names[(number + step) % len(names)]](visitor)
-
-    visitors = [asyncio.create_task(come(number)) for number in range(count)]
-    await asyncio.to_thread(sys.stdin.read)
-    for visitor in visitors:
-        visitor.cancel()
-    await asyncio.gather(*visitors, return_exceptions=True)
+async def _attacks(traffic: Traffic, number: int, names: Sequence[str], ready: Semaphore) -> None:
+    """A visitor with their own order of attacks; any answer of the app is accepted."""
+    with suppress(VisitError, httpx.HTTPError):
+        async with Visitor.visiting(traffic) as visitor:
+            ready.release()
+            for step in range(len(names)):
+                with suppress(VisitError, httpx.HTTPError, OSError):
+                    await ATTACKS[names[(number + step) % len(names)]](visitor)
 
 
-def main(address: str, count: str, most_requests: str, *names: str) -> None:
-    """Attack the app at an address, in all ways or those of these names; print the number of requests at the end."""
+def attack(traffic: Traffic, visitors: int, names: Sequence[str], ready: Semaphore) -> None:
+    """Let so many hostile visitors come, each of whom releases a semaphore when they are there."""
     os.nice(19)
     raised_descriptors()
     files()
-    traffic = Traffic(address, int(most_requests), network="127.2")
-    asyncio.run(attack(traffic, int(count), names or tuple(ATTACKS)))
-    print(traffic.requests)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    numbers = count()
+    asyncio.run(_at_once(visitors, lambda: _attacks(traffic, next(numbers), names, ready)))

@@ -9,6 +9,7 @@ within its budget and must have stopped growing, and no analysis of theirs may e
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import random
 import sys
@@ -16,6 +17,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory, TemporaryFile
 
@@ -23,7 +25,7 @@ import httpx
 import numpy as np
 import psutil
 
-from benchmarks.hostile import ATTACKS
+from benchmarks.hostile import ATTACKS, attack
 from benchmarks.load_guests import BUNDLED, Guest, deviation, guests, random_picture
 from benchmarks.load_tally import ALONE, BUDGET_BYTES, Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
@@ -36,6 +38,9 @@ ALONE_ANALYSES = 12
 BESIDE, AMONG, AGAIN = "beside hostile visitors", "among themselves", "once more"
 # The wait before memory is measured after a stage.
 SETTLE_SECONDS = 5.0
+# Hostile visitors come from a process of their own, which may take so long to start.
+READY_SECONDS = 60.0
+PROCESSES = multiprocessing.get_context("spawn")
 ENVIRONMENT = {
     "GRADIO_SERVER_NAME": "127.0.0.1",
     "HF_HUB_OFFLINE": "1",
@@ -67,7 +72,7 @@ async def measure(plan: Namespace, on_stage: Callable[[str], None] = lambda line
     with TemporaryDirectory() as folder, TemporaryFile("w+") as output:
         environment = {**os.environ, **ENVIRONMENT, "GRADIO_TEMP_DIR": folder}
         with app_process(environment, output) as (address, process):
-            app, traffic = psutil.Process(process.pid), Traffic(address, plan.most_requests)
+            app, traffic = psutil.Process(process.pid), Traffic(address, PROCESSES.Semaphore(plan.most_requests))
             stages = {
                 ALONE: partial(_alone, traffic, visitors[0], tally),
                 BESIDE: partial(_beside_hostile, traffic, visitors, plan, tally),
@@ -114,23 +119,18 @@ async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Namespace, ta
 
 async def _beside_hostile(traffic: Traffic, visitors: Sequence[Guest], plan: Namespace, tally: Tally) -> None:
     """A wave among hostile visitors, who go on until the others have left."""
-    bounds = str(plan.hostile), str(traffic.most_requests - traffic.requests)
-    hostile = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.hostile", traffic.address, *bounds, *plan.attacks),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    ready, names = PROCESSES.Semaphore(0), plan.attacks or tuple(ATTACKS)
+    arguments = replace(traffic, network="127.2", visitors=0), plan.hostile, names, ready
+    hostile = PROCESSES.Process(target=attack, args=arguments, daemon=True)
+    hostile.start()
     try:
-        assert hostile.stdout is not None
         for _ in range(plan.hostile):
-            await hostile.stdout.readline()
+            if not await asyncio.to_thread(ready.acquire, timeout=READY_SECONDS):
+                raise LimitReachedError("a hostile visitor did not come")
         await _wave(traffic, visitors, plan, tally, BESIDE)
-        output, _ = await hostile.communicate(b"")
-        traffic.requests += int(output)
     finally:
-        with suppress(ProcessLookupError):
-            hostile.kill()
-        await hostile.wait()
+        hostile.kill()
+        hostile.join()
 
 
 async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, tally: Tally, name: str = AMONG) -> None:

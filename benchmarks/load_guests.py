@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import torch
 from PIL import Image
 from safetensors.torch import load as read_tensors
 
 import vitviz
-from vitviz import Analysis, Model, VisionTransformer, ViTConfig
+from benchmarks.networks import Shape, vitviz_model
+from tests.support.image_files import encoded
+from vitviz import Analysis
 from vitviz.weights import save_checkpoint
 
 # The name of the bundled model in the state of the page.
@@ -23,7 +23,7 @@ BUNDLED = ""
 # step.
 HALF_PRECISION_ERROR, HALF_SMALLEST_STEP = 2**-10 + 2**-22, 2**-25
 # How many different models the visitors upload.
-OWN_MODELS = 3
+OWN_MODELS, OWN_SHAPE = 3, Shape("own", 64, 4, 64, 2, depth=2, classes=10)
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,12 @@ def deviation(pack: bytes, analysis: Analysis, layer: int, head: int, token: int
 def guests(count: int, seed: int = 0) -> list[Guest]:
     """Visitors, each with a different picture."""
     bundled, generator = vitviz.load(), np.random.default_rng(seed)
+    own_models = []
     with TemporaryDirectory() as folder:
-        files = [Path(folder) / f"own-{number}.safetensors" for number in range(OWN_MODELS)]
-        for number, file in enumerate(files):
-            save_checkpoint(file, _own_model(bundled, seed + number))
-        own_models = [(vitviz.load(file), file.read_bytes()) for file in files]
+        for number in range(OWN_MODELS):
+            file = Path(folder) / f"own-{number}.safetensors"
+            save_checkpoint(file, vitviz_model(OWN_SHAPE, seed=seed + number))
+            own_models.append((vitviz.load(file), file.read_bytes()))
     visitors = []
     for number in range(count):
         picture, (model, model_file) = random_picture(generator), own_models[number % OWN_MODELS]
@@ -76,20 +77,7 @@ def guests(count: int, seed: int = 0) -> list[Guest]:
     return visitors
 
 
-def _own_model(bundled: Model, seed: int) -> Model:
-    """A small model with random weights."""
-    classes = len(bundled.labels)
-    config = ViTConfig(64, 64, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=classes)
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in network.parameters():
-        parameter.normal_(0, 0.3, generator=generator)
-    return Model(f"own-{seed}", network, replace(bundled.preprocessing, height=64, width=64), bundled.labels)
-
-
 def random_picture(generator: np.random.Generator) -> bytes:
     """Soft blots of colour, PNG."""
-    blots = generator.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(blots).resize((320, 240), Image.Resampling.BICUBIC).save(stream, "PNG")
-    return stream.getvalue()
+    blots = Image.fromarray(generator.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+    return encoded(blots.resize((320, 240), Image.Resampling.BICUBIC), "PNG")

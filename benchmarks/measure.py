@@ -47,9 +47,9 @@ def measure(benchmark: Benchmark, case_name: str, settings: Settings, memory_of:
     for name, seconds in seconds_by_name.items():
         # In the same round, for the rounds that both have.
         ratios = [value / base for value, base in zip(seconds, base_seconds, strict=False)]
-        entry = {"case": case.name, "contestant": name, "kind": "time", "tokens": case.shape.tokens}
-        entry |= {"seconds": spread([value / case.images for value in seconds]), "ratio": spread(ratios)}
-        entries.append(entry | {"interval": median_interval(ratios), "baseline": baseline})
+        names = {"case": case.name, "contestant": name, "kind": "time", "tokens": case.shape.tokens}
+        numbers = {"seconds": spread([value / case.images for value in seconds]), "ratio": spread(ratios)}
+        entries.append({**names, **numbers, "interval": median_interval(ratios), "baseline": baseline})
     return entries
 
 

@@ -111,16 +111,19 @@ def quiet(make: Callable[[], Any]) -> Any:
         return make()
 
 
-def random_network(make: Callable[[], nn.Module], device: torch.device = CPU, sharp_width: int | None = None) -> Any:
+def random_network(
+    make: Callable[[], nn.Module], device: torch.device = CPU, sharp_width: int | None = None, seed: int = 0
+) -> Any:
     """A network with random weights, made on a device.
 
     Args:
         make: makes the network.
         device: where.
         sharp_width: the network's width, if attention is to be about as far from even as in a trained network.
+        seed: of the weights.
     """
     with device:
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         network = quiet(make).eval().requires_grad_(False)
         for name, parameter in network.named_parameters() if sharp_width else ():
             if parameter.ndim == 2 and any(part in name for part in ("qkv", "query", "key")):
@@ -128,8 +131,11 @@ def random_network(make: Callable[[], nn.Module], device: torch.device = CPU, sh
     return network
 
 
-def vitviz_model(shape: Shape, device: torch.device = CPU, precision: str = "float32", is_sharp: bool = True) -> Model:
-    network = random_network(lambda: VisionTransformer(shape.config), device, shape.width if is_sharp else None)
+def vitviz_model(
+    shape: Shape, device: torch.device = CPU, precision: str = "float32", is_sharp: bool = True, seed: int = 0
+) -> Model:
+    width = shape.width if is_sharp else None
+    network = random_network(lambda: VisionTransformer(shape.config), device, width, seed)
     return Model(shape.name, network.set_precision(precision), shape.preprocessing, shape.labels)
 
 

@@ -18,13 +18,10 @@ import statistics
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Any, ClassVar
 
 import psutil
@@ -35,6 +32,7 @@ from benchmarks.measure import status_bytes
 from benchmarks.networks import B_16, S_14, vitviz_model
 from benchmarks.tables import machine, table
 from tests.browser import find_browser
+from tests.support.folder_server import FileHandler, served_folder
 from vitviz import Model
 from vitviz.models.require import require_vit
 from vitviz.ui.explorer import assets
@@ -89,7 +87,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
-class Handler(SimpleHTTPRequestHandler):
+class Handler(FileHandler):
     """Serves a folder, and puts what a page posts into a queue."""
 
     answers: ClassVar[Queue[dict[str, Any]]] = Queue()
@@ -99,32 +97,18 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_response(204)
         self.end_headers()
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
 
 @contextmanager
 def opened(folder: Path, flags: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What the page of a folder posts, while its browser runs."""
-    handler = partial(Handler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, TemporaryDirectory() as profile:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with served_folder(folder, Handler) as address, TemporaryDirectory() as profile:
         arguments = ["--headless", "--no-sandbox", f"--user-data-dir={profile}", *flags]
-        address = f"http://127.0.0.1:{server.server_port}/"
         browser = subprocess.Popen([str(find_browser()), *arguments, address], stderr=subprocess.DEVNULL)
         try:
             yield Handler.answers.get(timeout=MAX_SECONDS)
         finally:
             browser.terminate()
             browser.wait()
-            server.shutdown()
-
-
-def renderer_peak_bytes() -> int:
-    """The most memory that a page of this process's browser has had."""
-    processes = psutil.Process().children(recursive=True)
-    pages = [each for each in processes if "--type=renderer" in " ".join(each.cmdline())]
-    return max(status_bytes("VmHWM", Path(f"/proc/{each.pid}")) for each in pages)
 
 
 def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[str]) -> dict[str, str]:
@@ -148,7 +132,9 @@ def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         with opened(Path(folder), flags) as answer:
-            peak = renderer_peak_bytes()
+            browser = psutil.Process().children(recursive=True)
+            pages = [each.pid for each in browser if "--type=renderer" in " ".join(each.cmdline())]
+            peak = max(status_bytes("VmHWM", Path(f"/proc/{pid}")) for pid in pages)
     if "failed" in answer:
         return {"engine": answer["failed"]}
     load, first, *warm, one, two, three, occlusion = answer["times"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.synchronize import Semaphore
 from typing import Any
 
 import httpx
@@ -28,29 +29,28 @@ class LimitReachedError(Exception):
 
 @dataclass
 class Traffic:
-    """The requests of all visitors together, and their bound.
+    """Where visitors come from, and how many requests they may make.
 
     Args:
         address: of the app, without a trailing slash.
-        most_requests: bound on the requests; one more raises :class:`LimitReachedError`.
+        requests: what is left of the requests of all processes; one more raises :class:`LimitReachedError`.
         network: the first half of the visitors' addresses.
+        visitors: how many have come.
     """
 
     address: str
-    most_requests: int
+    requests: Semaphore
     network: str = "127.1"
-    requests: int = 0
     visitors: int = 0
 
     async def count(self, request: object = None) -> None:
         """Count one more request.
 
         Raises:
-            LimitReachedError: the bound is reached.
+            LimitReachedError: none is left.
         """
-        self.requests += 1
-        if self.requests > self.most_requests:
-            raise LimitReachedError(f"{self.most_requests:,} requests are spent")
+        if not self.requests.acquire(block=False):
+            raise LimitReachedError("all requests are spent")
 
 
 class Visitor:
@@ -96,7 +96,7 @@ class Visitor:
                 yield visitor
             finally:
                 with suppress(LimitReachedError, httpx.HTTPError, VisitError):
-                    await visitor.post("end", {"page": visitor.page})
+                    await visitor.request("POST", "/end", json={"page": visitor.page})
 
     async def analyze(self, *, upload: Any = None, own: Any = None, **view: Any) -> None:
         """Analyse another picture, model or input, and show it.
@@ -123,7 +123,8 @@ class Visitor:
             VisitError: it failed, was stopped, or its analysis has expired.
         """
         self.number += 1
-        answer = await self.post("run", {"page": self.page, "number": self.number, "kind": kind, **request})
+        body = {"page": self.page, "number": self.number, "kind": kind, **request}
+        answer = await self.request("POST", "/run", json=body)
         reply: dict[str, Any] = json.loads(answer.text.splitlines()[-1])["reply"]
         for name in {"failed", "stopped", "expired"} & reply.keys():
             raise VisitError(f"{kind}: {name} {reply[name]}")
@@ -131,18 +132,14 @@ class Visitor:
 
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
         """Upload a file; returns its description for a request."""
-        answer = await self._request("POST", "/upload", params={"name": name}, content=content)
+        answer = await self.request("POST", "/upload", params={"name": name}, content=content)
         return {**answer.json(), "orig_name": name}
 
     async def file(self, name: str) -> bytes:
         """A file of the analysis that the page shows."""
-        return (await self._request("GET", f"/files/{self.facts['uid']}/{name}")).content
+        return (await self.request("GET", f"/files/{self.facts['uid']}/{name}")).content
 
-    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """The answer to a request of the page."""
-        return await self._request("POST", f"/{path}", json=body)
-
-    async def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
+    async def request(self, method: str, path: str, **content: Any) -> httpx.Response:
         """The answer to a request.
 
         Raises:

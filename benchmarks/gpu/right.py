@@ -52,10 +52,9 @@ def open_model(shape: Shape, engine: str | None, device: torch.device, precision
     """The bundled model, or with an engine the module of a shape."""
     if engine is None:
         return vitviz.load(device=device, precision=precision)
-    module = transformers_model(shape, "sdpa").to(device)
-    if engine == "module":
-        # A module computes in its own precision.
-        module = module.to(getattr(torch, precision))
+    # A module computes in its own precision.
+    dtype = getattr(torch, precision) if engine == "module" else torch.float32
+    module = transformers_model(shape, "sdpa").to(device, dtype)
     model = vitviz.load(module, preprocessing=shape.preprocessing, labels=shape.labels, engine=engine)
     if engine == "own":
         model.network.set_precision(precision)
@@ -134,10 +133,9 @@ def probes_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]
 
 def scales_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
     # Ranks of patches that are equal but for rounding may differ.
+    pair = found.rollout(), expected.rollout()
     for name in SCALES.keys() - {"rank"}:
-        style = vitviz.Style(scale=name)
-        pair = [each.rollout() for each in (found, expected)]
-        colours = [each.scale(style).place(each.values) for each in pair]
+        colours = [each.scale(vitviz.Style(scale=name)).place(each.values) for each in pair]
         yield name, float(np.abs(colours[0] - colours[1]).max())
 
 
@@ -169,9 +167,8 @@ def count_waits(card: Card) -> None:
     }
     for name, step in steps.items():
         step()
-        limit = 0 if name in ("analysis", "batch of four", "rows") else None
         waits = waits_of(step)
-        card.add(WAITS, name, {"waits": held_to(waits, limit) if limit is not None else str(waits)})
+        card.add(WAITS, name, {"waits": held_to(waits, 0) if name in ("analysis", "batch of four", "rows") else waits})
 
 
 def waits_of(step: Callable[[], object]) -> int:

@@ -240,12 +240,16 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
         pool.submit(asyncio.run, work).result()
 
 
+def traffic_to(served: Served, requests: int = 500) -> Traffic:
+    return Traffic(served.address, load.PROCESSES.Semaphore(requests))
+
+
 def tally_of(served: Served, guest: Guest, number: int = 0, traffic: Traffic | None = None) -> Tally:
     """The tally of one visitor at the proxy."""
     tally = Tally()
 
     async def visit() -> None:
-        async with Visitor.visiting(traffic or Traffic(served.address, 500)) as visitor:
+        async with Visitor.visiting(traffic or traffic_to(served)) as visitor:
             await visitor.run("open", link="")
             await load._visit(visitor, guest, number, Namespace(think=0.0), tally)
 
@@ -278,13 +282,13 @@ def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: lis
 
 
 def test_a_load_test_ends_at_its_limit(served: Served, visitors: list[Guest]) -> None:
-    with pytest.raises(LimitReachedError, match="4 requests"):
-        tally_of(served, visitors[0], traffic=Traffic(served.address, 4))
+    with pytest.raises(LimitReachedError, match="all requests"):
+        tally_of(served, visitors[0], traffic=traffic_to(served, 4))
 
 
 def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
     async def ask() -> None:
-        async with Visitor.visiting(Traffic(served.address, 500)) as visitor:
+        async with Visitor.visiting(traffic_to(served)) as visitor:
             with pytest.raises(VisitError, match=r"40[34]"):
                 await visitor.file("../../etc/passwd")
             await visitor.analyze(own={"files": [{"path": "/etc/passwd"}]})

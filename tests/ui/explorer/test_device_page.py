@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import vitviz
 from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout, choose_other, patch_position, settle
 from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE
+from tests.support.folder_server import served_folder
 from tests.ui.explorer.page_driver import SHAPES, made, without_classes
 from vitviz import Analysis, ConfigError, Model, VisionTransformer, ViTConfig
 from vitviz.images.code_points import PRIMARIES
@@ -245,14 +243,8 @@ def site(small: Model, tmp_path: Path) -> Iterator[tuple[Path, str, list[Model]]
     )
     write_site(device_page([small, other], is_downloaded=True), tmp_path / "site")
 
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "site"))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield tmp_path / "site", f"http://127.0.0.1:{server.server_port}/", [small, other]
-        server.shutdown()
+    with served_folder(tmp_path / "site") as address:
+        yield tmp_path / "site", address, [small, other]
 
 
 @pytest.mark.browser
