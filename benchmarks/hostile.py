@@ -33,7 +33,6 @@ from vitviz.ui.server.connections import raised_descriptors
 COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
 # What one attack sends at once, and how long connections stay idle.
 MANY, IDLE_SECONDS = 150, 5.0
-JSON = {"content-type": "application/json"}
 HEADER = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
 
 
@@ -127,7 +126,9 @@ async def _idle_connections(visitor: Visitor) -> None:
 
 async def _nested_body(visitor: Visitor) -> None:
     """Megabytes of nested lists, sent to the queue."""
-    await visitor.client.post(f"{API}/queue/join", content=b"[" * 8_000_000, headers=JSON)
+    await visitor.client.post(
+        f"{API}/queue/join", content=b"[" * 8_000_000, headers={"content-type": "application/json"}
+    )
 
 
 async def _broken_upload(visitor: Visitor) -> None:
@@ -137,8 +138,9 @@ async def _broken_upload(visitor: Visitor) -> None:
         yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n' + bytes(2**20)
         raise ConnectionError
 
-    kind = {"content-type": "multipart/form-data; boundary=x"}
-    await visitor.client.post(f"{API}/upload", content=half(), headers=kind)
+    await visitor.client.post(
+        f"{API}/upload", content=half(), headers={"content-type": "multipart/form-data; boundary=x"}
+    )
 
 
 async def _many_sessions(visitor: Visitor) -> None:

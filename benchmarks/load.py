@@ -61,17 +61,12 @@ OPTIONS = {
 }
 
 
-class WrongPictureError(VisitError):
-    """A visitor is shown the result of another picture or model."""
-
-
 async def measure(plan: Namespace, on_stage: Callable[[str], None] = lambda line: None) -> Tally:
     """Start the app, run all stages, and return the tally; never longer than the plan allows."""
     tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     random.seed(plan.seed)
     with TemporaryDirectory() as folder, TemporaryFile("w+") as output:
-        environment = {**os.environ, **ENVIRONMENT, "GRADIO_TEMP_DIR": folder}
-        with app_process(environment, output) as (address, process):
+        with app_process({**os.environ, **ENVIRONMENT, "GRADIO_TEMP_DIR": folder}, output) as (address, process):
             app, traffic = psutil.Process(process.pid), Traffic(address, PROCESSES.Semaphore(plan.most_requests))
             stages = {
                 ALONE: partial(_alone, traffic, visitors[0], tally),
@@ -171,18 +166,17 @@ async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> No
     """Fetch the data of the explorer, and compare it with the library's.
 
     Raises:
-        WrongPictureError: it is that of another picture or model.
-        VisitError: it cannot be fetched, or has expired.
+        VisitError: it is that of another picture or model, cannot be fetched, or has expired.
     """
     name, shown = visitor.facts["name"], visitor.facts["predictions"][0]
     analysis = guest.analyses[model]
     best, trace = analysis.predictions(1)[0], analysis.trace
     if (name, shown["label"]) != (guest.name, best.label) or abs(shown["probability"] - best.probability) > 1e-4:
-        raise WrongPictureError(f"{model}: {shown} of {name}, expected {best}")
+        raise VisitError(f"{model}: {shown} of {name}, expected {best}")
     layer, head, token = map(random.randrange, (trace.layers, trace.heads, trace.layout.token_count))
     distance = deviation(await visitor.file(f"layer {layer}"), analysis, layer, head, token)
     if not distance <= 1:
-        raise WrongPictureError(f"{model}, layer {layer}: off by {distance:.3g} times what the format allows")
+        raise VisitError(f"{model}, layer {layer}: off by {distance:.3g} times what the format allows")
     tally.rows_checked += 1
 
 

@@ -96,9 +96,7 @@ S_8 = Shape("S/8", 224, 8, 384, 6)
 
 
 def package(name: str) -> Any:
-    """A package, imported without its warnings, beside any build of torchvision; None where it is missing."""
-    if find_spec(name) is None:
-        return None
+    """A package, imported without its warnings, beside any build of torchvision."""
     if find_spec("torchvision") is not None:
         importlib.import_module("tests.torchvision_names")
     return quiet(lambda: importlib.import_module(name))
@@ -134,8 +132,7 @@ def random_network(
 def vitviz_model(
     shape: Shape, device: torch.device = CPU, precision: str = "float32", is_sharp: bool = True, seed: int = 0
 ) -> Model:
-    width = shape.width if is_sharp else None
-    network = random_network(lambda: VisionTransformer(shape.config), device, width, seed)
+    network = random_network(lambda: VisionTransformer(shape.config), device, shape.width if is_sharp else None, seed)
     return Model(shape.name, network.set_precision(precision), shape.preprocessing, shape.labels)
 
 

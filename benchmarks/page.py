@@ -102,13 +102,12 @@ class Handler(FileHandler):
 def opened(folder: Path, flags: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What the page of a folder posts, while its browser runs."""
     with served_folder(folder, Handler) as address, TemporaryDirectory() as profile:
-        arguments = ["--headless", "--no-sandbox", f"--user-data-dir={profile}", *flags]
-        browser = subprocess.Popen([str(find_browser()), *arguments, address], stderr=subprocess.DEVNULL)
-        try:
-            yield Handler.answers.get(timeout=MAX_SECONDS)
-        finally:
-            browser.terminate()
-            browser.wait()
+        command = [find_browser(), "--headless", "--no-sandbox", f"--user-data-dir={profile}", *flags, address]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as browser:
+            try:
+                yield Handler.answers.get(timeout=MAX_SECONDS)
+            finally:
+                browser.terminate()
 
 
 def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[str]) -> dict[str, str]:
@@ -164,8 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         row = f"{name}, {kind}, workers: {workers}"
         rows[row] = measure(MODELS[name](), kind, workers, options.passes, options.flags)
         print(row, *rows[row].values(), flush=True)
-    facts = ", ".join(f"{name} {value}" for name, value in machine().items())
-    print("", facts, "", *table(rows), sep="\n")
+    print("", *(f"{name}: {value}" for name, value in machine().items()), "", *table(rows), sep="\n")
     return 0
 
 

@@ -13,7 +13,6 @@ from benchmarks.tables import mebibytes, seconds, significant, table
 
 Results = dict[str, dict[str, Any]]
 """By benchmark: ``machine``, and ``entries`` in the order in which they were measured."""
-QUICK = "**Tiny stand-ins, to try out the benchmark: these numbers say nothing.**"
 PICTURE = """
 ![Time and peak memory against the number of tokens](cost.svg)
 
@@ -22,10 +21,7 @@ Drawn by `python -m benchmarks --only tokens`."""
 
 def report(results: Results) -> str:
     """All results, and the picture of cost against tokens if there is one."""
-    lines = ["# Measurements", "", "Made by `python -m benchmarks`."]
-    if any(result["machine"]["quick"] for result in results.values()):
-        lines += ["", QUICK]
-    lines += ["", "## Bars", "", *table(_bars(results))]
+    lines = ["# Measurements", "", "Made by `python -m benchmarks`.", "", "## Bars", "", *table(_bars(results))]
     for name, result in results.items():
         benchmark, entries = BENCHMARKS[name], result["entries"]
         machine = "{processor}, {threads} of {cores} cores; {system}; {versions}; {date}.".format(**result["machine"])

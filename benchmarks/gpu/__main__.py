@@ -8,6 +8,7 @@ import multiprocessing
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import folders, right, speed, training
-from benchmarks.gpu.card import MISSED, Card, text
+from benchmarks.gpu.card import MISSED, Card
 from benchmarks.networks import package
 from benchmarks.tables import table
 
@@ -61,7 +62,7 @@ def main() -> int:
     card.results.unlink(missing_ok=True)
     deadline = monotonic() + MAX_SECONDS
     # They take seconds, once for all parts.
-    for name in ("timm", "transformers"):
+    for name in filter(find_spec, ("timm", "transformers")):
         package(name)
     if card.small:
         # Threads of a pool would not survive the fork, and gain nothing on tiny shapes.
@@ -87,7 +88,7 @@ def tables_of(results: Path) -> dict[str, dict[str, dict[str, str]]]:
 def page(tables: Mapping[str, Mapping[str, Mapping[str, str]]], facts: Mapping[str, object]) -> str:
     lines = [INTRODUCTION, *(f"- {name}: {value}" for name, value in facts.items())]
     for title, rows in tables.items():
-        lines += ["", f"## {title}", "", *table(rows, empty=text(None))]
+        lines += ["", f"## {title}", "", *table(rows, empty="–")]
     return "\n".join([*lines, ""])
 
 

@@ -17,7 +17,6 @@ from benchmarks.measure import time_of
 from benchmarks.tables import machine, significant
 from vitviz import LimitError
 
-Cells = Mapping[str, str | float | None]
 # A measurement ends after so many seconds, or runs.
 MAX_SECONDS, MAX_RUNS = 0.4, 15
 MET, MISSED = "✓", "✗"
@@ -44,9 +43,9 @@ class Card:
         """The file to which every part adds its rows."""
         return self.output / "gpu.jsonl"
 
-    def add(self, table: str, row: str, cells: Cells) -> None:
+    def add(self, table: str, row: str, cells: Mapping[str, str | float]) -> None:
         """Add a row of a table, at once."""
-        texts = {name: text(value) for name, value in cells.items()}
+        texts = {name: each if isinstance(each, str) else significant(each) for name, each in cells.items()}
         with self.results.open("a") as stream:
             stream.write(json.dumps({"table": table, "row": row, "cells": texts}) + "\n")
         print(f"{table} | {row} | {', '.join(f'{name}: {value}' for name, value in texts.items())}", flush=True)
@@ -103,12 +102,7 @@ class Card:
         return {"device": device, "driver": f"{driver}, CUDA {torch.version.cuda}", **machine()}
 
 
-def text(value: str | float | None) -> str:
-    """A cell of a table: text as it is, numbers with three digits that count."""
-    return "–" if value is None else value if isinstance(value, str) else significant(value)
-
-
 def held_to(value: float, limit: float, is_most: bool = True) -> str:
     """A number with a mark that says whether it keeps a limit, the most or the least that it may be."""
     keeps = value <= limit if is_most else value >= limit
-    return f"{text(value)} {MET if keeps else MISSED}"
+    return f"{significant(value)} {MET if keeps else MISSED}"

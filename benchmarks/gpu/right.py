@@ -27,12 +27,11 @@ BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
 ORDERED = ("attention_mass", "attention_flow")
 PICTURE = resources("assets") / "chelsea.jpg"
 TESTS = "tests/analysis/test_cuda.py"
-DIFFERENCES, TESTED, WAITS = (
+DIFFERENCES, TESTED, WAITS = TABLES = (
     "Largest differences of the card from the processor in float32",
     "Tests",
     "Waits of the processor for the card, in one call",
 )
-TABLES = (DIFFERENCES, TESTED, WAITS)
 
 
 def measure(card: Card) -> None:
@@ -105,30 +104,26 @@ def worst(differences: Iterator[tuple[str, float]], bound: float) -> str:
 def maps_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
     target = int(expected.logits.argmax())
     for name, method in METHODS.items():
-        if method.refusal(expected.model.network.config) is not None:
-            continue
-        options = {"target": target} if method.class_specific else {}
-        if any(parameter.name == "steps" for parameter in method.parameters):
-            options["steps"] = 8
-        # A fall of the score is a difference of two scores, each with an error of its own.
-        scale = float(expected.logits[target].abs()) if name == "occlusion" else 1e-12
-        values, wanted = found.map(name, **options).values, expected.map(name, **options).values
-        if name in ORDERED:
-            # The mean over the patches, as a single one may change by a whole value.
-            yield name, float((values - wanted).abs().mean() / wanted.max())
-        else:
-            yield name, distance(values, wanted, scale)
+        if method.refusal(expected.model.network.config) is None:
+            options = {"target": target} if method.class_specific else {}
+            if any(parameter.name == "steps" for parameter in method.parameters):
+                options["steps"] = 8
+            # A fall of the score is a difference of two scores, each with an error of its own.
+            scale = float(expected.logits[target].abs()) if name == "occlusion" else 1e-12
+            values, wanted = found.map(name, **options).values, expected.map(name, **options).values
+            # The mean over the patches, where a single one may change by a whole value.
+            mean = float((values - wanted).abs().mean() / wanted.max())
+            yield name, mean if name in ORDERED else distance(values, wanted, scale)
 
 
 def probes_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
     for name, record in PROBES.items():
-        if record.refusal(expected.model.network.config) is not None:
-            continue
-        measured = probe(found, name).measurements
-        for part, measurement in probe(expected, name).measurements.items():
-            # An index of a token or a class says another thing for a difference of nothing.
-            if measurement.values.dtype.is_floating_point and not measurement.indexes:
-                yield f"{name}.{part}", distance(measured[part].values, measurement.values)
+        if record.refusal(expected.model.network.config) is None:
+            measured = probe(found, name).measurements
+            for part, measurement in probe(expected, name).measurements.items():
+                # An index of a token or a class says another thing for a difference of nothing.
+                if measurement.values.dtype.is_floating_point and not measurement.indexes:
+                    yield f"{name}.{part}", distance(measured[part].values, measurement.values)
 
 
 def scales_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]]:
@@ -141,8 +136,12 @@ def scales_of(found: Analysis, expected: Analysis) -> Iterator[tuple[str, float]
 
 def run_tests(card: Card) -> None:
     """The project's own tests of cards."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     (card.output / "tests.log").write_text(done.stdout + done.stderr)
     summary = done.stdout.strip().splitlines() or ["nothing was printed"]
     counted = next((line for line in reversed(summary) if " in " in line), summary[-1])

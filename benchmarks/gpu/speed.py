@@ -8,6 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import product
 
+import numpy as np
 import torch
 
 import vitviz
@@ -67,9 +68,8 @@ def floor_run(shape: Shape, pixels: torch.Tensor, precision: str) -> tuple[str, 
 
 
 def analysis_of(model: Model) -> Analysis:
-    side = model.preprocessing.height
-    noise = torch.rand(side, side, 3, generator=torch.Generator().manual_seed(1)) * 255
-    return vitviz.analyze(noise.byte().numpy(), model)
+    shape = model.preprocessing.height, model.preprocessing.width, 3
+    return vitviz.analyze(np.random.default_rng(1).integers(0, 256, shape, np.uint8), model)
 
 
 def of_attention(model: Model, pixels: torch.Tensor) -> dict[str, Run]:
@@ -128,6 +128,6 @@ def report(card: Card, shape: Shape, batch: int, precision: str, reference: str,
         cells = {f"{FLOOR}, MiB": floor_bytes / MIB, EAGER: "does not fit", **peaks}
         if EAGER in peaks:
             share = peaks[ANALYSIS] / peaks[EAGER]
-            is_held = shape.tokens == B_14.tokens
-            cells["analysis, as a share of output_attentions"] = held_to(share, 0.25) if is_held else share
+            held = held_to(share, 0.25) if shape.tokens == B_14.tokens else share
+            cells["analysis, as a share of output_attentions"] = held
         card.add(f"Peak memory beside the weights, as multiples of the forward pass, {precision}", row, cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def measure(card: Card) -> None:
     if find_spec("tensorboard") is None:
         card.add(TITLE, "vitviz train", {"left out": "tensorboard is missing"})
         return
+    from vitviz.training.loop import train
+
     config, count = (SMALL, 4) if card.small else (CONFIG, 1024)
     plain = plain_rate(card, config)
     with tempfile.TemporaryDirectory() as name:
@@ -42,17 +45,15 @@ def measure(card: Card) -> None:
         write_pictures(folder / "train", count, config.image_size)
         write_pictures(folder / "test", 2, config.image_size)
         # Epochs alone, without what a run does once.
-        short, long = (run_seconds(card, folder, replace(config, epochs=epochs)) for epochs in EPOCHS)
+        runs = {epochs: replace(config, epochs=epochs) for epochs in EPOCHS}
+        short, long = (
+            card.seconds(partial(quiet, partial(train, folder, folder / f"{epochs}", run)))
+            for epochs, run in runs.items()
+        )
     steps = CLASSES * count // config.batch_size * (EPOCHS[1] - EPOCHS[0])
     rate = steps * config.batch_size / max(long - short, 1e-3)
     network = f"{config.image_size} pixels, width {config.width}, {config.depth} layers, batch of {config.batch_size}"
     card.add(TITLE, network, {"vitviz train": rate, "plain loop": plain, "share": rate / plain})
-
-
-def run_seconds(card: Card, folder: Path, config: TrainingConfig) -> float:
-    from vitviz.training.loop import train
-
-    return card.seconds(lambda: quiet(lambda: train(folder, folder / f"{config.epochs}", config)))
 
 
 def plain_rate(card: Card, config: TrainingConfig) -> float:

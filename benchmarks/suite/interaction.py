@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -22,8 +23,7 @@ REPETITIONS = 8
 
 
 def _repeated(make: Make, models: Models) -> Run:
-    run = make(models)
-    assert run is not None
+    run: Any = make(models)
     return lambda: [run() for _ in range(models.case.images)][-1]
 
 

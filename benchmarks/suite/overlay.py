@@ -14,7 +14,7 @@ from benchmarks.networks import B_16
 from vitviz import Geometry, Heatmap, Style, TokenMap, open_image
 from vitviz.weights import resources
 
-SIDE = 1024
+SIDE, EXTENT = 1024, (-0.5, 1023.5, 1023.5, -0.5)
 VITVIZ = "vitviz, JPEG"
 PATCHES, SMOOTH = f"{SIDE:,} px, patch by patch", f"{SIDE:,} px, smooth"
 
@@ -34,8 +34,7 @@ def _matplotlib(models: Models, **options: Any) -> Run:
         axes = figure.add_axes((0, 0, 1, 1))
         axes.axis("off")
         axes.imshow(picture.image)
-        extent = (-0.5, SIDE - 0.5, SIDE - 0.5, -0.5)
-        axes.imshow(picture.values.numpy(), "turbo", alpha=0.6, extent=extent, interpolation=interpolation)
+        axes.imshow(picture.values.numpy(), "turbo", alpha=0.6, extent=EXTENT, interpolation=interpolation)
         figure.savefig(stream, **options)
         return stream.getvalue()
 

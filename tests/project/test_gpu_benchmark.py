@@ -55,7 +55,7 @@ def test_a_part_that_fails_or_takes_too_long_costs_the_others_nothing(
     parts = {
         "fails": (fail, 60.0),
         "hangs": (hang, 1.0),
-        "works": (lambda card: card.add("B", "row", {"x": None}), 60.0),
+        "works": (lambda card: (card.add("B", "row", {"x": "1"}), card.add("B", "other", {"y": 1.5})), 60.0),
     }
     monkeypatch.setattr(command, "PARTS", parts)
     card = Card(tmp_path, small=True)
@@ -65,10 +65,10 @@ def test_a_part_that_fails_or_takes_too_long_costs_the_others_nothing(
     assert {name: list(rows) for name, rows in tables.items()} == {
         "A table": ["before", "first"],
         command.FAILURES: ["fails", "hangs"],
-        "B": ["row"],
+        "B": ["row", "other"],
     }
     assert "no such thing" in (tmp_path / "fails.log").read_text()
-    assert "| row | – |" in command.page(tables, {})
+    assert "| row | 1 | – |\n| other | – | 1.50 |" in command.page(tables, {})
 
 
 def test_a_mark_says_whether_a_limit_is_kept() -> None:

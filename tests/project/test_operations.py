@@ -32,7 +32,6 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load import WrongPictureError
 from benchmarks.load_guests import BUNDLED, Guest, deviation, guests
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
@@ -270,7 +269,7 @@ def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
 def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[Guest]) -> None:
     one, other = visitors
     assert one.picture != other.picture
-    with pytest.raises(WrongPictureError, match="times what the format allows"):
+    with pytest.raises(VisitError, match="times what the format allows"):
         shown, others = one.analyses[BUNDLED], other.analyses[BUNDLED]
         mixed = Analysis(shown.model, shown.prepared, shown.logits, others.trace)
         tally_of(served, replace(one, analyses={**one.analyses, BUNDLED: mixed}))
