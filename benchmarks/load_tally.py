@@ -48,8 +48,7 @@ class Tally:
     @property
     def faults(self) -> list[str]:
         """What went wrong, and the errors and warnings in the log."""
-        complaints = [line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line)]
-        return [*self.errors, *complaints]
+        return [*self.errors, *(line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line))]
 
 
 def tables(tally: Tally) -> str:

@@ -15,8 +15,6 @@ from typing import Any
 import httpx
 
 API = "/gradio_api"
-# The longest silence of the server, which sends a line every 15 seconds.
-SILENCE_SECONDS = 60.0
 
 
 class VisitError(Exception):
@@ -84,7 +82,8 @@ class Visitor:
         address = f"{traffic.network}.{traffic.visitors // 256}.{traffic.visitors % 256}"
         async with httpx.AsyncClient(
             base_url=traffic.address,
-            timeout=httpx.Timeout(SILENCE_SECONDS),
+            # Of silence: the server sends a line every 15 seconds.
+            timeout=60.0,
             # Not reused: the app may close one just then, which a browser would handle and httpx does not.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             # The app trusts this header from a proxy on the same machine, so every visitor has their own address.

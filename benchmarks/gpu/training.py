@@ -45,11 +45,8 @@ def measure(card: Card) -> None:
         write_pictures(folder / "train", count, config.image_size)
         write_pictures(folder / "test", 2, config.image_size)
         # Epochs alone, without what a run does once.
-        runs = {epochs: replace(config, epochs=epochs) for epochs in EPOCHS}
-        short, long = (
-            card.seconds(partial(quiet, partial(train, folder, folder / f"{epochs}", run)))
-            for epochs, run in runs.items()
-        )
+        runs = (partial(train, folder, folder / f"{each}", replace(config, epochs=each)) for each in EPOCHS)
+        short, long = (card.seconds(partial(quiet, run)) for run in runs)
     steps = CLASSES * count // config.batch_size * (EPOCHS[1] - EPOCHS[0])
     rate = steps * config.batch_size / max(long - short, 1e-3)
     network = f"{config.image_size} pixels, width {config.width}, {config.depth} layers, batch of {config.batch_size}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.benchmark import MIB, Benchmark, Case, Models, Run
+from benchmarks.benchmark import MIB, Benchmark, Case, Make, Models, Run
 from benchmarks.networks import B_14, B_16, S_8, TI_16, transformers_model
 from benchmarks.others import materialised_rollout, unfused_timm, vit_explain
 from tests.parity.case import collected
@@ -25,15 +25,18 @@ def timm_forward(models: Models) -> Run:
     return torch.inference_mode()(partial(models.timm, models.pixels))
 
 
-def maps_fit(models: Models) -> bool:
-    """Whether the attention weights of all layers and heads in single precision do."""
-    shape = models.case.shape
-    return 4 * shape.depth * shape.heads * shape.tokens**2 < MAX_MAP_BYTES
+def if_maps_fit(make: Make) -> Make:
+    """A contestant who takes part where the attention weights of all layers and heads are not too large."""
+
+    def make_if(models: Models) -> Run | None:
+        shape = models.case.shape
+        return make(models) if 4 * shape.depth * shape.heads * shape.tokens**2 < MAX_MAP_BYTES else None
+
+    return make_if
 
 
-def timm_hooks(models: Models) -> Run | None:
-    if not maps_fit(models):
-        return None
+@if_maps_fit
+def timm_hooks(models: Models) -> Run:
     model, pixels = unfused_timm(models), models.pixels
     modules = [block.attn.attn_drop for block in model.blocks]
 
@@ -45,9 +48,8 @@ def timm_hooks(models: Models) -> Run | None:
     return run
 
 
-def _transformers(models: Models) -> Run | None:
-    if not maps_fit(models):
-        return None
+@if_maps_fit
+def _transformers(models: Models) -> Run:
     model, pixels = transformers_model(models.case.shape, "eager"), models.pixels
 
     @torch.inference_mode()
@@ -58,10 +60,10 @@ def _transformers(models: Models) -> Run | None:
     return run
 
 
+@if_maps_fit
 def _vit_explain(models: Models) -> Run | None:
     checkout = models.settings.vit_explain
-    is_run = checkout is not None and maps_fit(models)
-    return partial(vit_explain(checkout, unfused_timm(models)), models.pixels) if is_run else None
+    return partial(vit_explain(checkout, unfused_timm(models)), models.pixels) if checkout else None
 
 
 def _forward(models: Models) -> Run:

@@ -23,14 +23,15 @@ def facts(models: Models) -> dict[str, float]:
 
     file = models.settings.folder / "explorer.html"
     file.write_text(whole_page(vitviz.analyze(resources("assets") / "chelsea.jpg", models.vitviz)))
-    count = MOVES // 10 if models.settings.quick else MOVES
     with running_browser() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         page.goto(file.as_uri(), timeout=120_000)
         page.locator(".vx-canvas[data-loaded]").first.wait_for(timeout=120_000)
         edges: Any = page.locator(".vx-canvas").first.bounding_box()
         # In the middle of the picture, which is visible with every fit.
-        for across, down in np.random.default_rng(0).uniform(0.25, 0.75, (count, 2)):
+        for across, down in np.random.default_rng(0).uniform(
+            0.25, 0.75, (MOVES // 10 if models.settings.quick else MOVES, 2)
+        ):
             page.mouse.move(edges["x"] + edges["width"] * across, edges["y"] + edges["height"] * down)
             page.wait_for_timeout(REST_MS)
         # Until the end of each drawing, with the wait for the next frame of the screen.

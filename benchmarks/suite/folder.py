@@ -37,8 +37,7 @@ def _timm(models: Models) -> Run:
 
 def _vitviz(models: Models, maps: Sequence[MapRequest] = ()) -> Run:
     request, output = BatchRequest(models.vitviz, tuple(maps)), models.settings.folder / "results"
-    files = photographs(models.settings.folder, models.case.images, WORKERS)
-    items = [Item(file.name, file) for file in files]
+    items = [Item(file.name, file) for file in photographs(models.settings.folder, models.case.images, WORKERS)]
 
     def run() -> None:
         shutil.rmtree(output, ignore_errors=True)
