@@ -64,7 +64,7 @@ def run_in_process(benchmark: Benchmark, case: Case, settings: Settings, memory_
     """The entries that a fresh process measures; if it fails, an entry with its error."""
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            return pool.submit(measure, benchmark, case.name, settings, memory_of).result()
+            return pool.submit(measure, benchmark.name, case.name, settings, memory_of).result()
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return [{"case": case.name, "contestant": memory_of or "all", "kind": "failed", "error": text}]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -16,6 +17,16 @@ from benchmarks.networks import Shape, timm_model
 Run = Callable[[], object]
 """Performs the measured operation once and returns its result."""
 MIB = 2**20
+
+
+def time_of(run: Run, clock: Callable[[], float] = perf_counter) -> float:
+    """The seconds of one run by a clock."""
+    start = clock()
+    result = run()
+    duration = clock() - start
+    # Freed after the clock stops, since freeing memory is not part of the run.
+    del result
+    return duration
 
 
 @dataclass(frozen=True)

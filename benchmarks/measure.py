@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import binom
 
-from benchmarks.benchmark import Benchmark, Models, Run, Settings
+from benchmarks.benchmark import Models, Run, Settings, time_of
+from benchmarks.suite import BENCHMARKS
 
 Entry = dict[str, Any]
 """One row of the results: ``case``, ``contestant``, ``kind`` and the fields of that kind."""
@@ -27,10 +28,11 @@ LAYER = (1370, 768, 3072)
 PROCESS = Path("/proc/self")
 
 
-def measure(benchmark: Benchmark, case_name: str, settings: Settings, memory_of: str | None = None) -> list[Entry]:
-    """The entries of a case: facts, times of all contestants in turn, or the peak memory of one."""
+def measure(name: str, case_name: str, settings: Settings, memory_of: str | None = None) -> list[Entry]:
+    """The entries of a benchmark's case: facts, times of all contestants in turn, or the peak memory of one."""
     torch.set_num_threads(settings.threads)
     torch.manual_seed(0)
+    benchmark = BENCHMARKS[name]
     case = next(case for case in benchmark.select_cases(settings) if case.name == case_name)
     models = Models(case, settings)
     if benchmark.facts is not None:
@@ -57,16 +59,6 @@ def processor_time() -> float:
     """Processor seconds of this process and of its child processes that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return process_time() + children.ru_utime + children.ru_stime
-
-
-def time_of(run: Run, clock: Callable[[], float] = perf_counter) -> float:
-    """The seconds of one run by a clock."""
-    start = clock()
-    result = run()
-    duration = clock() - start
-    # Freed after the clock stops, since freeing memory is not part of the run.
-    del result
-    return duration
 
 
 def interleave(

@@ -12,8 +12,7 @@ from time import perf_counter
 
 import torch
 
-from benchmarks.benchmark import Run
-from benchmarks.measure import time_of
+from benchmarks.benchmark import Run, time_of
 from benchmarks.tables import machine, significant
 from vitviz import LimitError
 

@@ -48,7 +48,7 @@ def test_contestants_of_a_part_are_measured(name: str, tmp_path: Path, monkeypat
     # Another case takes as long as an interpreter needs to start.
     monkeypatch.setattr(imports.sys, "executable", "true")
     (case,) = BENCHMARKS[name].select_cases(SETTINGS)
-    found = measure(BENCHMARKS[name], case.name, SETTINGS)
+    found = measure(name, case.name, SETTINGS)
     # Nobody has brought vit-explain.
     expected = [each for each in BENCHMARKS[name].contestants if not each.startswith("vit-explain")]
     assert [each["contestant"] for each in found] == expected
