@@ -227,12 +227,6 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     for key in ("Enter", "ArrowUp", "Enter"):
         page.keyboard.press(key)
     expect_changes(page, example, set(), set())
-    page.locator(".vx-rank").click()
-    settle(page)
-    layer, number, fall = example.head_effects().strongest(1)[0]
-    said = page.locator(".vx-switch-said")
-    expect(said).to_contain_text(f"The probability of {example.predictions(1)[0].label} with one head off at a time")
-    assert f"Most needed: layer {layer}, head {number} (−{100 * fall:.1f} points)" in said.inner_text()
     # From any other question, Alt and a click ask this one; so does Enter on the cell that the arrow keys chose.
     ask(page, "token")
     click_cell(page, example, 2, 3, modifiers=["Alt"])
@@ -257,6 +251,17 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     choose_example(page, "coffee.jpg")
     assert first_view(page)["heads_off"] == []
     expect(page.locator(".vx-all-on")).to_be_hidden()
+
+
+def test_heads_are_ranked_by_what_is_lost_without_them(tiny_page: Page, tiny: SmallApp) -> None:
+    page, example = tiny_page, tiny.analysis
+    open_panel(page, "switches")
+    page.locator(".vx-rank").click()
+    settle(page)
+    layer, number, fall = example.head_effects().strongest(1)[0]
+    said = page.locator(".vx-switch-said")
+    expect(said).to_contain_text(f"The probability of {example.predictions(1)[0].label} with one head off at a time")
+    assert f"Most needed: layer {layer}, head {number} (−{100 * fall:.1f} points)" in said.inner_text()
 
 
 # ---- the guide ----
