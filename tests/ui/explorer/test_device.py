@@ -94,24 +94,18 @@ def assert_same(found: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_bundled_network_has_the_librarys_numbers(kind: Kind) -> None:
-    model = vitviz.load()
-    pixels = vitviz.analyze(EXAMPLE, model).prepared.pixels
-    found = on_device(model, [Pass(pixels)], kind)
-    assert_same(found[0], expected(model, pixels))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_switched_off_is_off_as_in_the_library(kind: Kind) -> None:
+def test_the_bundled_network_has_the_librarys_numbers_also_of_what_is_switched_off(kind: Kind) -> None:
     model = vitviz.load()
     analysis, heads, patches = vitviz.analyze(EXAMPLE, model), [(0, 1), (3, 5), (7, 0)], [(0, 0), (6, 7), (13, 13)]
     factors = torch.ones(8, 6)
     factors[tuple(zip(*heads, strict=True))] = 0
     off, pixels = Off(factors, tuple(row * 14 + column for row, column in patches)), analysis.prepared.pixels
-    whole, only = on_device(model, [Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True})], kind)
-    assert_same(whole, expected(model, pixels, off))
+    passes = [Pass(pixels), Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True})]
+    whole, without, only = on_device(model, passes, kind)
+    assert_same(whole, expected(model, pixels))
+    assert_same(without, expected(model, pixels, off))
     logits = switched_off(model.network, pixels, heads, patches)
-    assert_same(whole, {"logits": logits})
+    assert_same(without, {"logits": logits})
     assert_same(only, {"logits": logits, "queries": torch.empty(0), "oodScore": None})
 
 

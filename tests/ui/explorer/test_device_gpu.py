@@ -22,7 +22,15 @@ from tests.support.long_runs import SEED, one_in, share_of
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device import Off, assert_same, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
-from tests.ui.explorer.test_device_team import assert_exact, encode, noise_pictures, numbers, strict, text
+from tests.ui.explorer.test_device_team import (
+    assert_exact,
+    encode,
+    first_layers,
+    noise_pictures,
+    numbers,
+    strict,
+    text,
+)
 from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
@@ -116,13 +124,6 @@ def large_model() -> Model:
     for parameter in network.parameters():
         parameter.normal_(0, 0.3, generator=generator).copy_(parameter.bfloat16())
     return Model("large", network, Preprocessing(44, 40, (0.5,) * 3, (0.5,) * 3), tuple(map(str, range(70))))
-
-
-def first_layers(model: Model, depth: int) -> Model:
-    """The model with so many of its layers."""
-    network = VisionTransformer(ViTConfig(**vars(model.network.config) | {"depth": depth})).eval()
-    network.load_state_dict(model.network.state_dict(), strict=False)
-    return Model("first layers", network.requires_grad_(False), model.preprocessing, model.labels)
 
 
 def pixels_of(model: Model, seed: int) -> torch.Tensor:

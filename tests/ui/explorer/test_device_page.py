@@ -30,7 +30,7 @@ from vitviz.ui.explorer.device_site import write_site
 from vitviz.ui.facts import analysis_facts
 from vitviz.ui.state import View
 
-EXAMPLES = ("chelsea.jpg", "coffee.jpg", "rocket.jpg")
+EXAMPLES = ("chelsea.jpg", "rocket.jpg")
 TOLERANCE, POINTS = 1e-4, 0.005
 # What the page computed of its picture, from the prepared pixels on, in base64.
 COMPUTED = f"""async () => {{
