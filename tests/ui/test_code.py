@@ -78,16 +78,27 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "pooling_attention"])
 def test_the_lines_make_the_map_that_the_page_shows(
-    handlers: Handlers, make_model: MakeModel, picture: Upload, tmp_path: Path, method: str
+    handlers: Handlers,
+    make_model: MakeModel,
+    picture: Upload,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
 ) -> None:
     model = replace(make_model(), labels=("a", 'b "quoted"', "c", "c", "e\u202e"))
     opened = own_checkpoint(handlers, tmp_path, model, picture)
     uid = opened["views"][0]["uid"]
-    view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {})}
+    hidden = {"heads_off": [[1, 0]], "patches_off": [[2, 3], [2, 4]]}
+    view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {}), **hidden}
     answer = described(handlers, {**opened["state"], "views": [view]}, uid)
     legal = answer["state"]["views"][0]
     found = on_loop(handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore))
     made = run(answer["python"])
+    # What the model says without what is hidden from it is printed, of the target or the likeliest class.
+    target = made["analysis"].predictions(1)[0].index if legal["parameters"].get("target") is None else None
+    without = made["analysis"].switched_off([(1, 0)], [(2, 3), (2, 4)], target=target)
+    printed = capsys.readouterr().out
+    assert printed.startswith("tensor(") and (target is None or printed == str(without) + "\n")
     shown = map_values(found)[len(opened["views"][0]["prefix"]) :]
     np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert (tmp_path / f"{method}.png").is_file()

@@ -207,7 +207,7 @@ def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundle
     click_patch(page, vitviz.analyze(wide, bundled), 1, 1)
     open_figure(page).locator(".vx-paper-caption").check()
     preview = page.locator(".vx-paper-preview")
-    expect(preview).to_have_attribute("aria-label", re.compile("Hidden from the model, but part of this map: 1 square"))
+    expect(preview).to_have_attribute("aria-label", re.compile(r"with nothing hidden\. Without 1 square: "))
     page.keyboard.press("Escape")
     expect(page.locator(".vx-paper")).not_to_be_visible()
 

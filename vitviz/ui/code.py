@@ -12,6 +12,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import python_of
 from vitviz.evaluation.probes import PROBES
+from vitviz.models.probability import why_no_probability
 from vitviz.ui.models import Origin, source_of
 from vitviz.ui.normalize import bounds_of, resolution_step
 from vitviz.ui.pictures import Upload, example_of
@@ -37,8 +38,8 @@ class ViewSource:
 def as_python(state: PageState, sources: list[ViewSource]) -> str:
     """Lines that draw the maps and save them under the names of their methods.
 
-    The lines include the first view's probe while its panel is open. They open a visitor's own files by name, from the
-    folder where they run.
+    The lines include what hiding changes, and the first view's probe while its panel is open. They open a visitor's own
+    files by name, from the folder where they run.
 
     Args:
         state: legal for its models.
@@ -119,7 +120,19 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
         *_target_lines(target, source),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay(Style({look}){mark}).save("{name}.png")',
+        *_hidden(view, source, options.get("target")),
     ]
+
+
+def _hidden(view: View, source: ViewSource, target: str | None) -> list[str]:
+    """The line that prints what the model says without what is hidden from it, of the target or the likeliest class."""
+    hidden = {"heads": [*view.heads_off], "patches": [*view.patches_off]}
+    if target is None and why_no_probability(source.analysis.model.network.config) is None:
+        target = "analysis.predictions(1)[0].index"
+    arguments = [f"{name}={places}" for name, places in hidden.items() if places] + [f"{target=!s}"] * (
+        target is not None
+    )
+    return [f"print(analysis.switched_off({', '.join(arguments)}))"] * any(hidden.values())
 
 
 def _has_probe(view: View, source: ViewSource) -> bool:

@@ -288,6 +288,14 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         row, column = hidden[-1]
         canvas(page).tap(position=patch_position(page, app.analysis, row, column))
         assert [row, column] not in state(page)["views"][0]["patches_off"]
+        # Two fingers zoom: what the first one painted before the second came is shown again.
+        kept, edges = state(page)["views"][0]["patches_off"], canvas(page).bounding_box()
+        assert edges is not None
+        for name, fingertips in (("touchStart", [9]), ("touchMove", [60]), ("touchStart", [60, 9]), ("touchEnd", [])):
+            points = [{"x": edges["x"] + x, "y": edges["y"] + 9, "id": at} for at, x in enumerate(fingertips)]
+            fingers.send("Input.dispatchTouchEvent", {"type": name, "touchPoints": points})
+        settle(page)
+        assert state(page)["views"][0]["patches_off"] == kept
         # A quick stroke skips no square between its few events.
         page.locator(".vx-all-on").tap()
         # The browser makes a click of the tap in its own time.

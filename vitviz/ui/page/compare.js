@@ -58,7 +58,7 @@ export class Comparison {
       this.kind = "";
       page.active = isDouble() ? 0 : 1;
       // A click on a map chooses it there, and hides nothing.
-      if (isHiding()) store.patch({ panel: "" });
+      if (isHiding() && !isDouble()) store.patch({ panel: "" });
       chooseLayout(isDouble() ? "one" : "two");
       // A map of no single head has none beside it: the same of another picture shows more than itself.
       if (isDouble()) this.kind = "head";

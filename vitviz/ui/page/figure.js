@@ -6,7 +6,7 @@ import { contextOf, createButton, createCanvas, find, findAll } from "./dom.js";
 import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
 import { asPng, saveFile } from "./files.js";
 import { notify } from "./messages.js";
-import { activePane, page, drawnPanes } from "./page.js";
+import { activePane, isDouble, page, drawnPanes } from "./page.js";
 import { attentionOf } from "./pane.js";
 import { backend } from "./settings.js";
 import { longNameOf, queryOf } from "./token_names.js";
@@ -27,12 +27,12 @@ function measureText(text, isBold = false) {
 }
 
 /**
- * What is hidden from the model, as a sentence of a caption.
+ * What the model says without what is hidden from it, as a sentence of a caption; of two maps, what is hidden.
  * @param {View} view
  */
 function hiddenSentence(view) {
   const names = namesOfHidden(view);
-  return names && ` Hidden from the model, but part of this map: ${names}.`;
+  return names && (isDouble() ? ` Hidden from the model: ${names}.` : ` ${find("headline").textContent}`);
 }
 
 /**

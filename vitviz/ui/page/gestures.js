@@ -23,6 +23,13 @@ export function listenToPicture(pane) {
   // Where the stroke under way began. It hides squares; what stays on its first one shows that again if it is hidden.
   /** @type {Cell | null} */
   let first = null;
+  // What the stroke has hidden so far: two fingers zoom, and what the first one has painted by then is shown again.
+  /** @type {Cell[]} */
+  let painted = [];
+  const takeBack = () => {
+    for (const cell of painted) hooks.hide(pane, cell, false);
+    [first, painted] = [null, []];
+  };
 
   const paint = (/** @type {PointerEvent} */ { clientX, clientY }) => {
     if (!first || !isPainting) return;
@@ -30,7 +37,10 @@ export function listenToPicture(pane) {
     const [across, down] = [clientX - last.x, clientY - last.y], steps = Math.ceil(Math.hypot(across, down) / STROKE_PIXELS) || 1;
     for (const step of range(steps + 1)) {
       const token = pane.tokenAt({ clientX: last.x + across * step / steps, clientY: last.y + down * step / steps });
-      if (token !== null) hooks.hide(pane, pane.attention.cell(token), true);
+      const cell = token === null ? null : pane.attention.cell(token);
+      if (!cell || hooks.isHidden(cell)) continue;
+      painted.push(cell);
+      hooks.hide(pane, cell, true);
     }
     last = { x: clientX, y: clientY };
   };
@@ -42,6 +52,8 @@ export function listenToPicture(pane) {
   canvas.onpointerdown = (/** @type {PointerEvent} */ event) => {
     clearTimeout(timer);
     isSweeping = isHeld = false;
+    if (!event.isPrimary) return takeBack();
+    painted = [];
     if (hooks.isHiding()) {
       const token = pane.tokenAt(event);
       if (token === null) return;
@@ -51,7 +63,7 @@ export function listenToPicture(pane) {
       // A finger may be the first of two, which zoom.
       isPainting = event.pointerType !== "touch" && !hooks.isHidden(first);
       paint(event);
-    } else if (event.pointerType === "touch" && event.isPrimary) {
+    } else if (event.pointerType === "touch") {
       start = { x: event.clientX, y: event.clientY };
       timer = setTimeout(() => { isHeld = pin(event); }, HOLD_MS);
     }
@@ -73,6 +85,7 @@ export function listenToPicture(pane) {
   };
   canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
     clearTimeout(timer);
+    if (event.type === "pointercancel") takeBack();
     paint(event);
     if (first && !isPainting && event.type === "pointerup") hooks.hide(pane, first, !hooks.isHidden(first));
     first = null;

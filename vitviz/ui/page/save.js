@@ -1,6 +1,7 @@
 // Saving and sharing.
 
 import { addressOf, describe } from "./address.js";
+import { namesOfHidden } from "./answer.js";
 import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
 import { hasClasses } from "./class_names.js";
 import { contextOf, find, findAll } from "./dom.js";
@@ -84,7 +85,7 @@ async function savedViews() {
   }));
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
-  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
+  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged) || store.state.views.some(namesOfHidden);
   return { views, maps: [...maps.values()], isLess };
 }
 
