@@ -269,9 +269,9 @@ with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageEr
     output = subprocess.run(on_terminal, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, check=True).stdout
     (app, server, child) = ([int(number) for number in line.split()] for line in output.splitlines())
     # Of each: its group, its session, its terminal (proc_pid_stat(5)), and its priority.
-    assert app[:3] == [app[0]] * 3 and app[3] and app[-1] == 0
+    assert app[:3] == [app[0]] * 3 and app[3]
     assert server[1:4] == child[1:4] == [server[0], app[0], 0]
-    assert server[-1] == 0 and child[-1] == 7
+    assert server[-1] == app[-1] and child[-1] == min(19, app[-1] + 7)
 
 
 def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
