@@ -313,6 +313,13 @@ class Expected:
                 near = slice(max(round(place) - LINE_PX, 0), round(place) + LINE_PX)
                 lines[(near, slice(None)) if axis == 0 else (slice(None), near)] = True
         assert float(difference[compared & ~lines].mean()) < MAX_LEVELS, "the canvas shows another picture"
+        # The frame of the asking patch lies on lines, too; each draws its own.
+        if mark is not None:
+            left, top, right, bottom = (
+                round(each)
+                for each in resized.geometry.patch_rectangle(*mark, self.layout.grid_height, self.layout.grid_width)
+            )
+            compared[max(top - LINE_PX, 0) : bottom + LINE_PX, max(left - LINE_PX, 0) : right + LINE_PX] = False
         # Canvas and library smooth the edges of a line in their own ways: its light, spread around it, is one.
         spread = (np.asarray(each.filter(BoxBlur(LINE_PX)), dtype=np.float32) for each in pictures[:2])
         on_lines = np.abs(np.subtract(*spread))[compared & lines]
