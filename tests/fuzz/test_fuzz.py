@@ -97,7 +97,8 @@ def test_slow_large_and_wrong_cases_are_findings(monkeypatch: pytest.MonkeyPatch
 
     assert wrong(quadratic).endswith(" s for eight times as much")
     assert wrong(quadratic, 1e-5).endswith(" bytes of memory for 2,000 bytes")
-    assert wrong(lambda name, content: bytearray(10**8)).endswith("bytes of memory for 2,000 bytes")
+    # Meanwhile the system may take back memory that this process has not used for long.
+    assert wrong(lambda name, content: bytearray(4 * 10**8)).endswith("bytes of memory for 2,000 bytes")
     assert wrong(lambda name, content: {}["gone"]) == "KeyError: 'gone'"
     assert wrong(lambda name, content: len(content)) == ""
 
