@@ -36,7 +36,7 @@ gc.disable()
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Lets its processes import transformers beside any build of torch.
-shared_worker().preload = ("tests.torchvision_names", *shared_worker().preload)
+shared_worker().preload = ("tests.torchvision_names", "tests.support.priorities:keep", *shared_worker().preload)
 # What a test logs is not printed: some look at all that is.
 logging.getLogger().addHandler(logging.NullHandler())
 DURATIONS = "vitviz/durations"
