@@ -271,7 +271,7 @@ class Handlers:
         python = as_python(state, available) if len(available) == len(state.views) else ""
         labels = [() if source is None else source.analysis.model.labels for source in sources]
         kept, models = self.service.own_models, [view.model for view in state.views]
-        names = {model: own.told for model in models if (own := kept.get(model.removeprefix("own:")))}
+        names = {model: own.name_and_settings for model in models if (own := kept.get(model.removeprefix("own:")))}
         link = print_link(state, names, labels)
         return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
 

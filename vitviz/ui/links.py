@@ -54,7 +54,7 @@ def print_link(state: PageState, own_names: Mapping[str, str], labels: Sequence[
 
     Args:
         state: legal for its models.
-        own_names: file names of visitors' own checkpoints, by the models' ids.
+        own_names: of visitors' own checkpoints, with their settings, by the models' ids.
         labels: of the classes of each view's model, as far as they are known.
     """
     first_labels, second_labels, *_ = [*labels, (), ()]

@@ -52,10 +52,10 @@ class ModelChoice(NamedTuple):
         return len(self.files) > 1 and is_weight_file(self.name)
 
     @property
-    def told(self) -> str:
-        """Its name and what was stated about it, but for names of classes: for a link, which has no files."""
-        stated = ", ".join(f"{name}={value}" for name, value in self.overrides if name != "labels")
-        return f"{self.name} with {stated}" if stated else self.name
+    def name_and_settings(self) -> str:
+        """Its name and its settings, but for names of classes: for a link, which has no files."""
+        settings = ", ".join(f"{name}={value}" for name, value in self.overrides if name != "labels")
+        return f"{self.name} with {settings}" if settings else self.name
 
     @property
     def run(self) -> ModelChoice:
