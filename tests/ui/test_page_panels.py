@@ -22,6 +22,7 @@ from tests.driver import (
     choose_option,
     click_cell,
     click_patch,
+    close_menus,
     expect_map,
     first_view,
     keep_picture,
@@ -237,6 +238,14 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     for key in ("ArrowUp", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     expect_changes(page, example, {(2, 3), (6, 0)}, set())
+    # A menu is no question of its own, and what was copied in it is of what was shown then.
+    save = open_panel(page, "save")
+    save.locator("[data-act=link]").click()
+    expect(save.locator(".vx-code")).to_contain_text("panel=switches")
+    assert page.locator(".vx").get_attribute("data-question") == "hide"
+    close_menus(page)
+    expect(open_panel(page, "save").locator(".vx-said")).to_be_empty()
+    close_menus(page)
     # Comparing hides nothing more: a click on the other map chooses it.
     page.locator(".vx-compare-open").click()
     settle(page)
