@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { spreadOrder, withNearest } from "../../vitviz/ui/page/device/occlusion.js";
+import { occlusionMap, spreadOrder, withNearest } from "../../vitviz/ui/page/device/occlusion.js";
 import { writeMap } from "../../vitviz/ui/page/device/pack_writer.js";
 import { readPack } from "../../vitviz/ui/page/packs.js";
 
@@ -23,6 +23,23 @@ test("every square is measured once, and those of coarser grids come first", () 
 test("a square that is not measured yet has the value of the nearest", () => {
   const values = Float32Array.of(1, NaN, NaN, 2, NaN, NaN, NaN, NaN, 3, NaN, NaN, NaN);
   assert.deepEqual([...withNearest(values, 4)], [1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 3, 2]);
+});
+
+test("nothing is shown before all of the first grid is measured, in whatever order passes end", async () => {
+  const input = { rows: 8, columns: 8, prefix: [] }, config = { channels: 1, patch_height: 1, patch_width: 1 };
+  const { coarse } = spreadOrder(input), shown = [], slow = Promise.withResolvers();
+  let passes = 0;
+  const encode = async () => {
+    if (++passes === 2) await slow.promise;
+    return { logits: 0 };
+  };
+  const report = (done, _, content) => {
+    if (content) shown.push(done);
+    if (done === 2 * coarse) slow.resolve();
+  };
+  const studied = { network: { team: { encode }, workers: 2, file: { config, input } }, pixels: new Float32Array(64), logits: 1 };
+  await occlusionMap({ studied, name: "dog", target: { score: (logits) => logits }, report });
+  assert.ok(shown[0] > 2 * coarse && shown.at(-1) === 64, String(shown));
 });
 
 test("of squares that are not measured yet, the caption says nothing", () => {

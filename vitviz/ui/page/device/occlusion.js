@@ -71,7 +71,8 @@ export async function occlusionMap({ studied, name, target: { score }, report })
     copyPatch(occluded, config, input, order[index], grey, true);
     const after = (await team.encode(occluded, { logitsOnly: true, apart: true, signal })).logits;
     falls[order[index]] = Math.max(0, whole - score(after));
-  }, (done) => report(done, total, done < coarse
+  // Workers end out of order: before all of the first grid are there, the nearest may be far away.
+  }, (done) => report(done, total, order.slice(0, coarse).some((patch) => Number.isNaN(falls[patch]))
     ? undefined
     : () => ({ ...contentOf(withNearest(falls, input.columns)), unfinished: `${done} of ${total} squares` })));
   return { ...contentOf(falls), raised: falls.some((value) => value > 0) };
