@@ -198,6 +198,7 @@ def opened_page(
             settle(page)
             page.evaluate(UNFOLD)
             yield page
+            keep_picture(page)
     finally:
         page.close()
 
@@ -226,6 +227,7 @@ def page_at(browser: Browser | BrowserContext, address: str, link: str = "") -> 
             settle(page)
             page.evaluate(UNFOLD)
             yield page
+            keep_picture(page)
         page.unroute_all()
         is_sound = address not in kept
     finally:
@@ -308,18 +310,22 @@ def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
     page.evaluate(NEXT_FRAMES)
 
 
-def keep_picture(shown: Page | Locator, name: str) -> None:
-    """Keep a picture of a whole page or of a part among the artefacts, where `PICTURES` asks for it."""
-    if not os.environ.get(PICTURES):
-        return
-    if isinstance(shown, Page):
-        shown.screenshot(path=ARTEFACTS / name, full_page=True)
-    else:
-        shown.screenshot(path=ARTEFACTS / name)
+def keep_picture(page: Page) -> None:
+    """Keep a picture of the page as a test leaves it, where `PICTURES` asks for it."""
+    if os.environ.get(PICTURES):
+        name = re.sub(r"\W+", "-", os.environ["PYTEST_CURRENT_TEST"].rpartition("/")[2])
+        page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
+
+
+def click(page: Page, selector: str) -> None:
+    """Click the first such part of the page, and wait until the page shows what came of it."""
+    page.locator(selector).first.click()
+    settle(page)
 
 
 def state(page: Page) -> dict[str, Any]:
-    """The state that the page shows."""
+    """The state that the page shows, once it is at rest."""
+    settle(page)
     values: dict[str, Any] = page.evaluate(f"{EXPLORER}.store.state")
     return values
 

@@ -383,7 +383,8 @@ class Expected:
 
 
 def check_page(page: Page, library: Library) -> None:
-    """Canvas, caption, controls, predictions and address of a page agree with the library."""
+    """Canvas, caption, controls, predictions and address of a page agree with the library, without a pointer there."""
+    page.mouse.move(1, 1)
     settle(page)
     shown = page.evaluate(SHOWN)
     state = PageState.from_json(shown["state"])

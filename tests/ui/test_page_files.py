@@ -154,7 +154,6 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
     with page.expect_request(lambda sent: sent.url.endswith("/run")):
         page.locator(".vx-shoot").click()
-    settle(page)
     assert first_view(page)["picture"].startswith("picture:")
     assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
     expect(caption(page)).to_contain_text("Strongest: patch")

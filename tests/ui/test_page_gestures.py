@@ -19,7 +19,6 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
-    keep_picture,
     open_panel,
     page_at,
     patch_position,
@@ -72,7 +71,6 @@ def test_patches_and_names_above_the_picture_are_asked_by_a_click(
     chip(page, "register 3").hover()
     expect(caption(page)).to_contain_text("Attention from register 3")
     chip(page, "CLS").click()
-    settle(page)
     assert first_view(page)["parameters"] == {}
 
 
@@ -102,7 +100,6 @@ def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(
         edges = canvas(page).bounding_box()
         assert edges is not None
         canvas(page).click(position={"x": 0.03 * edges["width"], "y": 0.5 * edges["height"]})
-        settle(page)
         assert first_view(page)["parameters"] == {}
 
 
@@ -127,13 +124,11 @@ def test_keys_choose_patch_layer_head_and_token(page: Page, example: Analysis, l
         ("c", {}),
     ):
         page.keyboard.press(key)
-        settle(page)
         assert first_view(page)["parameters"] == expected, key
     # Where nothing has the focus, the page scrolls with the arrows.
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("g")
-    settle(page)
     assert state(page)["grid"] and first_view(page)["parameters"] == {}
     check_page(page, library)
 
@@ -142,7 +137,6 @@ def test_the_layers_are_played(page: Page) -> None:
     page.keyboard.press("p")
     page.wait_for_function("() => document.querySelector('.vx-status').textContent.includes('layer 1 of')")
     page.locator(".vx-play").click()
-    settle(page)
     assert first_view(page)["parameters"]["layer"] >= 1
 
 
@@ -161,7 +155,6 @@ def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: P
         settle(page)
         larger = canvas(page).bounding_box()
         assert larger is not None and before is not None and larger["width"] > before["width"]
-        keep_picture(page, "projector.png")
         end()
         for part in others:
             expect(part).to_be_visible()
@@ -195,7 +188,6 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     expect(pins).to_have_count(6)
     page.keyboard.press("Escape")
     expect(pins).to_have_count(0)
-    settle(page)
     assert first_view(page)["pins"] == [] and "pins" not in page.url
 
 
@@ -222,7 +214,6 @@ def test_a_cell_of_the_sheet_is_previewed_and_leads_from_any_map_to_attention(
     assert said is not None and float(said[1]) == pytest.approx(entropy, abs=0.02)
     assert first_view(page)["method"] == "relevance"
     page.locator(".vx-sheet").click(position=place)
-    settle(page)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", {"layer": 1, "head": 5})
     check_page(page, library)
 
@@ -239,7 +230,6 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
         arg=layers,
     )
     frames.nth(2).click()
-    settle(page)
     assert first_view(page)["parameters"] == {"layer": 2}
     expect(frames.nth(2)).to_have_attribute("data-chosen", "true")
     check_page(page, library)
@@ -255,7 +245,6 @@ def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: L
     page.locator(".vx-fade").uncheck()
     page.locator(".vx-opacity").fill("1")
     page.locator(".vx-colormap").select_option("viridis")
-    settle(page)
     chosen = {name: state(page)[name] for name in ("smooth", "grid", "fade", "opacity", "colormap")}
     assert chosen == {"smooth": True, "grid": True, "fade": False, "opacity": 1, "colormap": "viridis"}
     check_page(page, library)

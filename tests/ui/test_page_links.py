@@ -209,6 +209,5 @@ def test_a_state_that_the_server_refuses_does_not_last(page: Page, library: Libr
     before = state(page)
     page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'relevance', parameters: {{ direction: 'column' }} }})")
     expect(notice(page)).to_contain_text("parameters has no 'direction'")
-    settle(page)
     assert state(page) == before
     check_page(page, library)

@@ -14,7 +14,6 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
-    keep_picture,
     page_at,
     set_slider,
     settle,
@@ -60,7 +59,6 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis, library: Li
     set_slider(page, "start_layer", 2)
     expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, start_layer=2))
     check_page(page, library)
-    keep_picture(page, "rollout.png")
 
 
 # ---- what takes long ----
@@ -106,12 +104,10 @@ def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: A
     check_page(page, library)
     best = labels.index(example.predictions(1)[0].label)
     page.locator(f'.vx-predictions button[data-index="{best}"]').click()
-    settle(page)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("legrad", {"target": best})
     choose_method(page, "gradient_rollout")
     set_slider(page, "start_layer", 3)
     check_page(page, library)
-    keep_picture(page, "gradient_rollout.png")
     choose_method(page, "relevance")
     click_patch(page, example, 3, 4)
     page.mouse.move(1, 1)

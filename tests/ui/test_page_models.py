@@ -19,7 +19,6 @@ from tests.driver import (
     choose_model,
     click_patch,
     first_view,
-    keep_picture,
     notice,
     open_link,
     open_menu,
@@ -147,9 +146,7 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     check_page(page, library)
     click_patch(page, vitviz.analyze(EXAMPLE, vitviz.load(published)), 2, 2)
     assert first_view(page)["parameters"] == {"layer": 0, "query": [2, 2]}
-    page.mouse.move(1, 1)
     check_page(page, library)
-    keep_picture(page, "named.png")
     # Another model has other layers: what was chosen of them does not mean the same there.
     choose_model(page, "")
     check_page(page, library)
@@ -190,7 +187,6 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, o
     page.locator('.vx-predictions button[data-index="3"]').click()
     check_page(page, mine)
     assert page.locator(".vx-target").input_value() == "crane (3)"
-    keep_picture(page, "own.png")
     # Its link is not a key to it: elsewhere the page says what is missing, and the Python names the file.
     assert f"own={own.name}" in page.url and token.removeprefix("own:") not in page.url
     panel = open_panel(page, "save")
@@ -203,7 +199,6 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, o
     other.goto(before)
     expect(notice(other)).to_contain_text(own.name)
     expect(notice(other)).to_contain_text("Open it so under Model to see the same.")
-    settle(other)
     assert first_view(other)["model"] == ""
     other.close()
     choose_model(page, "")
@@ -257,7 +252,6 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
             check_page(page, library)
             expect(part).to_contain_text(f"Training step {step} of 1,000")
             assert first_view(page)["step"] == step and first_view(page)["parameters"] == {"layer": 0}
-        keep_picture(page, "snapshots.png")
         assert "step=0" in page.url and "p.layer=0" in page.url
         open_link(page, page.url)
         check_page(page, library)

@@ -25,7 +25,6 @@ from tests.driver import (
     close_menus,
     expect_map,
     first_view,
-    keep_picture,
     open_link,
     open_panel,
     opened_page,
@@ -114,7 +113,6 @@ def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: Sm
     page.locator(".vx-compare-scale").check()
     after = page.evaluate(drawn)
     assert sum(one != other for one, other in zip(before, after, strict=True)) >= len(SERVING) - 1
-    keep_picture(open_panel(page, "compare"), "compare.png")
     # A card lies on its picture as the map on the canvas does; scores stay folded or unfolded.
     cards(page).nth(1).locator("summary").click()
     unfolded = "() => [...document.querySelectorAll('.vx-compared details')].map(({ open }) => open)"
@@ -125,7 +123,6 @@ def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: Sm
     assert sum(one != other for one, other in zip(after, page.evaluate(drawn), strict=True)) == len(SERVING)
     # A card leads to its map.
     page.get_by_role("button", name="Show LeGrad on the picture").click()
-    settle(page)
     assert first_view(page)["method"] == "legrad"
 
 
@@ -208,7 +205,6 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     click_cell(page, example, 4)
     expect_changes(page, example, {(1, 2), *layer}, set(spots))
     assert "heads-off=1.2;4.0" in page.url and "patches-off=2.4;3.4" in page.url
-    keep_picture(open_panel(page, "switches"), "switches.png")
     click_cell(page, example, 4)
     expect_changes(page, example, {(1, 2)}, set(spots))
     click_patch(page, example, *spots[0])
@@ -250,7 +246,6 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
     page.locator(".vx-compare-open").click()
     settle(page)
     page.locator(".vx-canvas").nth(1).click()
-    settle(page)
     assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
     assert page.locator(".vx").get_attribute("data-question") == "token"
     choose_layout(page, "one")
@@ -286,7 +281,6 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
         expect(page.locator(".vx-guide-place")).to_have_text(f"{number + 1} of 6")
         titles.append(guide.locator("h2").inner_text())
         expect(page.locator(".vx-lit")).to_have_count(1)
-        settle(page)
         assert state(page)["guide"] == number and ("panel=guide" in page.url)
         if number == 0:
             expect(guide).to_contain_text(
@@ -299,11 +293,9 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     assert len(set(titles)) == 6
     expect(guide).not_to_be_visible()
     # The map is that of before.
-    settle(page)
     assert first_view(page) == before
     # The head that two steps are about was chosen for these alone.
     choose_method(page, "attention")
-    settle(page)
     assert "head" not in first_view(page)["parameters"]
     # Even if the visitor chooses another method meanwhile.
     opener.click()
@@ -313,13 +305,11 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     assert first_view(page)["parameters"]["head"] == 0
     for method in ("rollout", "attention"):
         choose_method(page, method)
-        settle(page)
         assert "head" not in first_view(page)["parameters"]
     page.locator(".vx-guide-back").click()
     expect(page.locator(".vx-guide-place")).to_have_text("2 of 6")
     page.keyboard.press("Escape")
     expect(guide).not_to_be_visible()
-    settle(page)
     assert state(page)["panel"] == "" and "guide" not in page.url
     expect(opener).to_be_focused()
     expect(page.locator(".vx-lit")).to_have_count(0)
@@ -341,7 +331,6 @@ def test_the_guide_says_the_real_numbers_of_one_head(browser: Browser, address: 
         ends = [float(patches.min()), float(patches.max())]
         assert [float(said[1]), float(said[2])] == pytest.approx(ends, rel=0.01, abs=0.01)
         page.locator(".vx-guide-next").click()
-        settle(page)
         # It is now the map that is shown, too.
         assert first_view(page)["method"] == "attention" and first_view(page)["parameters"]["head"] == head
         found = re.search(rf"{re.escape(best)} gets ([\d.]+); all patches together get ([\d.]+)\.", text.inner_text())
@@ -353,7 +342,6 @@ def test_the_guide_says_the_real_numbers_of_one_head(browser: Browser, address: 
 
 def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:
     def covers_nothing(step: int) -> None:
-        settle(page)
         assert state(page)["guide"] == step
         lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
         assert lit is not None and card is not None
@@ -419,7 +407,6 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         for text in (texts[0], texts[-1]):
             words.fill(text)
             words.press("Enter")
-            settle(page)
             expect_map(page, analysis.map("relevance", target=tower.target(text)))
             check_page(page, library)
         assert "words=" in page.url
@@ -437,4 +424,3 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         said = page.locator(".vx-switch-said")
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
         expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{digits(fall)})")
-        keep_picture(page, "words.png")

@@ -19,7 +19,6 @@ from tests.driver import (
     caption,
     choose_example,
     first_view,
-    keep_picture,
     notice,
     open_settings,
     page_at,
@@ -92,7 +91,6 @@ def test_every_probe_shows_what_the_library_finds(browser: Browser, app: SmallAp
             figures = page.locator(".vx-figure")
             assert figures.count() >= 1 and figures.evaluate_all(OVERLAPPING) == [], name
         # The state has it, and so have link and history.
-        settle(page)
         assert first_view(page)["probe"] == "patch_filters" and "probe=patch_filters" in page.url
 
 
@@ -111,7 +109,6 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         page.locator(".vx-figure").first.evaluate("(figure) => { figure.style.width = '300px'; }")
         page.wait_for_function("(point) => !point.isConnected", arg=first)
         page.locator(".vx-figure .vx-point").nth(3).click()
-        settle(page)
         view = first_view(page)
         assert (view["method"], view["parameters"]["layer"], view["parameters"]["head"]) == ("attention", 1, 1)
         expect(caption(page)).to_contain_text("layer 1 of 0–2, head 1")
@@ -143,7 +140,6 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         edges = page.locator(".vx-figure canvas").bounding_box()
         assert edges is not None
         page.locator(".vx-figure canvas").click(position={"x": 5, "y": edges["height"] - 5})
-        settle(page)
         assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
 
 
@@ -179,7 +175,6 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         # A click keeps it; other tokens are in a menu.
         figure.click(position=place)
         expect(said(page)).to_contain_text("Cosine of patch (5, 1)")
-        settle(page)
         assert first_view(page)["probe_parameters"] == {"query": [5, 1], "layer": 1, "features": "keys"}
         page.get_by_label("Token", exact=True).select_option("register 2")
         expect(said(page)).to_contain_text("Cosine of register 2")
@@ -228,7 +223,6 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
             assert near, (row, column)
             cells |= set(near)
         assert cells == set(OUTLIERS)
-        keep_picture(page, "outliers.png")
 
 
 def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
@@ -244,11 +238,9 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
         assert first_view(page)["fit"] == "native"
         expect(hint).to_contain_text("hides 60% of this picture, which is shown whole")
         open_settings(page).locator(".vx-fit").select_option("crop")
-        settle(page)
         assert first_view(page)["fit"] is None
         expect(hint).to_contain_text("The model sees the middle 40% of this picture")
         page.get_by_role("button", name="Show the whole picture").click()
-        settle(page)
         assert first_view(page)["fit"] == "native"
         expect(hint).not_to_be_visible()
         expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")

@@ -107,7 +107,6 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         check_page(page, library)
         # Another picture has another patch there.
         open_link(page, "/?method=legrad&like-patch=2,3")
-        settle(page)
         check_page(page, library)
         choose_example(page, "rocket.jpg")
         assert target(page) is None

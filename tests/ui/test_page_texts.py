@@ -16,7 +16,6 @@ from tests.driver import (
     choose_layout,
     choose_method,
     close_menus,
-    keep_picture,
     notice,
     open_menu,
     open_panel,
@@ -155,7 +154,6 @@ def test_it_fits_the_screen(browser: Browser, registers: SmallApp, width: int) -
     with page_at(browser, registers.address, "method=rollout") as page:
         page.set_viewport_size({"width": width, "height": 900})
         check_fit(page, width)
-        keep_picture(page, f"{width}-open.png")
 
 
 def check_fit(page: Page, width: int) -> None:

@@ -25,7 +25,6 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
-    keep_picture,
     notice,
     open_settings,
     page_at,
@@ -61,7 +60,6 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     # Of prefix tokens, it says nothing.
     chips = page.locator(".vx-pane").nth(1).locator(".vx-chip span")
     assert set(chips.all_inner_texts()) == {""}
-    keep_picture(page, "two.png")
     choose_layout(page, "one")
     check_page(page, library)
     assert len(state(page)["views"]) == 1 and not canvas(page, 1).is_visible()
@@ -209,7 +207,6 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     assert page.locator(".vx-high").nth(0).inner_text() != page.locator(".vx-high").nth(1).inner_text()
     tops = page.locator(".vx-canvas").evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")
     assert len(tops) == 3 and len(set(tops)) == 1
-    keep_picture(page, "difference.png")
 
 
 def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
@@ -278,6 +275,5 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
     assert first_view(page)["resolution"] == "native"
     page.locator(".vx-resolution").select_option("null")
     open_settings(page).locator(".vx-stored-colours").check()
-    settle(page)
     assert first_view(page)["color_profile"] == "ignore"
     expect_map(page, vitviz.analyze(photo, model, color_profile="ignore").attention())

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import vitviz
-from tests.driver import choose_method, click_patch, first_view, opened_page, settle
+from tests.driver import choose_method, click_patch, first_view, opened_page
 from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import made, small_app
@@ -41,9 +41,7 @@ def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser) -> No
         expect(mean).to_have_attribute("aria-pressed", "false")
         check_page(page, library)
         mean.click()
-        settle(page)
         check_page(page, library)
         page.get_by_role("button", name="2 more").click()
         page.locator(".vx-chip", has_text="register 1").first.click()
-        settle(page)
         check_page(page, library)

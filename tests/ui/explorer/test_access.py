@@ -15,7 +15,6 @@ from tests.driver import (
     canvas,
     caption,
     choose_method,
-    keep_picture,
     open_figure,
     opened_page,
     page_at,
@@ -120,7 +119,6 @@ def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app:
             assert found.violations_count == 0, found.generate_report()
             assert len(found.response["passes"]) >= len(rules), "axe looked at nothing"
             assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
-            keep_picture(page, f"explorer-{theme}.png")
         # The dialog of figures, over a comparison, and what hides squares and heads.
         page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = false; })")
         open_figure(page)
@@ -195,7 +193,6 @@ def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp) -> No
             open_everything(page)
             assert page.evaluate(SMALL, TARGET) == [], method
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, method
-            keep_picture(page, f"explorer-390-{method}.png")
 
 
 def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserContext, app: SmallApp) -> None:
@@ -229,7 +226,6 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
         assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y pinch-zoom"
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
-        keep_picture(page, "explorer-320.png")
         # Some browsers send no click after a long press; the next tap is heard all the same.
         page.evaluate(event, [held, "pointerdown", touch])
         expect(page.locator(".vx-pin")).to_have_count(0)
@@ -294,7 +290,6 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         for name, fingertips in (("touchStart", [9]), ("touchMove", [60]), ("touchStart", [60, 9]), ("touchEnd", [])):
             points = [{"x": edges["x"] + x, "y": edges["y"] + 9, "id": at} for at, x in enumerate(fingertips)]
             fingers.send("Input.dispatchTouchEvent", {"type": name, "touchPoints": points})
-        settle(page)
         assert state(page)["views"][0]["patches_off"] == kept
         # A quick stroke skips no square between its few events.
         page.locator(".vx-all-on").tap()
@@ -403,10 +398,8 @@ def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, app: SmallApp) 
         tap(".vx-tab[data-question=token]")
         tap(".vx-compare-open")
         page.locator(".vx-other").select_option("1")
-        settle(page)
         assert state(page)["views"][1]["parameters"]["head"] == 1
         page.locator(".vx-other-kind").select_option("picture")
-        settle(page)
         first, second = state(page)["views"]
         assert first["picture"] != second["picture"]
         tap(".vx-compare-end")

@@ -13,7 +13,6 @@ from tests.driver import (
     caption,
     choose_layout,
     choose_other,
-    keep_picture,
     open_menu,
     page_at,
     patch_position,
@@ -128,7 +127,6 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
     canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
-    keep_picture(page, "explorer-two.png")
     choose_layout(page, "one")
     expect(canvas(page, 1)).not_to_be_visible()
 

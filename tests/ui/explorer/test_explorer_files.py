@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,6 @@ from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_file, pack
 ROUNDING = 2**-10 + 2**-22
 # Half the step between the smallest numbers of float16.
 SMALLEST = 2**-25
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a page may ask a server for.
-
-    Args:
-        functions: by name.
-        key: of the analysis.
-        analysis: that is kept.
-    """
-
-    functions: dict[str, Callable[[object], dict[str, Any]]]
-    key: str
-    analysis: Analysis
 
 
 @pytest.fixture
