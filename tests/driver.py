@@ -390,7 +390,7 @@ def choose_layout(page: Page, name: str) -> None:
 
 
 def choose_other(page: Page, kind: str, value: str) -> None:
-    """In the comparison, give B another head, layer, picture or model, by its title."""
+    """In the comparison, give B another head, layer, picture, model or class, by its title."""
     page.locator(".vx-other-kind").select_option(kind)
     page.locator(".vx-other").select_option(value)
     settle(page)

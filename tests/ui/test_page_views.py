@@ -83,6 +83,22 @@ def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
         assert page.locator(".vx-pane").evaluate_all(wider) == 0, width
 
 
+def test_another_class_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
+    """Also from a map that is about no class."""
+    first, second, third = vitviz.analyze(ROOT / "assets" / "chelsea.jpg", bundled).predictions(3)
+    choose_layout(page, "two")
+    page.locator(".vx-other-kind").select_option("class")
+    settle(page)
+    choose_other(page, "class", third.label)
+    assert first.label not in page.locator(".vx-other option").all_text_contents()
+    assert [view["parameters"].get("target") for view in state(page)["views"]] == [None, third.index]
+    for pane, asked in enumerate((first, third)):
+        expect(page.locator(".vx-pane .vx-badge").nth(pane)).to_contain_text(asked.label)
+    check_page(page, library)
+    choose_other(page, "class", second.label)
+    assert state(page)["views"][1]["parameters"]["target"] == second.index
+
+
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
     choose_method(page, "attention")
     choose_layout(page, "two")

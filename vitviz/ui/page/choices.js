@@ -216,6 +216,7 @@ export function chooseOther(name) {
   page.active = 0;
   // A map of all heads or layers gives way to one that has single ones.
   if (`${name}s` in activePane().facts && !hasParameter(activeView().method, name)) chooseMethod("attention");
+  if (name === "class" && !METHODS[activeView().method].about_a_class) chooseMethod(methodOf("target"));
   const [first] = store.state.views;
   page.active = 1;
   store.patch({ views: [first, withNext(first, name)] });

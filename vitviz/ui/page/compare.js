@@ -1,19 +1,21 @@
 // The mode in which two maps stand side by side, A and B, and beside them their difference.
 
 import { FUSIONS } from "./attention.js";
-import { chooseLayout, chooseOther, chooseModel, choosePicture, showHead, showLayer } from "./choices.js";
+import { chooseLayout, chooseOther, chooseModel, choosePicture, chooseTarget, showHead, showLayer } from "./choices.js";
+import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
 import { backend, SETTINGS } from "./settings.js";
 import { isEqual, isPaired } from "./store.js";
-import { valueOf } from "./tokens.js";
+import { classOf, valueOf } from "./tokens.js";
 
 /** @typedef {{ title: string, value: any }} Offer */
 /**
- * What B may have other than A: what is offered, the value of a view, and the name of one that is not offered. A menu has more.
+ * What B may have other than A: what is offered, the value of a view, and the name of one that is not offered. Of a list of names,
+ * A's own is not offered. A menu has more.
  * @type {Record<string, { offers: (facts: Facts) => Offer[], of: (view: View, facts: Facts) => any, nameOf: (pane: Pane) => string,
- *   choose: (value: any) => void, menu?: string }>}
+ *   choose: (value: any) => void, areNames?: boolean, menu?: string }>}
  */
 const KINDS = {
   head: {
@@ -33,6 +35,7 @@ const KINDS = {
     of: ({ picture }) => picture,
     nameOf: ({ facts }) => facts.name,
     choose: choosePicture,
+    areNames: true,
     menu: "pictures",
   },
   model: {
@@ -43,7 +46,18 @@ const KINDS = {
     of: ({ model }) => model,
     nameOf: ({ model }) => model.title,
     choose: chooseModel,
+    areNames: true,
     menu: "models",
+  },
+  class: {
+    offers: ({ predictions }) => predictions.map(({ index }) => ({ title: labelOf(panes[1].model, index), value: index })),
+    of: classOf,
+    nameOf: ({ view, facts, model }) => {
+      const about = classOf(view, facts);
+      return about === undefined ? "no single class" : labelOf(model, about);
+    },
+    choose: chooseTarget,
+    areNames: true,
   },
 };
 const OWN = { title: "your own …", value: "own file" };
@@ -67,16 +81,18 @@ export class Comparison {
     find("other-kind").onchange = () => this.start(find("other-kind").value);
     find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
     find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
-    for (const option of find("other-kind").options) option.hidden = !backend.computes && Boolean(KINDS[option.value].menu);
   }
 
   /**
-   * Let B have another one of a kind. Another picture is at hand; another model may have to be downloaded, which the visitor chooses.
+   * Let B have another one of a kind. Another picture or class is at hand; another model may have to be downloaded, which the visitor
+   * chooses.
    * @param {string} kind
    */
   start(kind) {
     this.kind = kind;
     chooseOther(kind);
+    const { parameters: { target } } = store.state.views[1], { predictions } = panes[0].facts;
+    if (kind === "class") chooseTarget(predictions.find(({ index }) => index !== (target ?? predictions[0].index))?.index ?? 0);
     if (kind === "picture") choosePicture(SETTINGS.examples.find(({ id }) => id !== store.state.views[0].picture)?.id ?? "");
   }
 
@@ -95,11 +111,15 @@ export class Comparison {
     find("compare-open").setAttribute("aria-pressed", isOn);
     find("comparing").hidden = !isOn;
     if (!isOn || !facts || !panes[0].facts) return;
-    const differing = ["model", "picture", "layer"].find((name) =>
-      KINDS[name].of(first, panes[0].facts) !== KINDS[name].of(second, facts));
-    const kind = this.kind || (differing ?? "head"), { offers, of, nameOf, menu } = KINDS[kind], value = of(second, facts);
+    for (const option of find("other-kind").options) {
+      const { areNames } = KINDS[option.value];
+      option.hidden = Boolean(areNames && !backend.computes) || (option.value === "class" && facts.predictions.length < 2);
+    }
+    const differing = ["model", "picture", "layer", "class"].find((name) =>
+      !isEqual(KINDS[name].of(first, panes[0].facts), KINDS[name].of(second, facts)));
+    const kind = this.kind || (differing ?? "head"), { offers, of, nameOf, areNames, menu } = KINDS[kind], value = of(second, facts);
     // In a list of names, A's own is none to compare with.
-    const own = menu ? of(first, panes[0].facts) : undefined, offered = offers(facts).filter((offer) => offer.value !== own);
+    const own = areNames ? of(first, panes[0].facts) : undefined, offered = offers(facts).filter((offer) => offer.value !== own);
     const known = offered.some((offer) => offer.value === value), title = value === own ? `another ${kind} …` : nameOf(pane);
     const shown = [...(known ? [] : [{ title, value }]), ...offered, ...(menu ? [OWN] : [])];
     find("other-kind").value = kind;

@@ -2,6 +2,7 @@
 
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
+import { labelOf } from "./class_names.js";
 import { gradient } from "./colours.js";
 import { root, setText } from "./dom.js";
 import { listenToPicture } from "./gestures.js";
@@ -13,7 +14,7 @@ import { withoutNaN } from "./scales.js";
 import { backend, METHODS, SCALES } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
 import { longNameOf, nameOf, queryOf } from "./token_names.js";
-import { hasParameter, placeOf, tokenOf, valueOf } from "./tokens.js";
+import { classOf, hasParameter, placeOf, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
@@ -323,15 +324,16 @@ export class Pane {
     this.find("scale-name").title = SCALES[choice ? "" : scale.name].help;
   }
 
-  /** What the map is of: model, layer, head and picture. */
+  /** What the map is of: model, layer or method, head or class, and picture. */
   showBadge() {
     const { unfinished = "" } = this.metadata(this.query), { facts, model, view } = this;
-    const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
+    const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts), about = classOf(view, facts);
     const parts = [
       unfinished && `unfinished, ${unfinished}`,
       model.title,
       layer === undefined ? METHODS[view.method].title : `layer ${layer}`,
       head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
+      about === undefined ? "" : labelOf(model, about),
       facts.name,
     ];
     setText(this.find("badge"), parts.filter(Boolean).join(" · "));

@@ -19,6 +19,16 @@ export function parametersOf(method) {
 export const hasParameter = (method, name) => METHODS[method].parameters.some((record) => record.name === name);
 
 /**
+ * The class that a map is about, by default the likeliest; undefined if it is about no class, or about more than one.
+ * @param {View} view
+ * @param {Facts} facts
+ */
+export function classOf({ method, parameters: { target } }, { predictions }) {
+  if (!METHODS[method].about_a_class) return undefined;
+  return typeof (target ?? 0) === "number" ? target ?? predictions[0]?.index : undefined;
+}
+
+/**
  * A parameter of a view's map, or its default for the model.
  * @param {View} view
  * @param {string} name
