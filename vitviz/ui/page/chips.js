@@ -35,7 +35,7 @@ export function showChips(pane, query, values) {
     chips.dataset.names = names;
     chips.replaceChildren(
       ...visible.map((item) => chipOf(pane, item)),
-      ...(isFolded ? [moreChips(pane, queries.length - visible.length)] : []),
+      ...(isFolded ? [moreChips(pane)] : []),
     );
   }
   visible.forEach((item, index) => {
@@ -74,14 +74,11 @@ function chipOf(pane, query) {
   return chip;
 }
 
-/**
- * @param {Pane} pane
- * @param {number} count
- */
-function moreChips(pane, count) {
+/** @param {Pane} pane */
+function moreChips(pane) {
   const onclick = () => {
     areUnfolded = true;
     pane.hooks.onChange(pane, null);
   };
-  return createButton({ className: "vx-chip", textContent: `${count} more tokens`, onclick });
+  return createButton({ className: "vx-chip", textContent: "More tokens", onclick });
 }
