@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     # Gradio takes seconds, which most tests do not need; those of a graphics card run where neither is installed.
+    from tests.hub_server import HubServer
     from tests.ui.answers import Library
     from vitviz.ui.pictures import Upload
 
@@ -103,6 +104,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def seed() -> None:
     # Seeds the processor's generator only: torch.manual_seed keeps a traceback per call for missing accelerators.
     torch.default_generator.manual_seed(0)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub of this machine, whose clients in this process have an empty cache."""
+    from tests.hub_server import HubServer
+
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        yield server
 
 
 @pytest.fixture(scope="session")

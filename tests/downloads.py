@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +13,12 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from tests.hub_server import HubServer
-from tests.support.hub_answers import Request
 from vitviz import CheckpointError
 from vitviz.progress import DownloadProgress
 from vitviz.weights.hub.names import is_cached
 
 # Releases of huggingface_hub before 2 show a bar of their own, and leave off where a connection breaks.
 newer_client = pytest.mark.skipif(huggingface_hub.__version__.startswith(("0.", "1.")), reason="huggingface_hub < 2")
-ROOT = Path(__file__).parents[1]
 NAME = "someone/vit-small"
 WEIGHTS = "model.safetensors"
 CONFIG = b'{"model_type": "vit"}'
@@ -61,25 +56,9 @@ def cached_files(home: Path) -> set[str]:
     return {name for name in names if not name.endswith(".incomplete")}
 
 
-def ranges(requests: list[Request]) -> list[str | None]:
-    return [request.range for request in requests]
-
-
 def bytes_done(reports: list[DownloadProgress]) -> list[int]:
     """The numbers of bytes in the reports, which must rise."""
     done = [report.done for report in reports]
     assert all(report.repository == NAME for report in reports)
     assert done == sorted(set(done))
     return done
-
-
-def run(server: HubServer, home: Path, code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Run code in another process, whose huggingface_hub is configured by its environment as usual."""
-    return subprocess.Popen(
-        [sys.executable, "-c", f"from vitviz.weights.hub.download import download\n{code}", *arguments],
-        cwd=ROOT,
-        env=server.environment(home, OMP_NUM_THREADS="1", **environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -3,7 +3,7 @@
 with HubServer() as server:
     server.add("owner/name", {"config.json": b"{}", "model.safetensors": weights}, lfs=("model.safetensors",))
     server.fault("drop", "GET model.safetensors", after=1000, times=1)
-    server.use(monkeypatch, tmp_path)  # or subprocess.run(..., env=server.environment(tmp_path))
+    server.use(monkeypatch, tmp_path)
     ...
     assert [request.range for request in server.requests("GET model.safetensors")] == [None, "bytes=1000-"]
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 import threading
 from collections.abc import Mapping
@@ -61,6 +60,7 @@ class HubServer:
         for connection in self._state.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        close_session()
 
     @property
     def url(self) -> str:
@@ -117,11 +117,11 @@ class HubServer:
             kind: a status, such as 500; "gated", "no repository", "no revision", "no file", "bad token": the hub's own
                 refusals; "html": a web page; "drop": the connection breaks; "stall": no more bytes arrive;
                 "truncate": a complete answer that is shorter than the file; "corrupt": the last byte is wrong;
-                "size": a size that is ``after`` bytes too large; "no length": no Content-Length; "no range": the
-                whole file instead of the range; "hash": the ETag in ``headers``.
+                "no length": no Content-Length; "no range": the whole file instead of the range; "headers": those in
+                ``headers``.
             on: a part of the target of the requests that fail: "", "GET", "HEAD config.json", "GET list",
                 "GET link to model.safetensors" (the redirect to a large file), "GET model.safetensors" (its content).
-            after: bytes of content before the fault; for "size", bytes too many.
+            after: bytes of content before the fault.
             times: number of failures; None for always.
             headers: further headers of the answer.
         """
@@ -160,10 +160,3 @@ class HubServer:
             patch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda _: None))
         for name in (*PROXIES, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
             patch.delenv(name, raising=False)
-
-    def environment(self, home: Path, **more: str) -> dict[str, str]:
-        """The environment of a process whose huggingface_hub uses the server and a cache in ``home``."""
-        variables = {
-            name: value for name, value in os.environ.items() if not name.startswith("HF_") and name not in PROXIES
-        }
-        return {**variables, "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **more}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hub_server import HubServer, close_session
+from tests.hub_server import HubServer
 from tests.support.commands import TIMM, Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
@@ -49,17 +48,14 @@ def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A hub with the checkpoint ``small-one``."""
-    with HubServer() as server:
-        server.use(monkeypatch, tmp_path / "home")
-        (tmp_path / "made").mkdir()
-        files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
-        server.add("someone/small", files, lfs=("model.safetensors",))
-        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
-        monkeypatch.setitem(ZOO, "small-one", entry)
-        yield server
-    close_session()
+    (tmp_path / "made").mkdir()
+    files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
+    server.add("someone/small", files, lfs=("model.safetensors",))
+    entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
+    monkeypatch.setitem(ZOO, "small-one", entry)
+    return server
 
 
 @pytest.mark.slow

@@ -164,6 +164,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             raise _Answered
         self.send_response(status)
+        wrong = self.fault("headers")
+        headers = {**headers, **(wrong.headers if wrong else {})}
         if self.fault("no length"):
             self.close_connection = True
             headers = {name: value for name, value in headers.items() if name != "Content-Length"}
@@ -229,23 +231,20 @@ class Handler(BaseHTTPRequestHandler):
             self.faults.append(Fault("no file", "", 0, None, {}))
             self.refuse()
         content, origin = commit.files[name], f"http://127.0.0.1:{self.server.server_port}"
-        size_fault = self.fault("size")
-        headers, size = {"X-Repo-Commit": commit.id}, len(content) + (size_fault.after if size_fault else 0)
+        headers, size = {"X-Repo-Commit": commit.id}, str(len(content))
         etag = hashlib.sha256(content).hexdigest() if name in commit.lfs else git_hash(content)
         if name in commit.xet:
             headers["X-Xet-Hash"] = etag
             headers["X-Xet-Refresh-Route"] = f"{origin}/api/models/{repository}/xet-read-token/{commit.id}"
             headers["Link"] = f'<{headers["X-Xet-Refresh-Route"]}>; rel="xet-auth"'
-        if hash_fault := self.fault("hash"):
-            etag = hash_fault.headers["ETag"]
         if name in commit.lfs:
-            linked = {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{etag}"'}
+            linked = {"X-Linked-Size": size, "X-Linked-Etag": f'"{etag}"'}
             large = hashlib.sha256(content).hexdigest()
             # Another origin, which must not receive the token.
             location = f"http://localhost:{self.server.server_port}/large/{large}/{quote(name)}"
             return self.answer(302, {**headers, **linked, "Location": location}, b"")
         if self.command == "HEAD":
-            headers["Content-Length"] = str(size)
+            headers["Content-Length"] = size
         self.answer_content({**headers, "ETag": f'"{etag}"'}, content)
 
     def answer_large(self, hash: str, name: str) -> None:

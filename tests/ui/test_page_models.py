@@ -28,7 +28,7 @@ from tests.driver import (
     settle,
     state,
 )
-from tests.hub_server import HubServer, close_session
+from tests.hub_server import HubServer
 from tests.parity.timm_cases import TOLD
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
@@ -84,7 +84,6 @@ def address(server: HubServer, bundled: Model, tmp_path_factory: pytest.TempPath
         patch.setattr(service, "shared_worker", lambda: worker)
         with small_app(bundled) as app:
             yield app.address
-        close_session()
         worker.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
 
-from tests.hub_server import HubServer, close_session
+from tests.hub_server import HubServer
 from tests.support.checkpoints import State, timm_state
 from tests.support.makers import MakeModel
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
@@ -39,17 +39,14 @@ def published(folder: Path, seed: int = 0, **config: object) -> dict[str, bytes]
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A hub with one checkpoint, an empty cache, and a name for the checkpoint."""
-    with HubServer() as server:
-        server.use(monkeypatch, tmp_path / "home")
-        (tmp_path / "made").mkdir()
-        server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
-        server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
-        entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
-        monkeypatch.setitem(ZOO, NAME, entry)
-        yield server
-    close_session()
+    (tmp_path / "made").mkdir()
+    server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
+    server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
+    entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
+    monkeypatch.setitem(ZOO, NAME, entry)
+    return server
 
 
 @pytest.fixture

@@ -68,14 +68,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.use(monkeypatch, tmp_path / "home")
-        yield server
-        close_session()
-
-
 def publish(server: HubServer, folder: Path, *left_out: str) -> None:
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in left_out}
     server.add(NAME, {**files, "README.md": b"# CLIP", "onnx/vocab.txt": b"a", "evil.py": b"a"})

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.downloads import CONFIG, CONTENT, NAME, WEIGHTS
-from tests.hub_server import HubServer, close_session
-
-
-@pytest.fixture
-def server() -> Iterator[HubServer]:
-    with HubServer() as server:
-        yield server
+from tests.hub_server import HubServer
 
 
 @pytest.fixture(autouse=True)
-def home(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of its own, and no long waits."""
-    server.use(monkeypatch, tmp_path / "home")
-    yield tmp_path / "home"
-    close_session()
+def home(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, and many chunks in a small file."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 50_000)
+    return tmp_path / "home"
 
 
 @pytest.fixture

@@ -19,10 +19,7 @@ from tests.downloads import (
     WEIGHTS,
     bytes_done,
     cache_folder,
-    cached_files,
     expect_refusal,
-    newer_client,
-    run,
 )
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
@@ -48,15 +45,8 @@ def test_a_checkpoint_arrives_with_the_json_files_beside_it(server: HubServer, c
     assert (done[0], done[-1]) == (len(CONFIG), TOTAL)
 
 
-def test_the_cache_is_the_hubs_own(server: HubServer, commit: str, tmp_path: Path, home: Path) -> None:
+def test_the_hubs_own_client_finds_what_arrived(server: HubServer, commit: str, home: Path) -> None:
     folder = download(NAME)
-    theirs = huggingface_hub.snapshot_download(NAME, cache_dir=tmp_path / "theirs", allow_patterns=["*.json", WEIGHTS])
-    root = Path(theirs).parents[1]
-    expected = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()}
-    assert cached_files(home) == {path for path in expected if not path.startswith("trees")}
-    for path in cached_files(home):
-        assert (cache_folder(home) / path).is_symlink() == (root / path).is_symlink(), path
-        assert (cache_folder(home) / path).read_bytes() == (root / path).read_bytes(), path
     server.close()
     assert huggingface_hub.hf_hub_download(NAME, WEIGHTS, local_files_only=True) == str(folder / WEIGHTS)
     assert not huggingface_hub.scan_cache_dir(home / "hub").warnings
@@ -100,17 +90,6 @@ def test_a_branch_and_a_commit_can_be_asked_for(server: HubServer, commit: str) 
 def test_an_empty_file_arrives(server: HubServer) -> None:
     server.add(NAME, {"config.json": b"", WEIGHTS: CONTENT})
     assert (download(NAME) / "config.json").read_bytes() == b""
-
-
-@newer_client
-def test_where_there_are_no_links_the_files_are_in_the_snapshot(
-    commit: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS", True)
-    folder = download(NAME)
-    assert not (folder / WEIGHTS).is_symlink()
-    assert (folder / WEIGHTS).read_bytes() == CONTENT
-    assert not any((cache_folder(home) / "blobs").iterdir())
 
 
 # What is chosen.
@@ -265,9 +244,18 @@ def test_no_file_of_the_server_leaves_the_cache(server: HubServer, home: Path, n
     assert not list(home.parent.rglob("*evil*"))
 
 
-@pytest.mark.parametrize("etag", ["../../../evil", "/tmp/evil", "evil", "W/" + "0" * 39, ""])
-def test_no_hash_of_the_server_leaves_the_cache(server: HubServer, commit: str, home: Path, etag: str) -> None:
-    server.fault("hash", headers={"ETag": etag})
+@pytest.mark.parametrize(
+    "header",
+    [
+        *({"ETag": f'"{etag}"'} for etag in ("../../../evil", "/tmp/evil", "evil", "W/" + "0" * 39, "")),
+        *({"X-Repo-Commit": commit} for commit in ("../../evil", "0" * 40)),
+    ],
+    ids=str,
+)
+def test_no_hash_of_the_server_leaves_the_cache(
+    server: HubServer, commit: str, home: Path, header: dict[str, str]
+) -> None:
+    server.fault("headers", headers=header)
     with expect_refusal("states no hash"):
         download(NAME)
     assert not list(home.parent.rglob("*evil*"))
@@ -298,41 +286,16 @@ def test_an_answer_that_is_no_list_of_files_is_refused(
         download(NAME)
 
 
-# A process of its own.
-
-TELL = """
-import json, sys, types, warnings
-assert "huggingface_hub" not in sys.modules, "importing vitviz loads the hub's client"
-import huggingface_hub.file_download, huggingface_hub.utils._http
-for module in (huggingface_hub.file_download, huggingface_hub.utils._http):
-    module.time = types.SimpleNamespace(sleep=lambda _: None)
-warnings.simplefilter("always")
-for name in sys.argv[1:]:
-    told = []
-    try:
-        print(json.dumps([str(download(name, report=told.append)), told[-1].done]))
-    except Exception as error:
-        print(json.dumps([type(error).__name__, str(error)]))
-assert "hf_xet" not in sys.modules
-"""
+# The settings of the hub's client.
 
 
-@newer_client
-def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubServer, tmp_path: Path) -> None:
-    commit = server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT}, xet=(WEIGHTS,))
-    server.add("someone/lost", {"lost.pth": CONTENT}, lfs=("lost.pth",))
-    server.fault(500, "HEAD config.json", times=1)
-    server.fault("drop", "GET lost.pth", after=10)
-    home = tmp_path / "other home"
-    out, err = run(server, home, TELL, NAME, "someone/lost", HF_TOKEN="hf_someones").communicate(timeout=60)
-    assert err == "", "the hub's client speaks"
-    (folder, done), (kind, message) = map(json.loads, out.splitlines())
-    assert Path(folder) == cache_folder(home) / "snapshots" / commit
-    assert (Path(folder) / WEIGHTS).read_bytes() == CONTENT
-    assert done == TOTAL
-    assert server.log[0].authorization == "Bearer hf_someones"
-    assert kind == "CheckpointError"
-    assert "cannot be reached" in message
+def test_downloads_at_once_avoid_xet_until_the_last_has_ended() -> None:
+    before = constants.HF_HUB_DISABLE_XET
+    with hub_download._download_settings():
+        with hub_download._download_settings():
+            pass
+        assert constants.HF_HUB_DISABLE_XET
+    assert not before and not constants.HF_HUB_DISABLE_XET
 
 
 def test_the_hubs_client_is_quiet_for_no_other_thread() -> None:

@@ -40,6 +40,10 @@ FAULTS: dict[str, tuple[str | int, str, list[str]]] = {
     "a page for a file's facts": ("html", "HEAD", ["no hash", "HF_ENDPOINT"]),
     "a page for the content": ("html", f"GET {WEIGHTS}", ["something else than the file", "log in"]),
     "less than the content": ("truncate", f"GET {WEIGHTS}", ["something else than the file"]),
+    "a connection that breaks": ("drop", f"GET {WEIGHTS}", ["cannot be reached", "the network"]),
+    "silence": ("stall", "GET list", ["cannot be reached", "timed out"]),
+    "silence about a file": ("stall", "HEAD config.json", ["cannot be reached", "timed out"]),
+    "silence in the content": ("stall", f"GET {WEIGHTS}", ["cannot be reached", "timed out"]),
 }
 KNOWN = ("gated", "gated altogether", "no repository", "a bad token")
 
@@ -62,6 +66,8 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(
     token: str,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
+    for name in ("ETAG", "DOWNLOAD") if kind == "stall" else ():
+        monkeypatch.setattr(constants, f"HF_HUB_{name}_TIMEOUT", 0.1)
     server.fault(kind, on)
     with expect_refusal(*found):
         download(NAME)

@@ -92,21 +92,19 @@ def test_what_ignore_is_proposed_for_an_image_processor_works(tmp_path: Path) ->
     assert model.engine == "module" and "imagenet" in model.card["preprocessing"]
 
 
-def test_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_hub(server: HubServer, tmp_path: Path) -> None:
     folder, module = write_foreign("Swin", tmp_path)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    with HubServer() as server:
-        server.use(monkeypatch, tmp_path / "home")
-        server.add("owner/swin", {**files, "modeling_swin.py": b"raise SystemExit"}, lfs=("model.safetensors",))
-        model = vitviz.load("hf:owner/swin")
-        asked = len(server.log)
-        assert model.name == "owner/swin" and model.origin is not None and model.origin.repository == "owner/swin"
-        pixels = torch.randn(1, 3, 32, 32)
-        with torch.no_grad():
-            assert torch.equal(model.network(pixels), module(pixels).logits)
-        # Analysing asks the hub for nothing.
-        vitviz.analyze(ASSETS / PHOTO, model)
-        assert len(server.log) == asked and not server.requests("modeling_swin.py")
+    server.add("owner/swin", {**files, "modeling_swin.py": b"raise SystemExit"}, lfs=("model.safetensors",))
+    model = vitviz.load("hf:owner/swin")
+    asked = len(server.log)
+    assert model.name == "owner/swin" and model.origin is not None and model.origin.repository == "owner/swin"
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(model.network(pixels), module(pixels).logits)
+    # Analysing asks the hub for nothing.
+    vitviz.analyze(ASSETS / PHOTO, model)
+    assert len(server.log) == asked and not server.requests("modeling_swin.py")
 
 
 def test_a_file_by_timm_s_name_of_its_architecture(tmp_path: Path) -> None:
