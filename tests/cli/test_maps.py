@@ -11,13 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.commands import Capture, command_of, same_pixels, write_transformers
+from tests.support.commands import Capture, command_of, same_pixels
 from tests.support.makers import MakeModel
 from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.cli.command import main
 from vitviz.models.targets import TargetChoice
-from vitviz.training.evaluate import logits_of
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.weights.overrides import Stated
 from vitviz.weights.sources import read_source
@@ -287,18 +286,3 @@ def test_what_a_map_is_about_is_said_once(capsys: Capture, photo: Path, argument
     error = capsys.readouterr().err
     assert error.startswith(f"vitviz: {found}: more than one target of the map; expected options of one kind")
     assert error.count("\n") == 1
-
-
-def test_evaluate_computes_where_the_model_is(
-    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    path, devices = write_transformers(tmp_path), []
-
-    def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
-        devices.append((device, network.device))
-        return logits_of(network, preprocessing, data, device)
-
-    monkeypatch.setattr("vitviz.training.out_of_distribution.logits_of", spy)
-    assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
-    assert "of 8 images, cross-entropy" in capsys.readouterr().out
-    assert devices == [(torch.device("cpu"), torch.device("cpu"))]

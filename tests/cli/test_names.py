@@ -78,7 +78,7 @@ def test_a_terminal_alone_shows_the_bar_of_a_download(
     assert main(arguments) == 0
     first = capsys.readouterr()
     heatmap = analyze(photo, load("small-one")).attention()
-    assert first.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert first.out == f"{heatmap.caption()}\nwritten to {output}\n"
     assert "small-one: 100%" in first.err
     assert first.err.endswith("\n"), "what comes next begins on a line of its own"
     assert main(arguments) == 0

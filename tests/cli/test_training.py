@@ -26,82 +26,71 @@ from vitviz.weights.detector import OODDetector
 # Evaluation and training.
 
 
-def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
-    colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
-    folder = write_images(tmp_path / "images", colours, val=3)
-    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
-    model = load(checkpoint)
-    expected = evaluate(
-        model.network, model.preprocessing, read_image_folder(folder, "test", model.preprocessing, 4, 4)
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[-2] for line in lines[:5]] == [f"{part:.1%}" for part in expected.per_class.values()]
-    assert [line.split("  ")[-3].strip() for line in lines[:5]] == list(model.labels)
-    ends = ["({:.1%} to {:.1%})".format(*expected.interval(label)) for label in model.labels]
-    assert [line.split("  ")[-1] for line in lines[:5]] == ends
-    assert lines[5:] == [summary(expected)]
-    assert 0 < expected.top1 < 1
-
-
 @pytest.mark.slow
-def test_evaluate_tells_other_things_and_measures_classes_together(
+def test_evaluate_prints_accuracies_and_how_well_scores_tell_other_things(
     checkpoint: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
+    names = ["class 0", "class 1", "class 4"]
+    colours = {name: (50 * number, 255 - 120 * number, 128) for number, name in enumerate(names)}
     folder = write_images(tmp_path / "images", colours, val=3)
-    others = write_images(tmp_path / "others", {"x": (255, 0, 255), "y": (0, 0, 0)}, test=4) / "test"
-    command = ["evaluate", str(folder), "--checkpoint", str(checkpoint), "--ood", str(others)]
-    assert main([*command, "--class", "class 1", "--class", "class 4"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"class 1, class 4 together: top-1 accuracy [\d.]+% \(.*\) of 6 images", lines[5])
+    others = write_images(tmp_path / "others", {"x": (255, 0, 255), "y": (200, 180, 40)}, test=4) / "test"
     model = load(checkpoint)
-
-    def energies(paths: list[Path]) -> list[float]:
-        return [analyze(path, model).energy_score for path in paths]
-
-    known, unknown = energies(sorted((folder / "val").rglob("*.*"))), energies(sorted(others.rglob("*.*")))
-    above = sum((one > other) + (one == other) / 2 for one in known for other in unknown) / (len(known) * len(unknown))
-    assert lines[7] == f"energy: area under the curve {above:.3f}, test images against 8 others"
-    assert [line.partition(":")[0] for line in lines[8:]] == ["highest logit", "highest probability"]
-
-    # With a detector there is one more score, and what the app would say.
     size = model.network.config.heads * model.network.config.head_width
     detector = OODDetector(torch.zeros(size), torch.eye(size), 1.0, 2.0, 0.0)
-    scores = {}
-    for name, folder_of in (("known", folder / "val"), ("unknown", others)):
-        paths = sorted(folder_of.rglob("*.*"))
-        scores[name] = [analyze(path, replace(model, ood_detector=detector)).ood_score for path in paths]
-    threshold = float(np.mean(sorted(scores["unknown"])[3:5]))
-    save_checkpoint(
-        tmp_path / "detects.safetensors", replace(model, ood_detector=replace(detector, threshold=threshold))
-    )
-    assert main([*command[:3], str(tmp_path / "detects.safetensors"), *command[4:]]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    area = np.mean([(one > other) + (one == other) / 2 for one in scores["known"] for other in scores["unknown"]])
-    assert lines[-2] == f"OOD detector: area under the curve {area:.3f}, test images against 8 others"
-    below = [np.mean([score < threshold for score in each]) for each in scores.values()]
-    found = re.fullmatch(r"called out of distribution: ([\d.]+)% of the test .*, ([\d.]+)% of the others", lines[-1])
-    assert found and [float(each) for each in found.groups()] == pytest.approx([100 * each for each in below], abs=0.06)
+    model = replace(model, ood_detector=detector)
+    known, unknown = ([analyze(path, model) for path in sorted(each.rglob("*.*"))] for each in (folder / "val", others))
+    threshold = float(np.mean(sorted(each.ood_score for each in unknown)[3:5]))
+    path = tmp_path / "detects.safetensors"
+    save_checkpoint(path, replace(model, ood_detector=replace(detector, threshold=threshold)))
+    command = ["evaluate", str(folder), "--checkpoint", str(path)]
+    assert main([*command, "--ood", str(others), "--class", "class 1", "--class", "class 4"]) == 0
+    *rows, joint, whole, energy, logit, probability, detected, called = capsys.readouterr().out.splitlines()
+
+    images = read_image_folder(folder, "test", model.preprocessing, 4, 4).with_labels(model.labels)
+    found = evaluate(model.network, model.preprocessing, images)
+    right = [each.predictions(1)[0].label == names[number // 3] for number, each in enumerate(known)]
+    shares = {name: sum(right[3 * number :][:3]) / 3 for number, name in enumerate(names)}
+    assert found.per_class == shares and 0 < found.top1 < 1
+    ends = {name: "({:.1%} to {:.1%})".format(*found.interval(name)) for name in names}
+    assert rows == [f"{name:>16}  {shares[name]:.1%}  {ends[name]}" for name in names]
+    both = "({:.1%} to {:.1%})".format(*found.interval(*names[1:]))
+    assert joint == f"class 1, class 4 together: top-1 accuracy {sum(right[3:]) / 6:.2%} {both} of 6 images"
+    assert whole == summary(found)
+
+    def area(name: str) -> str:
+        pairs = [(getattr(one, name), getattr(other, name)) for one in known for other in unknown]
+        return f"area under the curve {np.mean([(one > other) + (one == other) / 2 for one, other in pairs]):.3f}"
+
+    assert energy == f"energy: {area('energy_score')}, test images against 8 others"
+    assert [each.partition(":")[0] for each in (logit, probability)] == ["highest logit", "highest probability"]
+    assert detected == f"OOD detector: {area('ood_score')}, test images against 8 others"
+    below = [np.mean([each.ood_score < threshold for each in group]) for group in (known, unknown)]
+    assert called == "called out of distribution: {:.1%} of the test images, {:.1%} of the others".format(*below)
 
     (tmp_path / "nothing").mkdir()
-    assert main([*command[:-1], str(tmp_path / "nothing")]) == 2
-    assert "nothing: no image in it; expected pictures" in capsys.readouterr().err
+    for arguments, words in (
+        ([*command, "--ood", str(tmp_path / "nothing")], "nothing: no image in it; expected pictures"),
+        (
+            ["evaluate", str(others.parent), *command[2:]],
+            "others: unknown classes x, y; detects knows class 0",
+        ),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err
 
 
-def test_evaluate_takes_images_of_some_of_the_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
-    model = load(checkpoint)
-    names = {"class 4": (9, 9, 9), "class 1": (200, 30, 90)}
-    folder = write_images(tmp_path / "images", names, test=3)
-    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
-    right = {
-        name: [analyze(path, model).predictions(1)[0].label == name for path in (folder / "test" / name).iterdir()]
-        for name in sorted(names)
-    }
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[-3].strip() for line in lines[:2]] == sorted(names)
-    assert [line.split("  ")[-2] for line in lines[:2]] == [f"{sum(each) / 3:.1%}" for each in right.values()]
-    assert lines[2].startswith(f"top-1 accuracy {sum(map(sum, right.values())) / 6:.2%} ")
-    assert len(lines) == 3
+def test_evaluate_computes_where_the_model_is(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, devices = write_images(tmp_path / "images", {"class 1": (9, 9, 9)}, test=1), []
+
+    def spy(network: Any, preprocessing: Any, images: Any, device: torch.device) -> torch.Tensor:
+        devices.append((device, network.device, network.precision))
+        return torch.zeros(1, 5)
+
+    monkeypatch.setattr("vitviz.training.out_of_distribution.logits_of", spy)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint), "--precision", "bfloat16"]) == 0
+    assert devices == [(torch.device("cpu"), torch.device("cpu"), torch.bfloat16)]
 
 
 def test_what_has_no_accuracy_of_one_label_is_refused(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
