@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from tests.fuzz.targets import TARGETS, draw_case, watched_findings
+from tests.fuzz.targets import TARGETS, Case, draw_case, findings
 
 
 def main() -> int:
@@ -16,33 +17,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="run the case of this number and write its inputs to a folder")
     options = parser.parse_args()
-    targets = list(TARGETS) if options.target == "all" else [options.target]
-    if options.only is not None:
-        return _one(targets[0], options.seed, options.only)
     wrong = 0
-    for target in targets:
-        cases = 0
-        for number, why in watched_findings(target, options.seed, 0, end=time.monotonic() + options.seconds):
+    for target in TARGETS if options.target == "all" else [options.target]:
+        command, cases = f"python -m tests.fuzz {target} --seed {options.seed} --only", 0
+        some = {} if options.only is None else {"first": options.only, "count": 1}
+        end = time.monotonic() + options.seconds
+        for number, why in findings(target, options.seed, **{"first": 0, "end": end, **some}):
             cases += 1
+            if some:
+                write_inputs(draw_case(target, options.seed, number), f"{options.seed}-{number}")
             if why:
                 wrong += 1
-                print(
-                    f"{target}: {why} (python -m tests.fuzz {target} --seed {options.seed} --only {number})", flush=True
-                )
+                print(f"{target}: {why} ({command} {number})", flush=True)
         print(f"{target}: {cases:,} cases", flush=True)
     return wrong > 0
 
 
-def _one(target: str, seed: int, number: int) -> int:
-    case = draw_case(target, seed, number)
+def write_inputs(case: Case, prefix: str) -> None:
     for place, content in enumerate(case.inputs):
-        name = f"{seed}-{number}-{place}-{case.name or 'value.txt'}"
-        with open(name, "wb") as file:
-            file.write(content if isinstance(content, bytes) else repr(content).encode("utf-8", "surrogatepass"))
-        print(name)
-    [(_, why)] = watched_findings(target, seed, number, 1)
-    print(why or "nothing is wrong with it")
-    return bool(why)
+        file = Path(f"{prefix}-{place}-{case.name or 'value.txt'}")
+        file.write_bytes(content if isinstance(content, bytes) else repr(content).encode("utf-8", "surrogatepass"))
+        print(file)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import random
 import re
 import resource
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,8 @@ from vitviz import VitvizError
 MEGABYTE = 1e6
 # Of a processor, for each child.
 CHILD_SECONDS = 3.0
-# For all measurements of a case: of a processor, and of the clock.
-CASE_SECONDS, CASE_CLOCK_SECONDS = 60.0, 600.0
+# Of a processor, for all measurements of a case.
+CASE_SECONDS = 60.0
 MOST_ADDRESSES = 16 * 2**30
 # The smallest sizes for growth, in bytes: small constants need large files, and the largest text is as large as a
 # JSON body may be.
@@ -281,7 +279,7 @@ def judge(target: Target, case: Case) -> str:
         size = len(content) if isinstance(content, bytes) else len(repr(content))
         seconds, grown, wrong = measure(target, case.name, content)
         most = target.seconds + target.seconds_per_megabyte * size / MEGABYTE
-        if seconds > min(most, FLOOR_SECONDS):
+        if not wrong and seconds > min(most, FLOOR_SECONDS):
             seconds = min(seconds, *(measure(target, case.name, content)[0] for _ in range(2)))
         if wrong or seconds > most or grown > target.nbytes + target.nbytes_per_byte * size:
             return wrong or f"{seconds:.2f} s and {grown:,} bytes of memory for {size:,} bytes"
@@ -291,74 +289,40 @@ def judge(target: Target, case: Case) -> str:
     return ""
 
 
-def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
-    """The numbers of the failing cases, and what is wrong with each."""
-    for number in range(first, first + count):
-        with limited():
-            wrong = judge(TARGETS[target], draw_case(target, seed, number))
-        if wrong:
-            yield number, wrong
-
-
-def watched_findings(
+def findings(
     target: str, seed: int, first: int, count: int = sys.maxsize, end: float = math.inf
 ) -> Iterator[tuple[int, str]]:
-    """As :func:`findings`, in a process of its own: a case that ends it, or that never answers, is a finding, too.
+    """What is wrong with each case of some numbers, or an empty text.
 
     Args:
-        target, seed, first, count: as :func:`findings` takes them.
+        target, seed: of the cases.
+        first, count: the first number, and how many there are.
         end: of :func:`time.monotonic`, after which no case begins.
-
-    Yields:
-        The number of every case, and what is wrong with it, or an empty text.
     """
     # Imports the app, which is no part of a case.
     check_value("", {})
-    number, last = first, first + count
-    while number < last and time.monotonic() < end:
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        arguments = (sender, target, seed, number, last, end)
-        process = multiprocessing.get_context("fork").Process(target=_send_findings, args=arguments, daemon=True)
-        process.start()
-        sender.close()
-        why = ""
-        try:
-            while not why:
-                if not receiver.poll(CASE_CLOCK_SECONDS):
-                    why = f"no answer in {CASE_CLOCK_SECONDS:g} s"
-                    continue
-                try:
-                    yield number, receiver.recv()
-                    number += 1
-                except EOFError:
-                    process.join()
-                    if not process.exitcode:
-                        return
-                    why = f"its process ended with {process.exitcode}"
-        finally:
-            process.kill()
-            process.join()
-            receiver.close()
-        yield number, why
-        number += 1
-
-
-def _send_findings(sender: Connection, target: str, seed: int, first: int, last: int, end: float) -> None:
-    for number in range(first, last):
+    for number in range(first, first + count):
         if time.monotonic() >= end:
             break
-        sender.send(next((why for _, why in findings(target, seed, number, 1)), ""))
+        with limited():
+            why = judge(TARGETS[target], draw_case(target, seed, number))
+        yield number, why
 
 
 @contextmanager
 def limited() -> Iterator[None]:
     """At most :data:`CASE_SECONDS` of a processor, and :data:`MOST_ADDRESSES`."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError(f"no answer in {CASE_SECONDS:g} s of a processor")
+
     _, most = former = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, most))
-    # Its signal ends the process, even in a call that never returns to Python.
+    before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
         resource.setrlimit(resource.RLIMIT_AS, former)

@@ -9,21 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.parity.package_answers import answer_of, expected_output
 from tests.support.example import ASSETS
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.opening import open_image
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.packages import ReferenceModel, find_package, open_reference
-from vitviz.weights.packages.reference import package_errors
-from vitviz.weights.read import Reading
+from vitviz.weights.model import Model
 from vitviz.weights.verify import (
     TOLERANCE,
     Comparison,
-    attention_bound,
     compare,
-    whole_patches,
+    verify,
 )
 
 VARIABLE = "VITVIZ_PUBLISHED"
@@ -88,41 +84,28 @@ def check(folder: Path, photos: Sequence[Path] = PHOTOS) -> Figures:
         CheckpointError: vitviz refuses it, no package can open, prepare or run it, or the kept numbers are none.
     """
     reading = read_checkpoint(folder)
-    package = find_package(reading.sidecars)
-    assert package is not None, "a folder with a configuration"
-    reference = open_reference(package, folder)
     found: dict[str, Comparison] = {}
     for photo in photos:
-        with package_errors(package.name, f"cannot run on {photo.name}"), torch.inference_mode():
-            compared = _beside(reading, reference, photo)
-        for what, each in compared.items():
-            if what not in found or each.ratio > found[what].ratio:
-                found[what] = each
+        verification = verify(reading, photo)
+        if verification.not_compared:
+            raise CheckpointError(f"{photo.name}: {', '.join(verification.not_compared)}")
+        for each in (*verification.comparisons, _row_sums(reading.model, photo)):
+            kind = each.quantity.split()[0].rstrip(",")
+            if kind not in found or each.ratio > found[kind].ratio:
+                found[kind] = each
     if (folder / REFERENCE).exists():
         found["kept numbers"] = _kept_numbers(reading.model.network, folder / REFERENCE)
-    return Figures(reference.title, found)
+    return Figures(verification.reference, found)
 
 
-def _beside(reading: Reading, reference: ReferenceModel, photo: Path) -> dict[str, Comparison]:
-    """Pixels, output, attention and the sums of its rows, of one photograph."""
-    model, network = reading.model, reading.model.network
-    image, config = open_image(photo), network.config
-    ours = model.preprocessing.prepare(image, config.patch_height, config.patch_width).pixels
-    theirs = reference.preprocess(image)
-    answer = answer_of(reference, theirs)
-    output, weights = network(ours, need_weights=True)
-    found = {
-        "pixels": compare(f"pixels of {photo.name}", ours, whole_patches(theirs, config)),
-        "output": compare(f"output for {photo.name}", output, expected_output(answer, network, ours)),
-    }
-    if answer.attention:
-        pairs = zip(weights, answer.attention, strict=True)
-        what = f"attention for {photo.name}, layer {{}}"
-        layers = [compare(what.format(layer), *pair, attention_bound(pair[1])) for layer, pair in enumerate(pairs)]
-        found["attention"] = max(layers, key=lambda each: each.ratio)
+def _row_sums(model: Model, photo: Path) -> Comparison:
+    """The sums of all rows of attention for a photograph, which must be 1."""
+    config = model.network.config
+    pixels = model.preprocessing.prepare(open_image(photo), config.patch_height, config.patch_width).pixels
+    with torch.inference_mode():
+        _, weights = model.network(pixels, need_weights=True)
     sums = torch.stack([layer.double().sum(-1).flatten() for layer in weights])
-    found["rows"] = compare(f"sums of attention rows for {photo.name}", sums, torch.ones_like(sums))
-    return found
+    return compare(f"sums of attention rows for {photo.name}", sums, torch.ones_like(sums))
 
 
 def _kept_numbers(network: VisionTransformer, path: Path) -> Comparison:

@@ -25,7 +25,7 @@ HEADER = (
     "| checkpoint | network | checked | compared with | pixels | output | attention | sums of rows | kept numbers |",
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
-COLUMNS = ("pixels", "output", "attention", "rows", "kept numbers")
+COLUMNS = ("pixels", "output", "attention", "sums", "kept numbers")
 NOT_RUN = "not run"
 
 
