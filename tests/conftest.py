@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from PIL import Image
 
 import vitviz
 from tests.support.example import COARSE, COARSEST, EXAMPLE, FILES
+from tests.support.loops import run
 from tests.workers import pytest_addoption as pytest_addoption
 from tests.workers import pytest_runtestloop as pytest_runtestloop
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
@@ -98,6 +100,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for outcome in ("error", "failed") if reporter else ():
         for report in reporter.stats.get(outcome, ()):
             reporter.write_line(f"{outcome}: {report.nodeid}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -439,16 +439,27 @@ def open_figure(page: Page) -> Locator:
     return page.locator(".vx-paper")
 
 
+def downloaded(page: Page, button: Locator) -> Path:
+    """The file that a button saves, under the name that the page gave it."""
+    with page.expect_download() as download:
+        button.click()
+    path = Path(download.value.path())
+    return path.rename(path.with_name(download.value.suggested_filename))
+
+
+def saved(page: Page, act: str) -> Path:
+    """The file that a button of the menu of what can be saved saves."""
+    return downloaded(page, open_panel(page, "save").locator(f"[data-act={act}]"))
+
+
 def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tuple[str, ...] = ()) -> Path:
     """The file of the figure dialog: ``kind`` of the buttons, with these of "badge", "legend" and "caption"."""
     open_figure(page).locator(".vx-paper-of").select_option(content)
     for part in ("badge", "legend", "caption"):
         page.locator(f".vx-paper-{part}").set_checked(part in parts)
-    with page.expect_download() as download:
-        page.locator(f"[data-figure={kind}]").click()
+    path = downloaded(page, page.locator(f"[data-figure={kind}]"))
     page.locator(".vx-paper-close").click()
-    path = Path(download.value.path())
-    return path.rename(path.with_name(download.value.suggested_filename))
+    return path
 
 
 def open_panel(page: Page, name: str) -> Locator:

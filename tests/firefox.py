@@ -62,7 +62,6 @@ CLOSE_OPCODE = 8
 # Firefox takes a mask of zeros for a missing one.
 MASK = b"mask"
 EVENTS = ("log.entryAdded", "network.beforeRequestSent", "network.responseCompleted")
-KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015", "Enter": "\ue007"}
 APPEAR_SECONDS = 30
 ANSWER_SECONDS = 60
 
@@ -168,12 +167,12 @@ class Firefox:
         self.command("browsingContext.navigate", context=self.context, url=address, wait="complete")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression; a promise is awaited."""
-        target = {"context": self.context}
-        reply = self.command("script.evaluate", expression=expression, target=target, awaitPromise=True)
+        """The value of a JavaScript expression, as JSON; a promise is awaited."""
+        target, text = {"context": self.context}, f"(async () => JSON.stringify((await ({expression})) ?? null))()"
+        reply = self.command("script.evaluate", expression=text, target=target, awaitPromise=True)
         if reply["type"] == "exception":
             raise RuntimeError(f"{reply['exceptionDetails']['text']} in: {expression}")
-        return to_python(reply["result"])
+        return json.loads(reply["result"]["value"])
 
     def until(self, condition: str) -> bool:
         """Whether a JavaScript condition comes true within `APPEAR_SECONDS`. It is checked before every frame."""
@@ -196,19 +195,9 @@ class Firefox:
         self.move(x, y)
         self._act("pointer", {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0})
 
-    def press(self, key: str) -> None:
-        """Press a key by its name, as `KeyboardEvent.key` has it."""
-        value = KEYS.get(key, key)
-        self._act("key", {"type": "keyDown", "value": value}, {"type": "keyUp", "value": value})
-
     def _act(self, kind: str, *actions: dict[str, object]) -> None:
         source = {"type": kind, "id": kind, "actions": actions}
         self.command("input.performActions", context=self.context, actions=[source])
-
-    def screenshot(self, path: Path) -> None:
-        reply = self.command("browsingContext.captureScreenshot", context=self.context, origin="document")
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(base64.b64decode(reply["data"]))
 
     def settle(self) -> None:
         """Receive every event so far. The page logs a mark, and its events arrive in order."""
@@ -235,18 +224,6 @@ class Firefox:
         return [event["params"] for event in self.events if event["method"] == method]
 
 
-def to_python(value: dict[str, Any]) -> Any:
-    """A JavaScript value as a Python object."""
-    kind: str = value["type"]
-    content: Any = value.get("value")
-    if kind == "array":
-        return [to_python(item) for item in content]
-    if kind == "object":
-        return {name: to_python(item) for name, item in content}
-    # NaN, Infinity and -0, which JSON has no numbers for, arrive as text.
-    return float(content) if kind == "number" else content
-
-
 @contextmanager
 def running_firefox(path: Path) -> Iterator[Firefox]:
     """Start a headless Firefox with a temporary profile."""
@@ -254,15 +231,8 @@ def running_firefox(path: Path) -> Iterator[Firefox]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         lines = (f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in PREFERENCES.items())
         Path(profile, "user.js").write_text("".join(lines))
-        command = [
-            str(path),
-            "--headless",
-            "--no-remote",
-            "--profile",
-            profile,
-            "--remote-debugging-port=0",
-            "about:blank",
-        ]
+        arguments = ["--headless", "--no-remote", "--profile", profile, "--remote-debugging-port=0", "about:blank"]
+        command = [str(path), *arguments]
         with subprocess.Popen(command, start_new_session=True, **options) as process:
             assert process.stdout is not None
             # A full pipe would block Firefox.

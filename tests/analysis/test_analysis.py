@@ -21,6 +21,7 @@ from vitviz import (
     Analysis,
     Heatmap,
     ImageError,
+    LimitError,
     MethodError,
     QueryError,
     analyze,
@@ -221,6 +222,17 @@ def test_what_the_model_does_not_have_is_refused_with_what_it_has(
 ) -> None:
     with pytest.raises(QueryError, match=message):
         analyze(photo(), make_model()).attention(**parameters)
+
+
+def test_missing_memory_is_said_with_the_method_and_the_tokens(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Analysis, "_required", fail)
+    with pytest.raises(LimitError, match=r"^rollout at 25 tokens: this machine has not enough memory free"):
+        analyze(photo(), make_model()).rollout()
 
 
 # Signatures that an editor can complete.

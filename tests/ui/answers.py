@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import torch
 from PIL import Image
 from PIL.ImageFilter import BoxBlur
 from playwright.sync_api import Page
@@ -24,7 +23,8 @@ from playwright.sync_api import Page
 import vitviz
 from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
-from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
+from tests.ui.explorer.test_explorer_files import allowed
+from vitviz import METHODS, Analysis, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
@@ -36,8 +36,6 @@ from vitviz.visualization.scales import FittedScale, fit
 from vitviz.weights import BUNDLED
 from vitviz.weights.text_tower import open_text_tower
 
-# Of a product of two factors, each rounded to eleven bits, and half the step between the smallest numbers of float16.
-ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
 # The mean difference of a channel: the page gets its picture as a lossy WebP, and browsers scale it in their own way.
 MAX_LEVELS = 5.0
 # From the middle of a line of the grid to where nothing of it is left.
@@ -152,18 +150,6 @@ class Library:
         return margin(target.get("class")) if "margin" in target else contrast(target.get("class"), target["against"])
 
 
-def live_error(trace: AttentionTrace, layer: int, token: int, direction: str) -> torch.Tensor:
-    """How far attention weights may be off that were computed from halves: ``"head token"``."""
-    queries, keys = trace.queries[layer].double().abs() * trace.scale, trace.keys[layer].double()
-    keys = (keys - keys.mean(1, keepdim=True)).abs()
-    one, others = (queries, keys) if direction == "row" else (keys, queries)
-    products = torch.einsum("hd,htd->ht", one[:, token], others)
-    wrong = ROUNDING * products + SMALLEST * (one[:, token].sum(-1, keepdim=True) + others.sum(-1))
-    weights = trace.weights(layer).double()
-    chosen = weights[:, token] if direction == "row" else weights[:, :, token]
-    return chosen * (wrong.exp() - 1) + 1e-6
-
-
 class Expected:
     """What one view must look like."""
 
@@ -183,7 +169,8 @@ class Expected:
         query = self.view.parameters.get("query", self.layout.default_query)
         if self.view.method == "attention" and query != "patches":
             token = self.layout.index(query)
-            error = live_error(self.analysis.trace, self.parameter("layer"), token, self.parameter("direction"))
+            error = allowed(self.analysis.trace, self.parameter("layer"))
+            error = error[:, token] if self.parameter("direction") == "row" else error[:, :, token]
             head = self.parameter("head")
             found: np.ndarray = (error[head] if isinstance(head, int) else error.amax(0)).numpy()
             return found

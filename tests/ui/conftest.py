@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from gradio_client import Client
+from PIL import Image
 
 import vitviz
 import vitviz.ui.facts
@@ -79,6 +81,14 @@ def client(address: str) -> Client:
 def found(client: Client) -> dict[str, Any]:
     """What /analyze says of the example."""
     return dict(client.predict(image=PHOTO, api_name="/analyze"))
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A picture larger than the page draws it."""
+    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((900, 400)).save(tmp_path / "wide.png")
+    return tmp_path / "wide.png"
 
 
 # Apps of small networks.

@@ -1,22 +1,18 @@
 """Random journeys through the page: at the end of each, all that it shows is what the library answers.
 
-`python -m tests.ui.journeys --journeys 200 --seed 1 --load` goes through 200 of them while two endless loops take the
-processors. Every journey has a seed of its own, which is printed; `--journeys 1 --seed 7` goes through that one again.
+Every journey has a seed of its own, which is printed; with VITVIZ_SEED=7, that one is the first.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import random
 import re
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
-import torch
 from playwright.sync_api import Browser, Error, Page
 
 from tests.driver import (
@@ -27,13 +23,12 @@ from tests.driver import (
     new_page,
     open_menu,
     open_settings,
-    running_browser,
     settle,
     watch_errors,
 )
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import small_app
-from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig
+from tests.ui.explorer.page_driver import made, small_app
+from vitviz import METHODS
 from vitviz.errors import VitvizError
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.weights import BUNDLED
@@ -156,9 +151,7 @@ class Journey:
         self.errors[:] = [text for text in self.errors if not re.match("AbortError|Unexpected error Connection", text)]
 
 
-def travel(
-    browser: Browser, address: str, library: Library, seeds: Sequence[int], say: Callable[[str], None] = print
-) -> list[int]:
+def travel(browser: Browser, address: str, library: Library, seeds: Sequence[int]) -> list[int]:
     """Go through the journeys of these seeds; returns the seeds of those at whose end something was wrong."""
     failed = []
     for seed in seeds:
@@ -171,19 +164,18 @@ def travel(
                 settle(page)
                 page.evaluate(UNFOLD)
                 journey.walk()
-                page.mouse.move(1, 1)
                 check_page(page, library)
                 assert wrong == [], wrong
         except (AssertionError, Error, KeyError, VitvizError) as error:
             failed.append(seed)
             place = traceback.extract_tb(error.__traceback__)[-1]
-            say(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")
-            say(f"  at {place.name}, line {place.lineno}: {place.line}")
-            say(f"  steps: {journey.steps}")
-            say(f"  address: {page.url}\n  caption: {page.locator('.vx-status').all_inner_texts()}")
-            say(f"  state: {page.evaluate(f'{EXPLORER}?.store.state')}\n  console: {wrong}")
+            print(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")
+            print(f"  at {place.name}, line {place.lineno}: {place.line}")
+            print(f"  steps: {journey.steps}")
+            print(f"  address: {page.url}\n  caption: {page.locator('.vx-status').all_inner_texts()}")
+            print(f"  state: {page.evaluate(f'{EXPLORER}?.store.state')}\n  console: {wrong}")
         else:
-            say(f"seed {seed}: {time.monotonic() - started:.1f} s, {', '.join(journey.steps)}")
+            print(f"seed {seed}: {time.monotonic() - started:.1f} s, {', '.join(journey.steps)}")
         page.close()
     return failed
 
@@ -191,24 +183,7 @@ def travel(
 @contextmanager
 def journeys_app() -> Iterator[tuple[str, Library]]:
     """An app that starts with a small model, beside which the bundled one stands in the menu, and its answers."""
-    torch.manual_seed(0)
-    config = ViTConfig(
-        image_height=24,
-        image_width=24,
-        patch_height=4,
-        patch_width=4,
-        width=32,
-        depth=3,
-        heads=4,
-        head_width=8,
-        mlp_width=64,
-        classes=5,
-    )
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    for parameter in network.parameters():
-        parameter.normal_(0, 0.3)
-    preprocessing = Preprocessing(24, 24, (0.5,) * 3, (0.5,) * 3, "squash")
-    model = Model("small", network, preprocessing, tuple(f"class {index}" for index in range(5)))
+    model = made(24, 24, 0, 4)
     with small_app(model) as app:
         yield app.address, Library(model)
 
@@ -230,28 +205,3 @@ def load(processes: int = 2) -> Iterator[None]:
         for each in loops:
             each.kill()
             each.join()
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.ui.journeys", description=__doc__)
-    parser.add_argument("--journeys", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=1, help="of the first journey; the next ones follow")
-    parser.add_argument("--load", action="store_true", help="while two endless loops take the processors")
-    options = parser.parse_args(arguments)
-    seeds = range(options.seed, options.seed + options.journeys)
-
-    def say(text: str) -> None:
-        print(text, flush=True)
-
-    with (
-        journeys_app() as (address, library),
-        running_browser() as browser,
-        load() if options.load else nullcontext(),
-    ):
-        failed = travel(browser, address, library, seeds, say)
-    say(f"{len(seeds) - len(failed)} of {len(seeds)} journeys ended as the library says; seeds of the others: {failed}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -16,14 +16,12 @@ from PIL import Image
 
 import vitviz
 from tests.support.makers import MakeModel
-from tests.support.visits import STATE, Visit, on_loop
+from tests.support.visits import on_loop
 from vitviz import Analysis, Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
-from vitviz.ui.handlers import Handlers
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
-from vitviz.ui.runs import PageRuns
 from vitviz.ui.server.explorer_files import PAGE, PICTURE, ExplorerFiles
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import MAX_LATEST, AnalysisService
@@ -132,18 +130,6 @@ def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
 
 
 # ---- what is nobody else's ----
-
-
-def test_a_checkpoint_that_cannot_be_opened_gets_no_id(
-    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    service = AnalysisService(make_model())
-    visit = Visit(PageRuns(Handlers(service)))
-    (tmp_path / "bad.pth").write_bytes(b"no checkpoint")
-    file = {"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}
-    assert "failed" in visit.run("analyze", state=STATE, index=0, own={"files": [file]})
-    assert len(service.own_models) == 0
 
 
 # ---- analyses ----

@@ -1,4 +1,4 @@
-"""Random journeys through the page end as the library says; `tests.ui.journeys` is a script, too."""
+"""Random journeys through the page end as the library says."""
 
 from __future__ import annotations
 

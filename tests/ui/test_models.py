@@ -54,11 +54,6 @@ def test_a_message_names_the_upload_and_no_folder(tmp_path: Path) -> None:
     assert str(raised.value) == "pytorch_model: missing 'blocks.1.norm1.weight'"
 
 
-def test_an_upload_that_is_gone_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.pth: no longer kept on this server; upload it again"):
-        open_choice(ModelChoice("", (str(tmp_path / "gone.pth"),)))
-
-
 def test_what_the_menu_offers(bundled: Model) -> None:
     assert open_choice(ModelChoice(BUNDLED[0])).name == BUNDLED[0]
     offered = menu(bundled)

@@ -27,8 +27,8 @@ from tests.driver import (
     open_figure,
     open_link,
     open_menu,
-    open_panel,
     save_figure,
+    saved,
     saved_page,
     settle,
     upload,
@@ -38,23 +38,6 @@ from tests.ui.explorer.page_driver import HEADS, SmallApp
 from vitviz import Analysis, Model, Style
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def wide(tmp_path: Path) -> Path:
-    """A picture larger than the page draws it."""
-    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((900, 400)).save(tmp_path / "wide.png")
-    return tmp_path / "wide.png"
-
-
-def saved(page: Page, act: str) -> Path:
-    """Save something, and return the file, under the name that the page gave it."""
-    panel = open_panel(page, "save")
-    with page.expect_download() as download:
-        panel.locator(f"[data-act={act}]").click()
-    path = Path(download.value.path())
-    return path.rename(path.with_name(download.value.suggested_filename))
 
 
 # ---- pictures of visitors ----

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -31,13 +30,6 @@ from vitviz.errors.number_text import digits
 from vitviz.visualization.scales import FittedScale, fit
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """With attention, which is computed in the page."""
-    with page_at(browser, address, "method=attention") as found:
-        yield found
 
 
 def chip(page: Page, name: str) -> Locator:

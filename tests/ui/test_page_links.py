@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page, Route, expect
 
 import vitviz
@@ -36,14 +35,6 @@ from tests.ui.explorer.page_driver import SmallApp
 from vitviz.ui.links import read_link
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def wide(tmp_path: Path) -> Path:
-    """A picture larger than the page draws it."""
-    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((900, 400)).save(tmp_path / "wide.png")
-    return tmp_path / "wide.png"
 
 
 def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import (
     caption,
     choose_method,
-    choose_option,
     click_patch,
-    expect_map,
     first_view,
     page_at,
     set_slider,
@@ -23,13 +19,6 @@ from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """With attention, which is computed in the page."""
-    with page_at(browser, address, "method=attention") as found:
-        yield found
 
 
 # ---- every method ----
@@ -49,16 +38,6 @@ def test_a_method_of_each_kind_shows_the_values_and_the_words_of_the_library(
             check_page(page, library)
         groups = page.locator(".vx-method optgroup").evaluate_all("all => all.map((group) => group.label)")
         assert groups == ["Where it looks", "Why", "All layers together"]
-
-
-def test_rollout_follows_its_controls(page: Page, example: Analysis, library: Library) -> None:
-    choose_method(page, "rollout")
-    expect_map(page, example.rollout())
-    choose_option(page, "head_fusion", "max")
-    set_slider(page, "discard_ratio", 0.9)
-    set_slider(page, "start_layer", 2)
-    expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, start_layer=2))
-    check_page(page, library)
 
 
 # ---- what takes long ----

@@ -18,6 +18,7 @@ from tests.driver import (
     canvas,
     caption,
     choose_example,
+    downloaded,
     first_view,
     notice,
     open_settings,
@@ -49,14 +50,6 @@ def app() -> Iterator[SmallApp]:
 
 def said(page: Page) -> Locator:
     return page.locator(".vx-probe-said")
-
-
-def saved(page: Page, button: Locator) -> Path:
-    """A file under the name that the page gave it."""
-    with page.expect_download() as download:
-        button.click()
-    path = Path(download.value.path())
-    return path.rename(path.with_name(download.value.suggested_filename))
 
 
 def points(page: Page) -> list[str]:
@@ -113,15 +106,15 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         assert (view["method"], view["parameters"]["layer"], view["parameters"]["head"]) == ("attention", 1, 1)
         expect(caption(page)).to_contain_text("layer 1 of 0–2, head 1")
         # Each chart is saved as a drawing, the table for a spreadsheet.
-        drawing = saved(page, page.get_by_role("button", name="Mean attention distance: save as SVG"))
+        drawing = downloaded(page, page.get_by_role("button", name="Mean attention distance: save as SVG"))
         assert (
             drawing.read_text().startswith("<svg")
             and drawing.name == "chelsea-attention_distance.mean-attention-distance.svg"
         )
-        with saved(page, page.locator(".vx-probe-csv")).open(newline="") as file:
+        with downloaded(page, page.locator(".vx-probe-csv")).open(newline="") as file:
             findings = probe(app.analysis, "attention_distance")
             assert list(csv.reader(file)) == [list(findings.heading), *map(list, findings.rows)]
-        with np.load(saved(page, page.locator(".vx-probe-npz"))) as numbers:
+        with np.load(downloaded(page, page.locator(".vx-probe-npz"))) as numbers:
             assert set(numbers) == {*findings.arrays(), "about"}
             for name, expected in findings.arrays().items():
                 np.testing.assert_allclose(numbers[name], expected.astype(float), atol=1e-4, rtol=1e-4)

@@ -125,16 +125,6 @@ def test_an_upload_has_a_folder_of_its_own(client: TestClient, tmp_path: Path) -
     assert Path(client.post("/upload", params={"name": ".."}, content=b"").json()["path"]).name == "file"
 
 
-def test_nothing_is_left_of_an_upload_that_fails(client: TestClient, tmp_path: Path) -> None:
-    def parts() -> Iterator[bytes]:
-        yield b"begun"
-        raise ConnectionError("gone")
-
-    with pytest.raises(ConnectionError):
-        client.post("/upload", content=parts())
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_a_run_has_made_is_fetched_by_its_address(
     client: TestClient, service: AnalysisService, tmp_path: Path
 ) -> None:

@@ -10,25 +10,12 @@ from tests.driver import choose_method, click_patch, first_view, opened_page
 from tests.support.example import EXAMPLE
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import made, small_app
-from vitviz.models.config import ViTConfig
-from vitviz.models.vit import VisionTransformer
-from vitviz.weights import Model
 
 pytestmark = pytest.mark.browser
 
 
-def without_cls(registers: int) -> Model:
-    """A network of random weights that classifies by the mean of its patches."""
-    model = made(32, 32, registers, 8)
-    config = ViTConfig(**{**vars(model.network.config), "cls_token": False, "pooling": "mean"})
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    for parameter in network.parameters():
-        parameter.normal_(0, 0.7)
-    return Model("mean", network, model.preprocessing, model.labels)
-
-
 def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser) -> None:
-    model = without_cls(registers=2)
+    model = made(32, 32, 2, 8, cls_token=False, pooling="mean")
     library, analysis = Library(model), vitviz.analyze(EXAMPLE, model)
     with small_app(model) as app, opened_page(browser, app.address) as page:
         mean = page.locator(".vx-chip", has_text="mean patch").first

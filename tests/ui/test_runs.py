@@ -15,6 +15,7 @@ from PIL import Image
 
 import vitviz
 from tests.support.checkpoints import timm_state
+from tests.support.example import EXAMPLE
 from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Visit, on_loop
@@ -197,6 +198,8 @@ def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -
         ({}, "expected either its file, or its name on the hub"),
         ({"hub": "a/b", "files": [{"path": "/etc/passwd"}]}, "expected either its file"),
         ({"files": [{"path": "/etc/passwd"}]}, "not uploaded here"),
+        ({"files": [{"path": "../../etc/passwd"}]}, "not uploaded here"),
+        ({"files": [{"path": str(EXAMPLE), "meta": {"_type": "gradio.FileData"}}]}, "not uploaded here"),
         ({"files": "x" * 9}, "expected a file that was uploaded here"),
         ({"files": 3}, "expected a list of at most 64 files"),
         ({"hub": "a/b", "overrides": "heads"}, "expected NAME=VALUE"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from playwright.sync_api import Locator, Page
@@ -32,35 +33,16 @@ SHAPES = {
 }
 
 
-def made(height: int, width: int, registers: int, patch: int, layers: int = LAYERS) -> Model:
-    """A small network with random weights that sees the middle of a picture."""
+def made(height: int, width: int, registers: int, patch: int, layers: int = LAYERS, **changes: Any) -> Model:
+    """A small network with random weights that sees the middle of a picture; ``changes`` are of its configuration."""
     torch.manual_seed(0)
-    config = ViTConfig(
-        image_height=height,
-        image_width=width,
-        patch_height=patch,
-        patch_width=patch,
-        width=16,
-        depth=layers,
-        heads=HEADS,
-        head_width=8,
-        mlp_width=16,
-        classes=3,
-        register_tokens=registers,
-    )
+    shape = {"width": 16, "depth": layers, "heads": HEADS, "head_width": 8, "mlp_width": 16, "classes": 3}
+    config = ViTConfig(height, width, patch, patch, **{**shape, "register_tokens": registers, **changes})
     network = VisionTransformer(config).eval().requires_grad_(False)
     for parameter in network.parameters():
         parameter.normal_(0, 0.7)
     preprocessing = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3, "crop")
-    return Model("small", network, preprocessing, ("a", "b", "c"))
-
-
-def without_classes(model: Model) -> Model:
-    """The same network without its classifier."""
-    config = ViTConfig(**{**vars(model.network.config), "classes": 0})
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    network.load_state_dict(model.network.state_dict(), strict=False)
-    return Model("features", network, model.preprocessing, ())
+    return Model("small", network, preprocessing, ("a", "b", "c")[: config.classes])
 
 
 MODELS: dict[str, Callable[[], Model]] = {
@@ -68,7 +50,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     # Of so few patches that all maps with all their scores are soon there.
     "tiny": partial(made, 24, 24, 0, 4),
     "classes": partial(made, 32, 32, 1, 4),
-    "features": lambda: without_classes(made(32, 32, 1, 4)),
+    "features": partial(made, 32, 32, 1, 4, classes=0),
 }
 """The models of the apps that tests share, by their names."""
 

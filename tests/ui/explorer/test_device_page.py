@@ -21,7 +21,7 @@ from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout
 from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE
 from tests.support.folder_server import served_folder
-from tests.ui.explorer.page_driver import SHAPES, made, without_classes
+from tests.ui.explorer.page_driver import SHAPES, made
 from vitviz import Analysis, ConfigError, Model, VisionTransformer, ViTConfig
 from vitviz.images.code_points import PRIMARIES
 from vitviz.models.require import require_vit
@@ -211,7 +211,7 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
 
 @pytest.mark.browser
 def test_a_model_without_classes_has_no_question_about_them(browser: Browser, tmp_path: Path) -> None:
-    file = write_file(without_classes(made(*SHAPES["cifar"])), tmp_path / "features.html")
+    file = write_file(made(*SHAPES["cifar"], classes=0), tmp_path / "features.html")
     with Visit(browser, file.as_uri(), is_offline=True) as visit:
         settle(visit.page)
         tabs = visit.page.get_by_role("tab")

@@ -149,8 +149,10 @@ def start_of(page: str) -> dict[str, Any]:
 
 
 def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> None:
-    page = whole_page(example, 'A "cat" </title><script>alert(1)</script>')
-    assert "<script>alert" not in page
+    hostile = 'A "cat" </title></script><script>alert(1)</script><!--'
+    model = replace(example.model, name=hostile, labels=(hostile, *example.model.labels[1:]), card={hostile: hostile})
+    page = whole_page(replace(example, model=model), hostile, name=hostile)
+    assert "<script>alert" not in page and start_of(page)["models"][""]["labels"][0] == hostile
     assert set(re.findall(r"https?://[\w.]+", page)) == {"http://www.w3.org"}
     files = start_of(page)["files"]
     assert list(files) == file_names(example.trace)

@@ -7,6 +7,8 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,17 +16,14 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.driver import ARTEFACTS
 from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firefox
 from tests.support.example import EXAMPLE
-from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
+from tests.ui.explorer.page_driver import EXPLORER, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style
 from vitviz.ui.explorer.saved_page import whole_page
 
 pytestmark = pytest.mark.browser
-
-FILE = APP = "#vv-explorer"
 
 
 @pytest.fixture(scope="module")
@@ -36,48 +35,6 @@ def firefox() -> Iterator[Firefox]:
         pytest.skip(ADVICE)
     with running_firefox(path) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def small() -> Analysis:
-    """With registers, on a picture of which a part was cut off."""
-    return vitviz.analyze(EXAMPLE, made(*SHAPES["registers"]))
-
-
-@pytest.fixture(scope="module")
-def file(small: Analysis, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("firefox") / "explorer.html"
-    path.write_text(whole_page(small, "Noise", link="?method=attention"), encoding="utf-8")
-    return path.as_uri()
-
-
-@pytest.fixture
-def page(firefox: Firefox, file: str) -> Iterator[Firefox]:
-    """The explorer from disk; fails the test on an error, and on a request to anything but itself."""
-    firefox.open(file)
-    assert firefox.until(f"document.querySelector('{FILE} .vx-canvas[data-loaded=page]')")
-    yield firefox
-    assert firefox.errors() == []
-    assert [address for address in firefox.requested() if not address.startswith(("file:", "data:", "blob:"))] == []
-
-
-def text_of(page: Firefox, selector: str) -> str:
-    found: str = page.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''")
-    return found
-
-
-def expect_text(page: Firefox, selector: str, text: str) -> None:
-    condition = f"document.querySelector({json.dumps(selector)})?.textContent.includes({json.dumps(text)})"
-    assert page.until(condition), f"{text} is not in: {text_of(page, selector)}"
-
-
-def status(explorer: str, pane: int = 1) -> str:
-    return f"{explorer} .vx-pane:nth-child({pane}) .vx-status"
-
-
-def numbers(page: Firefox, *question: object) -> np.ndarray:
-    """What the page computes for layer, head, token and direction: ``"token"``."""
-    return np.array(page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.map(...{json.dumps(question)}))"))
 
 
 def place(page: Firefox, selector: str, across: float = 0.5, down: float = 0.5) -> tuple[float, float]:
@@ -101,22 +58,25 @@ def middle(analysis: Analysis, row: int, column: int) -> tuple[float, float]:
     return (left + right) / 2 / width, (top + bottom) / 2 / height
 
 
-def set_value(page: Firefox, selector: str, value: str) -> None:
-    page.evaluate(f"""(() => {{
-        const control = document.querySelector({json.dumps(selector)});
-        control.value = {json.dumps(value)};
-        for (const name of ["input", "change"]) control.dispatchEvent(new Event(name, {{ bubbles: true }}));
-    }})()""")
+def expect_caption(page: Firefox, text: str) -> None:
+    caption = "document.querySelector('.vx-status')?.textContent ?? ''"
+    assert page.until(f"({caption}).includes({json.dumps(text)})"), f"{text} is not in: {page.evaluate(caption)}"
 
 
-def picture_of(page: Firefox, canvas: str) -> np.ndarray:
-    """What a canvas of the page shows: ``"height width colour"``."""
-    address = page.evaluate(f"({canvas}).toDataURL()")
-    with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as found:
-        return np.asarray(found.convert("RGB"), dtype=np.float32)
-
-
-# What the browser itself says.
+def check_attention(page: Firefox, analysis: Analysis, layer: int, token: int) -> None:
+    """What the page computes of a token in a layer is the library's, as far as the stated error allows."""
+    weights, wrong = analysis.trace.weights(layer).numpy(), allowed(analysis.trace, layer).numpy()
+    heads = range(len(weights))
+    for head, direction in [*product(heads, ("row", "column")), *product(("mean", "max", "min"), ("row",))]:
+        asked = json.dumps([layer, head, token, direction])
+        found = page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.map(...{asked}))")
+        if isinstance(head, str):
+            expected, most = analysis.trace.fused(layer, head).numpy()[token], wrong[:, token].max(0)
+        else:
+            expected, most = (
+                each[head, token] if direction == "row" else each[head, :, token] for each in (weights, wrong)
+            )
+        assert (np.abs(np.array(found) - expected) <= most).all(), asked
 
 
 def test_what_goes_wrong_in_a_page_is_heard(firefox: Firefox) -> None:
@@ -125,106 +85,70 @@ def test_what_goes_wrong_in_a_page_is_heard(firefox: Firefox) -> None:
     assert len(heard) == 3
     for said in ("logged", "rejected", "thrown is not defined"):
         assert any(said in one for one in heard)
-    firefox.open("data:text/html,<p>Nothing</p>")
-    assert firefox.errors() == []
     with pytest.raises(RuntimeError, match="nobody is not defined"):
         firefox.evaluate("nobody")
-    assert firefox.evaluate("({ a: [1, 'b', null, true], c: Infinity, d: undefined })") == {
-        "a": [1, "b", None, True],
-        "c": float("inf"),
-        "d": None,
-    }
 
 
-# The explorer from disk.
-
-
-def test_the_numbers_are_those_of_the_library(page: Firefox, small: Analysis) -> None:
-    trace = small.trace
-    for layer in range(LAYERS):
-        weights, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
-        for token in (0, 20, trace.layout.token_count - 1):
-            for head in range(HEADS):
-                row, column = (numbers(page, layer, head, token, direction) for direction in ("row", "column"))
-                assert (np.abs(row - weights[head, token]) <= wrong[head, token]).all()
-                assert (np.abs(column - weights[head, :, token]) <= wrong[head, :, token]).all()
-            for fusion in ("mean", "max", "min"):
-                found = numbers(page, layer, fusion, token, "row")
-                fused = trace.fused(layer, fusion).numpy()[token]
-                assert (np.abs(found - fused) <= wrong[:, token].max(0)).all()
-    set_value(page, f"{FILE} .vx-method", "rollout")
-    expect_text(page, status(FILE), "layers 0 to 2. Strongest")
-    token = trace.layout.index((2, 3))
-    row = page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({token}))")
-    rolled = trace.layout.grid(torch.tensor(row, dtype=torch.float64))
-    expected = small.rollout(query=(2, 3)).values.double()
-    torch.testing.assert_close(rolled, expected, atol=1e-3 * float(expected.max()), rtol=0)
-
-
-def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> None:
-    set_value(page, f"{FILE} .vx-method", "attention")
-    set_value(page, f"{FILE} .vx-opacity", "1")
-    page.click(*place(page, f"{FILE} .vx-fade"))
+def test_the_explorer_from_disk_has_the_numbers_and_the_picture_of_the_library(
+    firefox: Firefox, tmp_path: Path
+) -> None:
+    """With registers, on a picture of which a part was cut off."""
+    small, file = vitviz.analyze(EXAMPLE, made(*SHAPES["registers"])), tmp_path / "explorer.html"
+    file.write_text(whole_page(small, "Noise", link="?method=attention&opacity=1&fade=false"), encoding="utf-8")
+    firefox.open(file.as_uri())
+    assert firefox.until("document.querySelector('.vx-canvas[data-loaded=page]')")
     layout = small.trace.layout
+    for layer, token in product(range(LAYERS), (0, 20, layout.token_count - 1)):
+        check_attention(firefox, small, layer, token)
+    rolled = firefox.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({layout.index((2, 3))}))")
+    expected = small.rollout(query=(2, 3)).values.double()
+    torch.testing.assert_close(
+        layout.grid(torch.tensor(rolled)).double(), expected, atol=1e-3 * float(expected.max()), rtol=0
+    )
     for row, column in ((0, 0), (3, 7)):
-        page.move(*place(page, f"{FILE} .vx-canvas", *middle(small, row, column)))
-        best = small.attention(query=(row, column)).token_map.strongest
-        expect_text(page, status(FILE), f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2")
-        expect_text(page, status(FILE), f"Strongest: patch {best} with 0.")
-        ours = np.asarray(small.attention(query=(row, column)).overlay(Style(opacity=1, fade=False)), dtype=np.float32)
-        shown = picture_of(page, f"document.querySelector('{FILE} .vx-canvas')")
+        firefox.move(*place(firefox, ".vx-canvas", *middle(small, row, column)))
+        attention = small.attention(query=(row, column))
+        expect_caption(firefox, attention.description)
+        expect_caption(firefox, f"Strongest: patch {attention.token_map.strongest} with 0.")
+        ours = np.asarray(attention.overlay(Style(opacity=1, fade=False)), dtype=np.float32)
+        address = firefox.evaluate("document.querySelector('.vx-canvas').toDataURL()")
+        with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as found:
+            shown = np.asarray(found.convert("RGB"), dtype=np.float32)
         for patch in np.ndindex(layout.grid_height, layout.grid_width):
             across, down = middle(small, *patch)
-            one, other = (
-                picture[int(down * picture.shape[0]), int(across * picture.shape[1])] for picture in (shown, ours)
-            )
+            one, other = (each[int(down * each.shape[0]), int(across * each.shape[1])] for each in (shown, ours))
             assert np.abs(one - other).max() <= 4, patch
     # A part of the picture that was cut off holds no patch.
-    page.move(*place(page, f"{FILE} .vx-canvas", 0.01, 0.01))
-    expect_text(page, status(FILE), "Attention from the CLS token")
+    firefox.move(*place(firefox, ".vx-canvas", 0.01, 0.01))
+    expect_caption(firefox, "Attention from the CLS token")
+    assert firefox.errors() == []
+    assert [url for url in firefox.requested() if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-# The app.
-
-
-@pytest.fixture
-def app(firefox: Firefox, request: pytest.FixtureRequest) -> str:
-    """Where the app runs; it is started only where there is a Firefox."""
-    address: str = request.getfixturevalue("address")
-    return address
-
-
-def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app: str, example: Analysis) -> None:
+def test_the_app_shows_maps_of_the_page_and_of_the_server(
+    firefox: Firefox, request: pytest.FixtureRequest, example: Analysis
+) -> None:
+    # The app is started only where there is a Firefox.
+    app: str = request.getfixturevalue("address")
     firefox.open(f"{app}/?__theme=light&method=attention")
-    first = example.attention().token_map.strongest
-    expect_text(firefox, status(APP), "Attention from the CLS token to each patch, layer 7 of 0–7, mean of 6 heads. ")
-    expect_text(firefox, status(APP), f"Strongest: patch {first} ")
-    firefox.move(*place(firefox, f"{APP} .vx-canvas", *middle(example, 5, 2)))
-    best = example.attention(query=(5, 2)).token_map.strongest
-    expect_text(firefox, status(APP), "Attention from patch (5, 2) to each patch, layer 7 of 0–7, mean of 6 heads. ")
-    expect_text(firefox, status(APP), f"Strongest: patch {best} ")
-    trace, token = example.trace, example.trace.layout.index((5, 2))
-    wrong, weights = allowed(trace, 7).numpy(), trace.weights(7).numpy()
-    for head in range(6):
-        found = numbers(firefox, 7, head, token, "row")
-        assert (np.abs(found - weights[head, token]) <= wrong[head, token]).all()
+    expect_caption(firefox, example.attention().description)
+    firefox.move(*place(firefox, ".vx-canvas", *middle(example, 5, 2)))
+    expect_caption(firefox, example.attention(query=(5, 2)).description)
+    check_attention(firefox, example, 7, example.trace.layout.index((5, 2)))
     # A map that the server computes, of a class that is clicked at.
     firefox.move(1, 1)
     assert firefox.until(f"{EXPLORER}.settled()")
-    firefox.click(*place(firefox, f"{APP} .vx-predictions button:nth-child(2)"))
-    index = int(firefox.evaluate(f"document.querySelector('{APP} .vx-predictions button:nth-child(2)').dataset.index"))
-    expected = example.map("relevance", target=index)
-    expect_text(firefox, status(APP), expected.description)
+    button = ".vx-predictions button:nth-child(2)"
+    firefox.click(*place(firefox, button))
+    index = int(firefox.evaluate(f"document.querySelector('{button}').dataset.index"))
+    expect_caption(firefox, example.map("relevance", target=index).description)
     assert firefox.until(f"{EXPLORER}.settled()")
     assert firefox.evaluate("location.search").endswith(f"&method=relevance&p.target={index}")
-    firefox.screenshot(ARTEFACTS / "firefox-app.png")
     # Back, as before the click.
     firefox.evaluate("history.back()")
-    expect_text(firefox, status(APP), "Attention from the CLS token")
-    assert firefox.until(f"{EXPLORER}.settled()")
-    assert firefox.errors() == []
-    assert [one for one in firefox.requested() if not one.startswith((app, "data:", "blob:"))] == []
+    expect_caption(firefox, "Attention from the CLS token")
+    assert firefox.until(f"{EXPLORER}.settled()") and firefox.errors() == []
+    assert [url for url in firefox.requested() if not url.startswith((app, "data:", "blob:"))] == []
     # What a server refuses would have been heard.
-    missing = f"{app}/missing"
-    firefox.evaluate(f"fetch({json.dumps(missing)}).then(() => null)")
-    assert firefox.errors() == [f"404: {missing}"] and missing in firefox.requested()
+    firefox.evaluate(f"fetch('{app}/missing').then(() => null)")
+    assert firefox.errors() == [f"404: {app}/missing"]

@@ -15,7 +15,6 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import Server
 
-from tests.support.loops import run
 from vitviz.ui.server import connections
 from vitviz.ui.server.connections import MAX_PER_VISITOR, Connections, guard_connections, raised_descriptors
 from vitviz.ui.server.hosts import HostRules, Proxies
@@ -78,39 +77,36 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
+async def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "MAX_PER_VISITOR", 2)
     monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 0.5)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
-    async def visit() -> None:
-        config = Config(answer, port=0, http="h11", ws="none", lifespan="off", log_config=None)
-        server: Any = Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        guard_connections(server, answer, RULES)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        for _ in range(3):
-            asyncio.get_running_loop().call_exception_handler({"message": "no", "exception": OSError(EMFILE, "no")})
-        assert len(caplog.records) == 1
-        with Guests(port) as guests:
-            first, second = await guests.come(), await guests.come()
-            refused = await guests.come()
-            assert b" 429 " in await refused.reader.read()
-            second.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert (await second.reader.readline()).split()[1] == b"200"
-            # It has sent nothing.
-            assert await first.reader.read() == b""
-            third = await guests.come()
-            third.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert (await third.reader.readline()).split()[1] == b"200"
-        server.should_exit = True
-        await serving
-
-    run(visit())
+    config = Config(answer, port=0, http="h11", ws="none", lifespan="off", log_config=None)
+    server: Any = Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    guard_connections(server, answer, RULES)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    for _ in range(3):
+        asyncio.get_running_loop().call_exception_handler({"message": "no", "exception": OSError(EMFILE, "no")})
+    assert len(caplog.records) == 1
+    with Guests(port) as guests:
+        first, second = await guests.come(), await guests.come()
+        refused = await guests.come()
+        assert b" 429 " in await refused.reader.read()
+        second.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await second.reader.readline()).split()[1] == b"200"
+        # It has sent nothing.
+        assert await first.reader.read() == b""
+        third = await guests.come()
+        third.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await third.reader.readline()).split()[1] == b"200"
+    server.should_exit = True
+    await serving
 
 
 class Guests(ExitStack):

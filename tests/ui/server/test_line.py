@@ -16,7 +16,6 @@ import pytest
 from gradio.context import LocalContext
 
 import vitviz.ui.service
-from tests.support.loops import run
 from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from vitviz.errors.kinds import LimitError
@@ -84,101 +83,81 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def order_of(visitors: str, clock: list[float], places: int = 1, share: int = 1) -> str:
-    """The order in which visitors have places, for a second each, who come while all are taken."""
-    CLOCKS.clear()
-    order: list[str] = []
+class Turns:
+    """The order in which visitors have places, each for a while by a clock that they move on."""
 
-    def work(visitor: str, report: Report) -> None:
-        order.append(visitor)
-        clock[0] += 1
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.order = clock, ""
 
-    async def wait() -> None:
-        line, held = Line(places, share), [Held() for _ in range(places)]
-        others = [by(f"other {number}", line.run(each)) for number, each in enumerate(held)]
-        tasks = [by(visitor, line.run(partial(work, visitor))) for visitor in visitors]
-        await asyncio.sleep(0)
-        assert len(line) == places + len(visitors) and not order
-        for each in held:
-            each.release.set()
-        await asyncio.gather(*others, *tasks)
-        await asyncio.sleep(0.01)
-        assert len(line) == 0
+    def work(self, visitor: str, seconds: float, report: Report) -> None:
+        self.order += visitor
+        self.clock[0] += seconds
 
-    run(wait())
-    return "".join(order)
+    def join(self, line: Line, visitors: str, seconds: float = 1.0) -> list[asyncio.Task[Any]]:
+        return [by(visitor, line.run(partial(self.work, visitor, seconds))) for visitor in visitors]
 
 
-def test_who_has_used_places_least_comes_first(clock: list[float]) -> None:
-    assert order_of("abcd", clock) == "abcd"
-    assert order_of("aaaabb", clock) == "ababaa"
-    assert order_of("aaaaaabca", clock) == "abcaaaaaa"
+@pytest.fixture
+def turns(clock: list[float]) -> Turns:
+    return Turns(clock)
 
 
-def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(clock: list[float]) -> None:
-    order: list[str] = []
-
-    def work(visitor: str, seconds: float, report: Report) -> None:
-        order.append(visitor)
-        clock[0] += seconds
-
-    async def wait() -> None:
-        line, first, second = Line(), Held(), Held()
-        tasks = [by("a", line.run(first)), by("a", line.run(second))]
-        tasks += [by("a", line.run(partial(work, "a", 0.1))) for _ in range(2)]
-        await asyncio.to_thread(first.begun.wait, 30)
-        clock[0] += 1
-        first.release.set()
-        await asyncio.to_thread(second.begun.wait, 30)
-        # By now, the first one's clock is so many seconds ahead.
-        tasks += [by("b", line.run(partial(work, "b", 0.1))) for _ in range(3)]
-        await asyncio.sleep(0)
-        clock[0] += WEIGHT + 8
-        tasks += [by("c", line.run(partial(work, "c", 0.1)))]
-        await asyncio.sleep(0)
-        clock[0] -= WEIGHT + 8
-        second.release.set()
-        await asyncio.gather(*tasks)
-
-    run(wait())
-    assert "".join(order) == "bbbaac"
+@pytest.mark.parametrize(("visitors", "order"), [("abcd", "abcd"), ("aaaabb", "ababaa"), ("aaaaaabca", "abcaaaaaa")])
+async def test_who_has_used_places_least_comes_first(turns: Turns, visitors: str, order: str) -> None:
+    line, held = Line(), Held()
+    tasks = [by("other", line.run(held)), *turns.join(line, visitors)]
+    await asyncio.sleep(0)
+    assert len(line) == 1 + len(visitors) and not turns.order
+    held.release.set()
+    await asyncio.gather(*tasks)
+    assert turns.order == order
+    await asyncio.sleep(0.01)
+    assert len(line) == 0
 
 
-def test_the_use_of_one_line_counts_in_another(clock: list[float]) -> None:
-    order: list[str] = []
+async def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(
+    turns: Turns, clock: list[float]
+) -> None:
+    line, first, second = Line(), Held(), Held()
+    tasks = [by("a", line.run(first)), by("a", line.run(second)), *turns.join(line, "aa", 0.1)]
+    await asyncio.to_thread(first.begun.wait, 30)
+    clock[0] += 1
+    first.release.set()
+    await asyncio.to_thread(second.begun.wait, 30)
+    # By now, the first one's clock is so many seconds ahead.
+    tasks += turns.join(line, "bbb", 0.1)
+    await asyncio.sleep(0)
+    clock[0] += WEIGHT + 8
+    tasks += turns.join(line, "c", 0.1)
+    await asyncio.sleep(0)
+    clock[0] -= WEIGHT + 8
+    second.release.set()
+    await asyncio.gather(*tasks)
+    assert turns.order == "bbbaac"
 
-    def work(visitor: str, report: Report) -> None:
-        order.append(visitor)
-        clock[0] += 1
 
-    async def wait() -> None:
-        line, held = Line(), Held()
-        await by("a", Line().run(partial(work, "a")))
-        tasks = [by("other", line.run(held))]
-        tasks += [by(visitor, line.run(partial(work, visitor))) for visitor in "ab"]
-        await asyncio.sleep(0)
-        held.release.set()
-        await asyncio.gather(*tasks)
-
-    run(wait())
-    assert "".join(order) == "aba"
+async def test_the_use_of_one_line_counts_in_another(turns: Turns) -> None:
+    line, held = Line(), Held()
+    await asyncio.gather(*turns.join(Line(), "a"))
+    tasks = [by("other", line.run(held)), *turns.join(line, "ab")]
+    await asyncio.sleep(0)
+    held.release.set()
+    await asyncio.gather(*tasks)
+    assert turns.order == "aba"
 
 
-def test_the_processes_of_those_who_have_used_much_are_nice_to_others(clock: list[float]) -> None:
+async def test_the_processes_of_those_who_have_used_much_are_nice_to_others(clock: list[float]) -> None:
     def work(seconds: float, report: Report) -> int:
         clock[0] += seconds
         return NICENESS.get()
 
-    async def wait() -> list[int]:
-        line = Line()
-        found = [await by("a", line.run(partial(work, seconds))) for seconds in (0.5, 1000, 0, 0)]
-        return [*found, await by("b", line.run(partial(work, 0)))]
-
-    first, second, third, _, other = run(wait())
+    line = Line()
+    first, second, third, _ = [await by("a", line.run(partial(work, seconds))) for seconds in (0.5, 1000, 0, 0)]
+    other = await by("b", line.run(partial(work, 0)))
     assert first == other == NICENESS.get() == 0 < second < third == MAX_NICENESS
 
 
-def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:
+async def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:
     order: list[str] = []
 
     def steps(visitor: str, count: int, report: Report) -> str:
@@ -189,137 +168,124 @@ def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> 
             report(ProgressReport(visitor, step, count))
         return visitor
 
-    async def wait() -> None:
-        line = Line()
-        long = [by("a", line.run(partial(steps, "a", 4))) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        threads = threading.active_count()
-        assert await by("b", line.run(partial(steps, "b", 1))) == "b"
-        # The second one of "a" has not begun.
-        assert order == ["a", "b"] and threading.active_count() <= threads + 1
-        assert await asyncio.gather(*long) == ["a", "a"] and order == [*"ab", *7 * "a"]
-
-    run(wait())
+    line = Line()
+    long = [by("a", line.run(partial(steps, "a", 4))) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    threads = threading.active_count()
+    assert await by("b", line.run(partial(steps, "b", 1))) == "b"
+    # The second one of "a" has not begun.
+    assert order == ["a", "b"] and threading.active_count() <= threads + 1
+    assert await asyncio.gather(*long) == ["a", "a"] and order == [*"ab", *7 * "a"]
 
 
-def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn() -> None:
-    async def wait() -> None:
-        line, release, begun, is_ended = Line(begun=2), threading.Event(), list[str](), list[str]()
+async def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn() -> None:
+    line, release, begun, is_ended = Line(begun=2), threading.Event(), list[str](), list[str]()
 
-        def work(visitor: str, report: Report) -> None:
-            begun.append(visitor)
-            while not release.wait(0.01):
-                report(ProgressReport(visitor))
+    def work(visitor: str, report: Report) -> None:
+        begun.append(visitor)
+        while not release.wait(0.01):
+            report(ProgressReport(visitor))
 
-        def end_on_waiting(step: Step) -> None:
-            if "a" in is_ended and step.text.startswith("Waiting"):
-                raise RunEnded
-
-        first = by("a", line.run(partial(work, "a"), end_on_waiting))
-        others = [by(visitor, line.run(partial(work, visitor))) for visitor in "bc"]
-        await asyncio.sleep(4 * TURN_SECONDS)
-        assert begun == ["a", "b"]
-        is_ended.append("a")
-        with pytest.raises(RunEnded):
-            await first
-        await asyncio.sleep(2 * TURN_SECONDS)
-        assert begun == ["a", "b", "c"]
-        release.set()
-        await asyncio.gather(*others)
-
-    run(wait())
-
-
-def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
-    async def wait() -> None:
-        line, greedy, other = Line(places=3, share=2), [Held() for _ in range(3)], Held()
-        tasks = [by("a", line.run(each)) for each in greedy]
-        tasks += [by("b", line.run(other))]
-        for each in (*greedy[:2], other):
-            assert await asyncio.to_thread(each.begun.wait, 30)
-        assert not greedy[2].begun.is_set()
-        other.release.set()
-        await tasks[-1]
-        assert not greedy[2].begun.is_set()
-        for each in greedy:
-            each.release.set()
-        await asyncio.gather(*tasks)
-
-    run(wait())
-
-
-def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
-    async def wait() -> None:
-        line, held, steps = Line(), Held(), list[str]()
-        first = by("a", line.run(held))
-        await asyncio.to_thread(held.begun.wait, 30)
-        before = threading.active_count()
-
-        def hear(step: Step) -> None:
-            steps.append(step.text)
-
-        waiting = [by(f"b{number}", line.run(lambda _: None, hear)) for number in range(50)]
-        await asyncio.sleep(0)
-        assert threading.active_count() <= before
-        assert steps == [f"Waiting: {number + 1} before this one" for number in range(50)]
-        held.release.set()
-        await asyncio.gather(first, *waiting)
-
-    run(wait())
-
-
-def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
-    async def wait() -> None:
-        line, held, ran = Line(), Held(), list[str]()
-
-        def give_up(step: Step) -> None:
+    def end_on_waiting(step: Step) -> None:
+        if "a" in is_ended and step.text.startswith("Waiting"):
             raise RunEnded
 
-        first = by("a", line.run(held))
-        cancelled = by("b", line.run(lambda _: ran.append("b")))
-        ended, last = (
-            by("c", line.run(lambda _: ran.append("c"), give_up)),
-            by("d", line.run(lambda _: ran.append("d"))),
-        )
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        with pytest.raises(RunEnded):
-            await ended
-        held.release.set()
-        await asyncio.gather(first, last)
-        assert ran == ["d"]
-
-    run(wait())
+    first = by("a", line.run(partial(work, "a"), end_on_waiting))
+    others = [by(visitor, line.run(partial(work, visitor))) for visitor in "bc"]
+    await asyncio.sleep(4 * TURN_SECONDS)
+    assert begun == ["a", "b"]
+    is_ended.append("a")
+    with pytest.raises(RunEnded):
+        await first
+    await asyncio.sleep(2 * TURN_SECONDS)
+    assert begun == ["a", "b", "c"]
+    release.set()
+    await asyncio.gather(*others)
 
 
-def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
-    async def wait() -> None:
-        line, held = Line(), Held()
-        first = by("a", line.run(held))
-        await asyncio.to_thread(held.begun.wait, 30)
-        first.cancel()
-        second = by("b", line.run(lambda _: "done"))
-        await asyncio.sleep(0.01)
-        assert len(line) == 2 and not second.done()
-        held.release.set()
-        assert await second == "done"
-
-    run(wait())
+async def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
+    line, greedy, other = Line(places=3, share=2), [Held() for _ in range(3)], Held()
+    tasks = [*(by("a", line.run(each)) for each in greedy), by("b", line.run(other))]
+    for each in (*greedy[:2], other):
+        assert await asyncio.to_thread(each.begun.wait, 30)
+    other.release.set()
+    await tasks[-1]
+    assert not greedy[2].begun.is_set()
+    for each in greedy:
+        each.release.set()
+    await asyncio.gather(*tasks)
 
 
-def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
-    async def wait() -> None:
-        line = Line()
-        with pytest.raises(ZeroDivisionError):
-            await line.run(lambda _: 1 / 0)
+async def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
+    line, held, steps = Line(), Held(), list[str]()
+    first = by("a", line.run(held))
+    await asyncio.to_thread(held.begun.wait, 30)
+    before = threading.active_count()
+    waiting = [by(f"b{number}", line.run(lambda _: None, lambda step: steps.append(step.text))) for number in range(50)]
+    await asyncio.sleep(0)
+    assert threading.active_count() <= before
+    assert steps == [f"Waiting: {number + 1} before this one" for number in range(50)]
+    held.release.set()
+    await asyncio.gather(first, *waiting)
+
+
+async def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
+    line, held, ran = Line(), Held(), list[str]()
+
+    def give_up(step: Step) -> None:
+        raise RunEnded
+
+    first = by("a", line.run(held))
+    cancelled = by("b", line.run(lambda _: ran.append("b")))
+    ended = by("c", line.run(lambda _: ran.append("c"), give_up))
+    last = by("d", line.run(lambda _: ran.append("d")))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(RunEnded):
+        await ended
+    held.release.set()
+    await asyncio.gather(first, last)
+    assert ran == ["d"]
+
+
+async def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends_and_its_failure_is_no_complaint() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    line, held = Line(), Held()
+
+    def fail(report: Report) -> None:
+        held(report)
+        raise LimitError("too late")
+
+    first = by("a", line.run(fail))
+    await asyncio.to_thread(held.begun.wait, 30)
+    first.cancel()
+    second = by("b", line.run(lambda _: "done"))
+    await asyncio.sleep(0.01)
+    assert first.cancelled() and len(line) == 2 and not second.done()
+    held.release.set()
+    assert await second == "done"
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
+async def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> None:
+    def fail(error: Exception, report: Report) -> None:
+        raise error
+
+    line, allocator = Line(), "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried"
+    # Torch's own other errors are not taken for it.
+    for error in (ZeroDivisionError(), RuntimeError("shapes cannot be multiplied")):
+        with pytest.raises(type(error)):
+            await line.run(partial(fail, error))
+    for error in (MemoryError("no"), RuntimeError(allocator)):
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            await line.run(lambda _: bytearray(2**62))
-        assert await line.run(lambda _: 3) == 3
-
-    run(wait())
+            await line.run(partial(fail, error))
+    assert await line.run(lambda _: 3) == 3
 
 
-def test_work_begins_with_room_which_keepers_make(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_begins_with_room_which_keepers_make(monkeypatch: pytest.MonkeyPatch) -> None:
     class Cache:
         held = 2 * RESERVE_BYTES
 
@@ -330,10 +296,10 @@ def test_work_begins_with_room_which_keepers_make(monkeypatch: pytest.MonkeyPatc
     KEEPERS.add(cache)
     monkeypatch.setattr("vitviz.ui.server.line.has_room", lambda nbytes: cache.held + nbytes <= limit)
     limit = 2 * RESERVE_BYTES
-    assert run(Line().run(lambda _: cache.held)) == RESERVE_BYTES
+    assert await Line().run(lambda _: cache.held) == RESERVE_BYTES
     limit = RESERVE_BYTES
     with pytest.raises(LimitError, match="not enough memory free"):
-        run(Line().run(lambda _: 3))
+        await Line().run(lambda _: 3)
 
 
 def test_a_visitor_has_so_much_at_once_and_so_have_all() -> None:
@@ -350,53 +316,47 @@ def test_a_visitor_has_so_much_at_once_and_so_have_all() -> None:
 # ---- once for all who ask ----
 
 
-def test_work_is_done_once_for_all_who_ask_meanwhile() -> None:
-    async def ask() -> None:
-        once: Once[int] = Once()
-        results, steps, gate = iter(range(9)), list[str](), asyncio.Event()
+async def test_work_is_done_once_for_all_who_ask_meanwhile() -> None:
+    once: Once[int] = Once()
+    results, steps, gate = iter(range(9)), list[str](), asyncio.Event()
 
-        async def work(report: Callable[[ProgressReport], None]) -> int:
-            report(ProgressReport("working"))
-            await gate.wait()
-            return next(results)
+    async def work(report: Callable[[ProgressReport], None]) -> int:
+        report(ProgressReport("working"))
+        await gate.wait()
+        return next(results)
 
-        asked = [by(visitor, once.get("key", work, lambda step: steps.append(step.text))) for visitor in "abcd"]
-        other = by("e", once.get("another", work))
-        await asyncio.sleep(0)
-        asked[0].cancel()
-        gate.set()
-        assert await asyncio.gather(*asked[1:]) == [0] * 3 and await other == 1
-        assert steps == ["working"] * 4 and await once.get("key", work) == 2
-
-    run(ask())
+    asked = [by(visitor, once.get("key", work, lambda step: steps.append(step.text))) for visitor in "abcd"]
+    other = by("e", once.get("another", work))
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    gate.set()
+    assert await asyncio.gather(*asked[1:]) == [0] * 3 and await other == 1
+    assert steps == ["working"] * 4 and await once.get("key", work) == 2
 
 
-def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() -> None:
-    async def ask() -> None:
-        once: Once[int] = Once()
-        ended = asyncio.Event()
+async def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() -> None:
+    once: Once[int] = Once()
+    ended = asyncio.Event()
 
-        async def work(report: Report) -> int:
-            try:
-                return await asyncio.Event().wait()
-            finally:
-                ended.set()
+    async def work(report: Report) -> int:
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        asked = [by(visitor, once.get("key", work)) for visitor in "ab"]
-        await asyncio.sleep(0)
-        asked[0].cancel()
-        await asyncio.sleep(0)
-        assert not ended.is_set()
-        asked[1].cancel()
-        await asyncio.wait_for(ended.wait(), 30)
+    asked = [by(visitor, once.get("key", work)) for visitor in "ab"]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    await asyncio.sleep(0)
+    assert not ended.is_set()
+    asked[1].cancel()
+    await asyncio.wait_for(ended.wait(), 30)
 
-        async def fails(report: Report) -> int:
-            raise ZeroDivisionError
+    async def fails(report: Report) -> int:
+        raise ZeroDivisionError
 
-        answers = await asyncio.gather(*(once.get("key", fails) for _ in "ab"), return_exceptions=True)
-        assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
-
-    run(ask())
+    answers = await asyncio.gather(*(once.get("key", fails) for _ in "ab"), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
 
 
 # ---- analyses ----
@@ -437,70 +397,3 @@ def stop_at(words: str) -> Callable[[ProgressReport], None]:
         raise RunEnded
 
     return report
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError("no"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried"),
-    ],
-)
-def test_a_machine_without_memory_says_so_and_goes_on(
-    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    bench = AnalysisService(make_model())
-
-    def fails(*arguments: Any) -> None:
-        raise error
-
-    with monkeypatch.context() as patched:
-        patched.setattr(bench, "forward", fails)
-        with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            on_loop(bench.analyze(bench.start, picture, "squash"))
-    _, analysis = on_loop(bench.analyze(bench.start, picture, "squash"))
-    with monkeypatch.context() as patched:
-        patched.setattr("vitviz.analysis.analysis.Analysis._required", fails)
-        with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
-            analysis.rollout()
-    assert analysis.rollout().values.sum() > 0
-
-
-def test_another_error_of_torch_is_not_taken_for_it(
-    make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = AnalysisService(make_model())
-
-    def fails(*arguments: Any) -> None:
-        raise RuntimeError("shapes cannot be multiplied")
-
-    monkeypatch.setattr(bench, "forward", fails)
-    with pytest.raises(RuntimeError, match="shapes"):
-        on_loop(bench.analyze(bench.start, picture, "squash"))
-
-
-def test_work_that_fails_when_nobody_waits_any_more_is_no_complaint() -> None:
-    async def main() -> list[dict[str, Any]]:
-        complaints: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        line, held = Line(), Held()
-
-        def fail(report: Report) -> None:
-            held(report)
-            raise LimitError("too late")
-
-        waiting = by("a", line.run(fail))
-        while not held.begun.is_set():
-            await asyncio.sleep(0.001)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        # It has its place until it ends.
-        assert waiting.cancelled() and len(line) == 1
-        held.release.set()
-        while len(line):
-            await asyncio.sleep(0.001)
-        gc.collect()
-        await asyncio.sleep(0)
-        return complaints
-
-    assert run(main()) == []

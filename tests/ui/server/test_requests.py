@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import io
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +26,7 @@ from tests.server_client import (
     running_here,
     wait_until,
 )
-from tests.support.loops import run
+from tests.support.full_disk import FullDisk
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import log
 from vitviz.ui.server.files import Folder
@@ -176,14 +172,6 @@ def test_bodies_in_memory_are_bounded_together(served: RunningApp, monkeypatch: 
     wait_until(lambda: sends(content) == 200)
 
 
-def test_an_upload_is_kept(served: RunningApp) -> None:
-    before = served.files()
-    answer = upload(served, form(("a.bin", b"12345"), ("b.bin", b"67")))
-    paths = json.loads(answer.body)
-    assert answer.status == 200 and [Path(path).read_bytes() for path in paths] == [b"12345", b"67"]
-    assert {str(path) for path in served.files() - before} == set(paths)
-
-
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(served: RunningApp, silent: None, name: str) -> None:
     before = served.files()
@@ -214,16 +202,8 @@ def test_a_full_disk_is_told_and_keeps_nothing(
 ) -> None:
     before = served.files()
 
-    class Full(io.FileIO):
-        def __init__(self, path: Path, mode: str, opener: Any) -> None:
-            super().__init__(path, mode, opener=opener)
-
-        def write(self, content: Any) -> int:
-            super().write(content[:10])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr("vitviz.ui.server.files.open", Full, raising=False)
+        patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
         answer = post(served.port, route, form(("a.bin", b"x" * 10**5)), kind=EDGE)
         assert (answer.status, answer.detail) == (507, "this server has no room for it now")
     wait_until(lambda: served.files() == before)
@@ -306,7 +286,7 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)
 
 
-def test_one_visitor_has_so_many_short_requests() -> None:
+async def test_one_visitor_has_so_many_short_requests() -> None:
     begun, release = list[str](), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -315,27 +295,24 @@ def test_one_visitor_has_so_many_short_requests() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask() -> None:
-        blocks: Any = SimpleNamespace(mcp_server=None)
-        door: Any = RequestFilter(app, blocks, HostRules.of(), Folder(), 0)
+    blocks: Any = SimpleNamespace(mcp_server=None)
+    door: Any = RequestFilter(app, blocks, HostRules.of(), Folder(), 0)
 
-        def visitor(address: str) -> httpx.AsyncClient:
-            return httpx.AsyncClient(transport=httpx.ASGITransport(door, client=(address, 1)), base_url="http://[::1]")
+    def visitor(address: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(door, client=(address, 1)), base_url="http://[::1]")
 
-        async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
-            requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(MAX_SHORT)]
-            while door.short.total < MAX_SHORT:
-                await asyncio.sleep(0.01)
-            # Who waits has not reached the app, and delays nobody else.
-            assert begun == ["127.1.0.1"] * SHORT_AT_ONCE
-            refused = await one.post("/map", json={})
-            assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
-            requests.append(asyncio.create_task(other.get("/files/a/b")))
-            while len(begun) == SHORT_AT_ONCE:
-                await asyncio.sleep(0.01)
-            assert begun[SHORT_AT_ONCE:] == ["127.1.0.2"]
-            release.set()
-            assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
-            assert (await one.post("/map", json={})).status_code == 200
-
-    run(ask())
+    async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
+        requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(MAX_SHORT)]
+        while door.short.total < MAX_SHORT:
+            await asyncio.sleep(0.01)
+        # Who waits has not reached the app, and delays nobody else.
+        assert begun == ["127.1.0.1"] * SHORT_AT_ONCE
+        refused = await one.post("/map", json={})
+        assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
+        requests.append(asyncio.create_task(other.get("/files/a/b")))
+        while len(begun) == SHORT_AT_ONCE:
+            await asyncio.sleep(0.01)
+        assert begun[SHORT_AT_ONCE:] == ["127.1.0.2"]
+        release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
+        assert (await one.post("/map", json={})).status_code == 200

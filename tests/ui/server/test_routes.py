@@ -17,7 +17,6 @@ from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head, running_here
 from tests.support.api_calls import PLAIN
-from tests.support.loops import run
 from vitviz.errors.kinds import ImageError
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, find_route
 
@@ -251,12 +250,12 @@ def _finish(served: RunningApp) -> None:
             pass
 
 
-def test_no_file_of_a_call_is_fetched_whoever_calls(served: RunningApp) -> None:
+async def test_no_file_of_a_call_is_fetched_whoever_calls(served: RunningApp) -> None:
     [component, *_] = next(fn for fn in served.demo.fns.values() if fn.api_name == "analyze").inputs
     with listening() as (port, came):
         file = {"path": f"http://127.0.0.1:{port}/cat.jpg", "meta": {"_type": "gradio.FileData"}}
         with pytest.raises(ImageError, match="not uploaded here"):
-            run(processing_utils.async_move_files_to_cache(file, component))
+            await processing_utils.async_move_files_to_cache(file, component)
         assert came == []
 
 
