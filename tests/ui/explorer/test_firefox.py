@@ -100,11 +100,6 @@ def test_the_explorer_from_disk_has_the_numbers_and_the_picture_of_the_library(
     layout = small.trace.layout
     for layer, token in product(range(LAYERS), (0, 20, layout.token_count - 1)):
         check_attention(firefox, small, layer, token)
-    rolled = firefox.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({layout.index((2, 3))}))")
-    expected = small.rollout(query=(2, 3)).values.double()
-    torch.testing.assert_close(
-        layout.grid(torch.tensor(rolled)).double(), expected, atol=1e-3 * float(expected.max()), rtol=0
-    )
     for row, column in ((0, 0), (3, 7)):
         firefox.move(*place(firefox, ".vx-canvas", *middle(small, row, column)))
         attention = small.attention(query=(row, column))
@@ -121,6 +116,13 @@ def test_the_explorer_from_disk_has_the_numbers_and_the_picture_of_the_library(
     # A part of the picture that was cut off holds no patch.
     firefox.move(*place(firefox, ".vx-canvas", 0.01, 0.01))
     expect_caption(firefox, "Attention from the CLS token")
+    firefox.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'rollout', parameters: {{ query: [2, 3] }} }})")
+    expect_caption(firefox, f"{small.rollout(query=(2, 3)).description}")
+    rolled = firefox.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({layout.index((2, 3))}))")
+    expected = small.rollout(query=(2, 3)).values.double()
+    torch.testing.assert_close(
+        layout.grid(torch.tensor(rolled)).double(), expected, atol=1e-3 * float(expected.max()), rtol=0
+    )
     assert firefox.errors() == []
     assert [url for url in firefox.requested() if not url.startswith(("file:", "data:", "blob:"))] == []
 
