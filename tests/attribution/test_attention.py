@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.attention import LAYOUTS, masked
+from tests.support.traces import weights_of
 from vitviz import METHODS, AttentionTrace, TokenLayout, TokenMap, VisionTransformer
 from vitviz.attention.layout import Query
 from vitviz.attention.softmax import HEAD_FUSIONS
@@ -20,24 +22,14 @@ from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, Layer
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.models.targets import class_target
 
-LAYOUTS = {
-    "CLS": TokenLayout(("cls",), 3, 3),
-    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
-    "distillation": TokenLayout(("cls", "distillation"), 4, 2),
-    "no CLS": TokenLayout((), 2, 5),
-}
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+both_directions = pytest.mark.parametrize("direction", ["row", "column"])
 FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 
 
-def random_trace(layout: TokenLayout, layers: int = 3, heads: int = 4) -> AttentionTrace:
-    queries, keys = torch.randn(2, layers, heads, layout.token_count, 5, dtype=torch.float64)
+def random_trace(layout: TokenLayout) -> AttentionTrace:
+    queries, keys = torch.randn(2, 3, 4, layout.token_count, 5, dtype=torch.float64)
     return AttentionTrace(queries, keys, 1.0, layout)
-
-
-def matrices(trace: AttentionTrace) -> torch.Tensor:
-    """``"layer head query key"``."""
-    return torch.einsum("lhqd, lhkd -> lhqk", trace.queries, trace.keys).softmax(-1)
 
 
 def matches(token_map: TokenMap, tokens: torch.Tensor, layout: TokenLayout) -> bool:
@@ -57,29 +49,22 @@ def queries_of(layout: TokenLayout) -> list[tuple[Query, slice]]:
 
 
 @every_layout
-@pytest.mark.parametrize("direction", ["row", "column"])
-def test_one_heads_map_is_a_row_or_a_column_of_its_matrix(layout: TokenLayout, direction: str) -> None:
-    trace = random_trace(layout)
-    weights = matrices(trace)
+@both_directions
+@pytest.mark.parametrize("excludes", [False, True])
+def test_a_map_is_a_row_or_a_column_of_its_matrix(layout: TokenLayout, direction: str, excludes: bool) -> None:
+    trace, exclude = random_trace(layout), [layout.token_count - 1] if excludes else None
+    weights = torch.from_numpy(masked(weights_of(trace).numpy(), exclude or []))
     for query, tokens in [*queries_of(layout), ("patches", slice(layout.prefix_count, None))]:
-        expected = weights[:, :, tokens].mean(2) if direction == "row" else weights[..., tokens].mean(-1)
-        for layer, head in [(0, 0), (1, 3), (-1, 2), (-3, -1)]:
-            assert matches(attention(trace, layer, head, query, direction), expected[layer, head], layout)
+        values = weights[:, :, tokens].mean(2) if direction == "row" else weights[..., tokens].mean(-1)
+        for head in (0, 3, -1, *FUSIONS):
+            expected = FUSIONS[head](values, 1) if isinstance(head, str) else values[:, head]
+            for layer in (0, 1, -1, -3):
+                found = attention(trace, layer, head, query, direction, exclude=exclude)
+                assert matches(found, expected[layer], layout)
 
 
 @every_layout
-@pytest.mark.parametrize("direction", ["row", "column"])
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_fused_heads_are_the_mean_max_or_min_of_the_matrices(layout: TokenLayout, direction: str, fusion: str) -> None:
-    trace = random_trace(layout)
-    fused = FUSIONS[fusion](matrices(trace), 1)
-    for query, tokens in queries_of(layout):
-        values = fused[:, tokens].mean(1) if direction == "row" else fused[..., tokens].mean(-1)
-        assert matches(attention(trace, 1, fusion, query, direction), values[1], layout)
-
-
-@every_layout
-@pytest.mark.parametrize("direction", ["row", "column"])
+@both_directions
 @pytest.mark.parametrize("query", [None, "patches", (1, 0)])
 def test_every_cell_of_the_sheet_is_the_attention_of_its_layer_and_head(
     layout: TokenLayout, direction: str, query: Query | None

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 from tests.support import traces
+from tests.support.attention import without_lowest
 from tests.support.pairs import every_pair
 from vitviz import AttentionTrace, TokenLayout
 from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import Chunks
 from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import Threshold, discard_without_waiting, matrix_threshold
 from vitviz.attribution.threshold import discard_in_chunks as kept_of_matrix
+from vitviz.attribution.threshold import discard_without_waiting, matrix_threshold
 
 Make = Callable[[], torch.Tensor]
 
 TYPES = (torch.float32, torch.float64)
-
-
-def without_lowest(matrix: torch.Tensor, count: int) -> torch.Tensor:
-    """By definition: sort all entries stably in reading order, and zero the lowest."""
-    entries = matrix.numpy().flatten()
-    entries[np.argsort(entries, kind="stable")[:count]] = 0
-    return torch.from_numpy(entries.reshape(matrix.shape))
 
 
 def without_lowest_as_vit_explain(matrix: torch.Tensor, count: int) -> torch.Tensor:
@@ -111,33 +104,6 @@ def test_a_graphics_card_discards_from_each_matrix_and_spares_the_first_entry() 
         assert (spared[:, 0, 0] == matrices[:, 0, 0]).all()
         assert ((spared == 0).sum((-1, -2)) >= count - 1).all()
     assert torch.equal(discard_without_waiting(matrices, 0), matrices)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_equal_entries_are_discarded_in_reading_order(rows: int) -> None:
-    matrix = torch.tensor([[0.2, 0.1, 0.3], [0.2, 0.2, 0.0], [0.2, 0.5, 0.2]])
-    for count, threshold in [
-        (2, Threshold(0.1)),
-        (3, Threshold(0.2, 1)),
-        (5, Threshold(0.2, 3)),
-        (7, Threshold(0.2)),
-        (8, Threshold(0.3)),
-    ]:
-        # As numbers of single precision.
-        value = float(torch.tensor(threshold.value))
-        assert matrix_threshold(matrix, count) == Threshold(value, threshold.ties)
-    remaining = joined(Threshold(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
-    assert torch.equal(remaining, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("threshold", [Threshold(0.5), Threshold(0.5, 1), Threshold(0.5, 4), Threshold(1.0)], ids=str)
-def test_the_first_entry_alone_can_be_spared(rows: int, threshold: Threshold) -> None:
-    matrix = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.75, 0.25], [1.0, 0.25, 0.5]])
-    expected = joined(threshold.apply(split(matrix, rows)), 3)
-    assert expected[0, 0] == 0
-    expected[0, 0] = 0.5
-    assert torch.equal(joined(threshold.apply(split(matrix, rows), keep_cls_to_cls=True), 3), expected)
 
 
 # Traces.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from tests.support.attention import slow_rollout
+from tests.support.attention import masked, random_attention, slow_rollout
 from tests.support.comparison import closeness
 from tests.support.example import ASSETS
+from tests.support.refusals import check_refusals
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, analyze
 from vitviz.attention import softmax
@@ -21,65 +20,11 @@ from vitviz.attribution import attention, rollout, rollout_matrix
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 
 close = closeness(tolerance=1e-12)
-LAYOUTS = {
-    "CLS": TokenLayout(("cls",), 3, 3),
-    "three prefix tokens": TokenLayout(("cls", "register 1", "register 2"), 2, 4),
-    "no CLS": TokenLayout((), 2, 5),
-}
-every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-FUSIONS = ("mean", "max", "min")
+LAYOUT = TokenLayout(("cls",), 3, 3)
 
 
-def random_trace(layout: TokenLayout, layers: int = 4, heads: int = 3) -> AttentionTrace:
-    count = layout.token_count
-    scores = torch.randn(layers, heads, count, count, dtype=torch.float64)
-    return trace_of((2 * scores).softmax(-1), layout)
-
-
-def masked(attention: np.ndarray, excluded: list[int]) -> np.ndarray:
-    """``"layer head query key"`` with the columns of some keys set to zero and every row divided by its sum."""
-    result = np.zeros_like(attention)
-    for place in np.ndindex(attention.shape[:3]):
-        row = [0.0 if key in excluded else float(weight) for key, weight in enumerate(attention[place])]
-        result[place] = [weight / sum(row) for weight in row]
-    return result
-
-
-@pytest.mark.slow
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("ratio", [0.0, 0.4])
-def test_a_rollout_without_tokens_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
-    trace = random_trace(layout)
-    excluded = [layout.index((1, 0)), layout.index((0, 2))]
-    attention_without = masked(weights_of(trace).numpy(), excluded)
-    for residual, start in [(0.5, 0), (0.0, 0), (0.3, 2)]:
-        expected = torch.from_numpy(slow_rollout(attention_without, fusion, ratio, residual, start))
-        parameters: dict[str, Any] = {"residual_weight": residual, "start_layer": start, "exclude": [(1, 0), (0, 2)]}
-        close(rollout_matrix(trace, fusion, ratio, **parameters), expected)
-        for query in range(layout.token_count):
-            found = rollout(trace, fusion, ratio, query=query, **parameters)
-            close(found.values, layout.grid(expected[query]))
-            assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1)
-            if query not in excluded:
-                assert found.values[1, 0] == found.values[0, 2] == 0
-
-
-@pytest.mark.slow
-@every_layout
-def test_attention_without_tokens_is_masked_and_renormalised(layout: TokenLayout) -> None:
-    trace = random_trace(layout)
-    expected = torch.from_numpy(masked(weights_of(trace).numpy(), [layout.token_count - 1]))
-    exclude = [layout.token_count - 1]
-    for layer, query in product(range(4), range(layout.token_count)):
-        for head in range(3):
-            found = attention(trace, layer, head, query, exclude=exclude)
-            close(found.values, layout.grid(expected[layer, head, query]))
-            assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1)
-            found = attention(trace, layer, head, query, "column", exclude=exclude)
-            close(found.values, layout.grid(expected[layer, head, :, query]))
-    mean = expected[2].mean(0)[layout.prefix_count :].mean(0)
-    close(attention(trace, 2, "mean", "patches", exclude=exclude).values, layout.grid(mean))
+def random_trace() -> AttentionTrace:
+    return trace_of(random_attention(LAYOUT), LAYOUT)
 
 
 @pytest.mark.parametrize("chunk", [1, 10**9])
@@ -88,8 +33,7 @@ def test_a_trace_without_tokens_has_their_weights_at_zero_in_every_form(
     monkeypatch: pytest.MonkeyPatch, chunk: int, keep_bytes: int
 ) -> None:
     monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk)
-    layout = LAYOUTS["CLS"]
-    plain = replace(random_trace(layout), keep_bytes=keep_bytes)
+    plain = replace(random_trace(), keep_bytes=keep_bytes)
     bias = torch.randn(4, 1, 10, 10, dtype=torch.float64)
     for trace in (plain, replace(plain, bias=bias)):
         # Cached results of the whole trace must not be reused for the reduced one.
@@ -130,7 +74,7 @@ def test_the_attention_of_a_pooling_query_is_renormalised(make_network: Callable
     pooled = trace.pooled.double().clone()
     pooled[:, 3] = 0
     pooled /= pooled.sum(-1, keepdim=True)
-    matrix = slow_rollout(masked(weights_of(trace).numpy(), [3]), "mean", 0, 0.5, 0)
+    matrix = slow_rollout(masked(weights_of(trace).numpy(), [3]), "mean", 0)
     found = rollout(trace, exclude=[3])
     close(found.values.double(), trace.layout.grid(pooled.mean(0) @ torch.from_numpy(matrix)), 1e-5)
     with pytest.raises(MethodError, match=r"^the pooling query attends to the tokens alone that are left out"):
@@ -156,9 +100,8 @@ CAPTION = "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, l
     ],
 )
 def test_outliers_are_left_out_and_the_caption_names_them(outliers: list[int], message: str) -> None:
-    layout = LAYOUTS["CLS"]
     # A prefix token with a large norm is no outlier.
-    trace = replace(random_trace(layout), norms=norms_with(layout, 0, *outliers))
+    trace = replace(random_trace(), norms=norms_with(LAYOUT, 0, *outliers))
     found = rollout(trace, exclude="outliers")
     assert found.description == f"{CAPTION}, {message}"
     close(found.values, rollout(trace, exclude=outliers or None).values)
@@ -199,17 +142,18 @@ def test_tokens_that_cannot_be_excluded_are_refused(
     method: Any, exclude: Any, error: type[VitvizError], message: str
 ) -> None:
     with pytest.raises(error, match=f"^{message}$"):
-        method(random_trace(LAYOUTS["CLS"]), exclude=exclude)
+        method(random_trace(), exclude=exclude)
 
 
-def test_a_reference_implementation_excludes_no_token() -> None:
-    with pytest.raises(MethodError, match=r"^exclude = 'sinks': vit-explain leaves no token out; expected None$"):
-        rollout(random_trace(LAYOUTS["CLS"]), reference="vit-explain", exclude="sinks")
-
-
-def test_all_tokens_cannot_be_left_out_of_a_trace() -> None:
-    with pytest.raises(MethodError, match=r"^all 10 tokens left out: expected at least one that is attended to$"):
-        random_trace(LAYOUTS["CLS"]).without(range(10))
+def test_neither_a_reference_implementation_nor_a_trace_of_nothing_excludes_tokens() -> None:
+    trace = random_trace()
+    calls = {
+        "exclude = 'sinks': vit-explain leaves no token out; expected None$": lambda: rollout(
+            trace, reference="vit-explain", exclude="sinks"
+        ),
+        "all 10 tokens left out: expected at least one that is attended to$": lambda: trace.without(range(10)),
+    }
+    check_refusals(MethodError, calls)
 
 
 def test_an_analysis_leaves_tokens_out(bundled: Model) -> None:

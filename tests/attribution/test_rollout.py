@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.attention import LAYOUTS, random_attention, slow_rollout
+from tests.support.attention import LAYOUTS, masked, random_attention, slow_rollout
 from tests.support.comparison import closeness
 from tests.support.example import ASSETS
 from tests.support.pairs import every_pair
@@ -60,20 +61,43 @@ def test_the_baseline_of_transformer_explainability_is_reproduced(start: int) ->
 # The formula.
 
 
-@every_pair(layout=LAYOUTS, fusion=FUSIONS, ratio=[0.0, 0.37, 0.9])
-def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
-    attention = random_attention(layout)
-    trace = trace_of(attention, layout)
-    for residual, start in [(0.5, 0), (0.0, 0), (0.3, 1), (0.8, 3)]:
+ATTENTION: dict[str, Callable[[TokenLayout], torch.Tensor]] = {
+    "random": random_attention,
+    "even": lambda layout: torch.full_like(random_attention(layout), 1 / layout.token_count),
+    "identity": lambda layout: torch.eye(layout.token_count, dtype=torch.float64).expand(4, 3, -1, -1).contiguous(),
+}
+
+
+@every_pair(
+    layout=LAYOUTS, make=ATTENTION, fusion=FUSIONS, ratio=[0.0, 0.37, 0.9, 0.99], exclude=[None, [(1, 0), (0, 1)]]
+)
+def test_rollout_follows_its_formula(
+    layout: TokenLayout,
+    make: Callable[[TokenLayout], torch.Tensor],
+    fusion: str,
+    ratio: float,
+    exclude: list[Query] | None,
+) -> None:
+    attention = make(layout)
+    if exclude:
+        # Some token would attend to none.
+        attention = (attention + 0.01) / (attention + 0.01).sum(-1, keepdim=True)
+    weights = masked(attention.numpy(), [layout.index(token) for token in exclude or ()])
+    for residual, start, end in [(0.5, 0, 3), (0.0, 0, 3), (0.3, 1, 2), (0.8, 3, 3), (1.0, 0, 3)]:
         parameters: dict[str, Any] = {
-            "head_fusion": fusion,
-            "discard_ratio": ratio,
-            "residual_weight": residual,
-            "start_layer": start,
+            **{"head_fusion": fusion, "discard_ratio": ratio, "residual_weight": residual, "exclude": exclude},
+            **{"start_layer": start, "end_layer": end},
         }
-        expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, residual, start))
+        expected = torch.from_numpy(slow_rollout(weights[start : end + 1], fusion, ratio, residual))
+        trace = trace_of(attention, layout)
         close(rollout_matrix(trace, **parameters), expected)
-        close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
+        for query in (*layout.prefix, *range(layout.token_count), (1, 1), "patches"):
+            row = expected[layout.select(query)].mean(0)
+            found = rollout(trace, query=query, **parameters)
+            close(found.values, layout.grid(row))
+            assert tuple(found.prefix) == layout.prefix
+            assert list(found.prefix.values()) == pytest.approx(row[: layout.prefix_count].tolist(), abs=1e-12)
+            assert found.domain == (0.0, 1.0)
 
 
 def test_the_pooling_query_reads_the_last_layer_only() -> None:

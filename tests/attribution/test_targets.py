@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,25 +10,16 @@ import torch
 from PIL import Image, ImageOps
 
 import vitviz
-from tests.support.comparison import closeness
 from tests.support.example import COARSEST, EXAMPLE
-from tests.support.makers import MakeModel, MakeNetwork
-from tests.support.materialised import layer_by_layer, sharp
-from tests.support.networks import NETWORKS, every_network
-from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin
-from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
+from tests.support.makers import MakeModel
+from tests.support.networks import NETWORKS
+from vitviz import Analysis, Model, Target, contrast, likeness, margin
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.evaluation.comparison import compare
 from vitviz.evaluation.randomization import cascade
-from vitviz.models.targets import ClassDifference, LikenessScore
+from vitviz.models.targets import ClassDifference
 
-close = closeness(tolerance=1e-10, any_type=True)
 LABELS = ("a", "b", "c", "d", "e")
-TARGETS = ("contrast", "margin", "likeness", "likeness to a patch")
-each_target = pytest.mark.parametrize("kind", TARGETS)
-each_network = every_network(
-    "CLS", "five prefix tokens", "no CLS", "CLS and mean, norm after pooling", "attention pooling", "one layer"
-)
 
 
 def photo(seed: int, width: int = 24, height: int = 16) -> Image.Image:
@@ -40,100 +29,6 @@ def photo(seed: int, width: int = 24, height: int = 16) -> Image.Image:
 
 def analyses(model: Model) -> tuple[Analysis, Analysis]:
     return vitviz.analyze(photo(0), model), vitviz.analyze(photo(1), model)
-
-
-def final_patches(network: VisionTransformer, tokens: torch.Tensor, prefix: int) -> torch.Tensor:
-    """The final patch tokens: normed one by one, if the network has such a norm."""
-    is_of_tokens = network.config.final_norm == "before pooling"
-    return (network.norm(tokens) if is_of_tokens else tokens)[0, prefix:]
-
-
-def pooled(network: VisionTransformer, tokens: torch.Tensor, layout: Any) -> torch.Tensor:
-    """The features, computed by the same network without a classifier."""
-    without = VisionTransformer(replace(network.config, classes=0)).double()
-    without.load_state_dict(network.state_dict(), strict=False)
-    return without.read(tokens, layout)[0]
-
-
-def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[Target, Callable[..., torch.Tensor]]:
-    """A target, and a function from the tokens of the last layer to its score by formula."""
-    network, layout = subject.network, subject.network.config.layout(16, 24)
-    prefix = layout.prefix_count
-    logits = network(subject.pixels)[0]
-    if kind == "contrast":
-        return contrast("b", 3).target(
-            logits, LABELS
-        ), lambda tokens: network.read(tokens, layout)[0] @ torch.tensor([0, 1.0, 0, -1, 0]).double()
-    if kind == "margin":
-
-        def lead(tokens: torch.Tensor) -> torch.Tensor:
-            scores = list(network.read(tokens, layout)[0])
-            return scores.pop(int(logits.argmax())) - torch.stack(scores).amax()
-
-        return margin().target(logits, LABELS), lead
-    tokens = layer_by_layer(replace(subject, pixels=other))[2][-1].detach()
-    if kind == "likeness":
-        features = pooled(network, tokens, layout)
-        target = Target(kind, LikenessScore(features / features.norm(), kind), "features", 1.0)
-        return target, lambda tokens: torch.cosine_similarity(pooled(network, tokens, layout), features, dim=0)
-    patch = final_patches(network, tokens, prefix)[7]
-    target = Target(kind, LikenessScore(patch / patch.norm(), kind), "patches", 1.0)
-
-    def mean_cosine(tokens: torch.Tensor) -> torch.Tensor:
-        cosines = [torch.cosine_similarity(each, patch, dim=0) for each in final_patches(network, tokens, prefix)]
-        return torch.stack(cosines).mean()
-
-    return target, mean_cosine
-
-
-@pytest.mark.slow
-@each_network
-@each_target
-def test_maps_are_those_of_autograd_on_the_formula(
-    make_network: MakeNetwork, changes: dict[str, Any], kind: str
-) -> None:
-    subject = sharp(make_network, changes)
-    target, score = formula(kind, subject, torch.randn_like(subject.pixels))
-    subject = replace(subject, target=target)
-    normed, weights, outputs, layout = layer_by_layer(subject)
-    count = layout.token_count
-    gradients = torch.autograd.grad(score(outputs[-1]), [*weights, normed[-1]], retain_graph=True)
-    assert subject.gradients.score == pytest.approx(float(score(outputs[-1]).detach()), abs=1e-10)
-
-    matrix = rollout = torch.eye(count, dtype=torch.float64)
-    for attention, gradient in zip(weights, gradients[:-1], strict=True):
-        product = (attention.detach() * gradient)[0]
-        matrix = matrix + product.clamp(min=0).mean(0) @ matrix
-        step = product.mean(0).clamp(min=0) + torch.eye(count)
-        rollout = step / step.sum(-1, keepdim=True) @ rollout
-    for query in (0, "patches"):
-        close(relevance(subject.gradients, query).values, layout.grid(matrix[layout.select(query)].mean(0)))
-        close(
-            gradient_rollout(subject.gradients, query=query).values, layout.grid(rollout[layout.select(query)].mean(0))
-        )
-
-    of_layers = []
-    for attention, output in zip(weights, outputs, strict=True):
-        (gradient,) = torch.autograd.grad(score(output), attention, retain_graph=True)
-        of_layers.append(gradient[0].clamp(min=0).mean((0, 1)))
-    close(legrad(subject).values, layout.grid(torch.stack(of_layers).mean(0)))
-
-    patches = layout.select("patches")
-    strength = normed[-1][0, patches] @ gradients[-1][0, patches].mean(0)
-    assert strength.abs().max() > 1e-6
-    close(grad_cam(subject).values.flatten(), strength.detach().clamp(min=0))
-
-
-def test_patches_are_the_final_tokens_that_are_pooled(make_network: MakeNetwork) -> None:
-    pixels = torch.randn(2, 3, 16, 24)
-    network = make_network(cls_token=False, pooling="mean", classes=0)
-    torch.testing.assert_close(network.output(pixels, "patches").mean(1), network(pixels))
-    # CLIP's norm after pooling is applied to one token, so it is applied to a patch, too.
-    network = make_network(final_norm="after pooling", classes=0)
-    tokens, layout = network.embed(pixels)
-    for layer in network.encoder:
-        tokens = layer(tokens, None, layout.token_count)
-    torch.testing.assert_close(network.output(pixels, "patches"), network.norm(tokens[:, 1:]))
 
 
 @pytest.mark.parametrize("changes", [{}, {"classes": 0}, NETWORKS["no CLS"], NETWORKS["attention pooling"]], ids=str)
