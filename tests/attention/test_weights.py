@@ -82,23 +82,6 @@ def test_sheets_matrices_and_batches_are_those_of_queries_and_keys() -> None:
     close(rollout(pickle.loads(pickle.dumps(trace))).values, rollout(computed).values)
 
 
-def by_hand(weights: torch.Tensor) -> torch.Tensor:
-    """Abnar & Zuidema 2020: the rollout of the first token to the patches."""
-    product = torch.eye(weights.shape[-1], dtype=weights.dtype)
-    for layer in weights:
-        mixed = 0.5 * layer.mean(0) + 0.5 * torch.eye(len(product), dtype=weights.dtype)
-        product = mixed / mixed.sum(-1, keepdim=True) @ product
-    return product[0, 1:]
-
-
-def test_the_gradient_of_a_rollout_is_that_of_its_formula() -> None:
-    weights = random_attention(LAYOUT).requires_grad_()
-    score = torch.randn(9, dtype=torch.float64)
-    expected = torch.autograd.grad(by_hand(weights) @ score, weights)[0]
-    found = torch.autograd.grad(rollout(AttentionTrace.from_weights(weights)).values.flatten() @ score, weights)[0]
-    close(found, expected)
-
-
 def maps_with(**parameters: Any) -> Callable[[AttentionTrace], TokenMap]:
     return lambda trace: rollout(trace, **parameters)
 
@@ -110,6 +93,7 @@ def rows_of(query: Query, direction: str, head: int | str) -> Callable[[Attentio
 @pytest.mark.parametrize(
     "method",
     [
+        maps_with(),
         maps_with(head_fusion="max", discard_ratio=0.5),
         maps_with(head_fusion="min", residual_weight=0.0, query="patches"),
         maps_with(discard_ratio=0.5, reference="vit-explain"),

@@ -8,53 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-import vitviz
 from tests.support.makers import MakeModel
 from vitviz import save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.head_picture import heads_picture
-from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads, measure_heads_over
+from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads_over
 from vitviz.evaluation.method_table import find_images
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    for number in range(3):
-        pixels = random.integers(0, 255, (20, 30, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1, "head_width": 32}]
-)
-def test_measures_are_those_of_the_materialised_weights(
-    make_model: MakeModel, folder: Path, changes: dict[str, object]
-) -> None:
-    trace = vitviz.analyze(folder / "0.png", make_model(**changes)).trace
-    layout, found = trace.layout, measure_heads(trace)
-    first = len(layout.prefix)
-    for layer in range(trace.layers):
-        weights = trace.weights(layer).double().numpy()
-        for head in range(trace.heads):
-            far, spread, share = [], [], []
-            for query in range(first, layout.token_count):
-                row = weights[head, query]
-                here = divmod(query - first, layout.grid_width)
-                divergences = [
-                    np.hypot(*np.subtract(divmod(patch, layout.grid_width), here))
-                    for patch in range(layout.patch_count)
-                ]
-                far.append((row[first:] * divergences).sum() / row[first:].sum())
-                spread.append(-(row * np.log(row)).sum())
-                share.append(row[:first].sum())
-            for name, values in (("distance", far), ("entropy", spread), ("prefix", share)):
-                assert float(found[name][layer, head]) == pytest.approx(np.mean(values), rel=1e-5, abs=1e-9), name
 
 
 def test_the_command_prints_tables_and_writes_the_figure(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.support.makers import MakeModel
 from vitviz import METHODS, save_checkpoint
@@ -22,18 +20,6 @@ pytestmark = pytest.mark.slow
 
 # Neither the bundled model nor those of this file have attention pooling.
 SERVING = [name for name, method in METHODS.items() if method.pooling is None]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Five pictures at several depths, and a file that is no picture."""
-    for number in range(5):
-        place = tmp_path / "pictures" / f"class {number % 2}"
-        place.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.default_rng(number).integers(0, 255, (16, 24, 3), np.uint8)
-        Image.fromarray(pixels).save(place / f"{number}.png")
-    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
-    return tmp_path / "pictures"
 
 
 def test_an_interval_is_the_mean_and_its_confidence() -> None:

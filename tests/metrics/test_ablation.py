@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.support.makers import MakeNetwork
-from vitviz import VisionTransformer
+from tests.support.plain import plain
+from tests.support.refusals import check_refusals
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.models.targets import Target, class_target
@@ -43,7 +44,11 @@ def test_each_head_effect_equals_that_of_a_head_mask(
     def score(output: torch.Tensor) -> float:
         return float(target.score(output[0]) if isinstance(target, Target) else output.softmax(-1)[0, target])
 
-    found = head_effects(network, pixels, target)
+    reports: list[Progress] = []
+    found = head_effects(network, pixels, target, reports.append)
+    assert reports == [
+        Progress(config.heads * layer, config.heads * config.depth) for layer in range(1, config.depth + 1)
+    ]
     assert found.whole == pytest.approx(score(network(pixels)), abs=1e-6, rel=1e-5)
     assert found.is_probability == isinstance(target, int)
     for layer in range(config.depth):
@@ -62,37 +67,16 @@ def test_the_strongest_heads_have_the_largest_effects() -> None:
     assert len(effects.strongest(9)) == 4
 
 
-def test_progress_is_reported_and_missing_classes_are_refused(make_network: MakeNetwork) -> None:
-    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    reports: list[Progress] = []
-    head_effects(network, pixels, 0, reports.append)
-    assert reports == [Progress(4 * layer, 12) for layer in (1, 2, 3)]
-    with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
-        head_effects(network, pixels, 5)
-    with pytest.raises(MethodError, match="target 0: this model has no classifier"):
-        head_effects(make_network(classes=0), pixels, 0)
+def test_missing_classes_are_refused(make_network: MakeNetwork) -> None:
+    pixels = torch.randn(1, 3, 16, 24)
+    calls = {
+        "target 5: this model has classes 0 to 4": lambda: head_effects(make_network(), pixels, 5),
+        "target 0: this model has no classifier": lambda: head_effects(make_network(classes=0), pixels, 0),
+    }
+    check_refusals(MethodError, calls)
 
 
 # Any heads and patches at once.
-
-
-def masked_reference(
-    network: VisionTransformer, pixels: torch.Tensor, heads: set[tuple[int, int]], patches: set[tuple[int, int]]
-) -> torch.Tensor:
-    """The same by materialised attention: minus infinity for the keys that are off, and no token removed."""
-    config = network.config
-    tokens, layout = network.embed(pixels)
-    hidden = torch.zeros(layout.token_count)
-    hidden[[layout.index(patch) for patch in patches]] = -torch.inf
-    angles = network.angles(layout)
-    for number, layer in enumerate(network.encoder):
-        attended = layer.attend(tokens, angles, layout.token_count)
-        scores = attended.queries @ attended.keys.mT * network.scale + hidden
-        on = torch.tensor([(number, head) not in heads for head in range(config.heads)])
-        context = scores.softmax(-1) @ attended.values * on[:, None, None]
-        tokens = layer.residual_mlp(tokens, context)
-    # Only the remaining tokens are pooled.
-    return network.read(tokens[:, hidden == 0], layout)[0]
 
 
 HEADS_OFF = {(0, 0), (1, 2), (1, 3)}
@@ -125,16 +109,11 @@ def test_switching_off_equals_masking(make_network: MakeNetwork, changes: dict[s
         (HEADS_OFF & every, set(grid[1:])),
     ]:
         found = switched_off(network, pixels, heads, patches)
-        expected = masked_reference(network, pixels, heads, patches)
+        mask = torch.ones(config.depth, config.heads)
+        for layer, head in heads:
+            mask[layer, head] = 0
+        expected = plain(network, pixels, mask, tuple(map(layout.index, patches))).output[0]
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(switched_off(network, pixels), network(pixels)[0], atol=1e-5, rtol=1e-5)
-
-
-def test_switching_one_head_off_equals_its_effect(make_network: MakeNetwork) -> None:
-    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    effects = head_effects(network, pixels, 3)
-    found = switched_off(network, pixels, [(1, 2)]).softmax(-1)[3]
-    assert float(found) == pytest.approx(float(effects.without[1, 2]), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.makers import MakeNetwork
+from tests.support.refusals import check_refusals
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, Metric, ends, faithfulness
@@ -99,38 +100,29 @@ def test_patches_are_removed_in_the_order_of_the_metric(make_network: MakeNetwor
     assert found["road"]["knowing"].area < found["road"]["hiding"].area + 0.05
 
 
-def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: MakeNetwork) -> None:
-    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    found = faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 2, ("deletion", "insertion"))
-    score = float(network(pixels).softmax(-1)[0, 2])
-    empty = float(network(torch.zeros_like(pixels)).softmax(-1)[0, 2])
-    soft = float(network(blur(pixels[0])[None]).softmax(-1)[0, 2])
-    for name in ("map", RANDOM):
-        for metric, last in (("deletion", empty), ("insertion", soft)):
-            curve = found[metric][name]
-            assert curve.steps.tolist() == pytest.approx([step / 16 for step in range(17)])
-            assert curve.scores[0] == pytest.approx(score, abs=1e-5)
-            assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
-
-
-# Targets that are no class.
-
-
-def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_network: MakeNetwork) -> None:
+@pytest.mark.parametrize("is_class", [True, False], ids=["class", "logit"])
+def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: MakeNetwork, is_class: bool) -> None:
+    """Of a class its probability, of another target the share of the way from the blank to the whole image."""
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     logits = [network(image)[0] for image in (torch.zeros_like(pixels), pixels, blur(pixels[0])[None])]
     index = int((logits[1] - logits[0]).argmax())
-    target = class_target(index, 5)
-    blank, full, soft = (float(each[index]) for each in logits)
-    assert ends(network, pixels, target) == pytest.approx((blank, full), abs=1e-5)
+    blank, full, soft = (float((each.softmax(-1) if is_class else each)[index]) for each in logits)
     reports: list[Progress] = []
-    maps = {"map": torch.rand(4, 6)}
+    maps, target = {"map": torch.rand(4, 6)}, index if is_class else class_target(index, 5)
     found = faithfulness(network, pixels, maps, target, ("deletion", "insertion"), report=reports.append)
     assert reports[-1] == Progress(2 * 17 * (1 + RANDOM_ORDERS), 2 * 17 * (1 + RANDOM_ORDERS))
+    if not is_class:
+        assert ends(network, pixels, class_target(index, 5)) == pytest.approx((blank, full), abs=1e-5)
+        blank, full, soft = 0.0, 1.0, (soft - blank) / (full - blank)
     for name in ("map", RANDOM):
-        for metric, last in (("deletion", 0.0), ("insertion", (soft - blank) / (full - blank))):
-            assert found[metric][name].scores[0] == pytest.approx(1, abs=1e-4)
-            assert found[metric][name].scores[-1] == pytest.approx(last, abs=1e-4)
+        for metric, last in (("deletion", blank), ("insertion", soft)):
+            curve = found[metric][name]
+            assert curve.steps.tolist() == pytest.approx([step / 16 for step in range(17)])
+            assert curve.scores[0] == pytest.approx(full, abs=1e-5 if is_class else 1e-4)
+            assert curve.scores[-1] == pytest.approx(last, abs=1e-5 if is_class else 1e-4)
+
+
+# Targets that are no class.
 
 
 @pytest.mark.parametrize(
@@ -181,7 +173,7 @@ def test_any_layout_will_do_and_the_same_seed_gives_the_same(
             assert 0 <= curve.area <= 1
 
 
-def test_progress_is_reported_and_an_exception_ends_it(make_network: MakeNetwork) -> None:
+def test_progress_is_reported(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     reports: list[Progress] = []
     faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=reports.append)
@@ -191,20 +183,16 @@ def test_progress_is_reported_and_an_exception_ends_it(make_network: MakeNetwork
     assert [each.done for each in reports] == [total * done // images for done in (BATCH_SIZE, images)]
     assert {each.total for each in reports} == {total}
 
-    def stop(progress: Progress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        faithfulness(network, pixels, {}, 0, report=stop)
-
 
 def test_impossible_requests_are_refused(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    with pytest.raises(MethodError, match="metric 'erasure': expected 'deletion', 'insertion'"):
-        faithfulness(network, pixels, {}, 0, ("erasure",))
-    with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
-        faithfulness(network, pixels, {}, 5)
-    with pytest.raises(MethodError, match="target 0: this model has no classifier"):
-        faithfulness(make_network(classes=0), pixels, {}, 0)
-    with pytest.raises(ConfigError, match=r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"):
-        faithfulness(network, pixels, {"map": torch.rand(6, 4)}, 0)
+    calls = {
+        "metric 'erasure': expected 'deletion', 'insertion'": lambda: faithfulness(
+            network, pixels, {}, 0, ("erasure",)
+        ),
+        "target 5: this model has classes 0 to 4": lambda: faithfulness(network, pixels, {}, 5),
+        "target 0: this model has no classifier": lambda: faithfulness(make_network(classes=0), pixels, {}, 0),
+    }
+    check_refusals(MethodError, calls)
+    shape = r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"
+    check_refusals(ConfigError, {shape: lambda: faithfulness(network, pixels, {"map": torch.rand(6, 4)}, 0)})

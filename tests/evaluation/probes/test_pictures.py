@@ -9,22 +9,17 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
 
 from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS
-from vitviz import Analysis, TokenLayout, analyze
+from tests.support.probes import analysis_of
+from vitviz import TokenLayout
 from vitviz.evaluation.probes import PROBES, Findings, Measurement, probe
 from vitviz.evaluation.probes.pictures import pictures
 
 pytestmark = pytest.mark.slow
 
 LAYOUT = TokenLayout(("cls",), 2, 3)
-
-
-def analysis_of(make_model: MakeModel, **changes: Any) -> Analysis:
-    pixels = np.random.default_rng(0).integers(0, 256, (48, 60, 3), np.uint8)
-    return analyze(Image.fromarray(pixels), make_model(**changes))
 
 
 def draw(values: torch.Tensor, *axes: str, quantity: str = "share", **names: tuple[str, ...]) -> Figure:

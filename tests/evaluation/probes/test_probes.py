@@ -18,6 +18,7 @@ from tests.support.traces import weights_of
 from vitviz import Model, analyze
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.number_text import digits
+from vitviz.evaluation.head_table import measure_heads
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.evaluation.probes.findings import AXES
 
@@ -25,12 +26,20 @@ every_kind = every_network(*NETWORKS)
 
 
 @every_kind
-def test_measurements_fit_their_axes_and_rows_their_heading(make_model: MakeModel, changes: dict[str, Any]) -> None:
+def test_every_probe_gives_measurements_that_fit_their_axes_or_is_refused(
+    make_model: MakeModel, changes: dict[str, Any]
+) -> None:
     analysis = analysis_of(make_model, **changes)
-    config = analysis.model.network.config
-    for name in (name for name, record in PROBES.items() if record.refusal(config) is None):
+    for name, record in PROBES.items():
+        if record.refusal(analysis.model.network.config) is not None:
+            with pytest.raises(MethodError, match=f"^{name}: this model has "):
+                probe(analysis, name)
+            continue
         findings = probe(analysis, name)
+        assert findings.probe == name and findings.summary.endswith(".") and findings.heading
+        assert findings.rows or name == "outlier_patches"
         assert {len(row) for row in findings.rows} <= {len(findings.heading)}
+        assert not any(np.isinf(array).any() for array in findings.arrays().values())
         for each in findings.measurements.values():
             sizes = dict(zip(each.axes, each.values.shape, strict=True))
             assert len(sizes) == each.values.ndim and sizes.keys() <= AXES.keys()
@@ -53,10 +62,11 @@ def test_received_attention_and_prefix_mass_are_means_of_columns(
         layer, head, token = place
         column = [float(weights[layer, head, query, token]) for query in range(layout.token_count)]
         assert float(received[place]) == pytest.approx(statistics.fmean(column) * layout.token_count, abs=1e-4)
+    patches = weights[:, :, layout.prefix_count :]
+    near(measure_heads(analysis.trace)["prefix"], patches[..., : layout.prefix_count].sum(-1).mean(-1), 1e-5)
     if not layout.prefix:
         return
     findings = probe(analysis, "prefix_mass")
-    patches = weights[:, :, layout.prefix_count :]
     near(values_of(findings, "mass"), patches.mean(2)[..., : layout.prefix_count], 1e-5)
     assert findings.measurements["mass"].names == {"prefix": layout.prefix}
 
@@ -135,22 +145,6 @@ def test_filters_are_eigenvectors_of_the_embeddings_covariance(make_model: MakeM
         assert vector[np.abs(vector).argmax()] > 0
         near(torch.from_numpy(covariance @ vector), share * np.trace(covariance) * vector, 1e-4)
     assert (np.diff(shares) <= 0).all()
-
-
-@every_kind
-def test_every_probe_that_a_model_can_have_gives_findings(make_model: MakeModel, changes: dict[str, Any]) -> None:
-    analysis = analysis_of(make_model, **changes)
-    config = analysis.model.network.config
-    for name, record in PROBES.items():
-        if record.refusal(config) is not None:
-            with pytest.raises(MethodError, match=f"^{name}: this model has "):
-                probe(analysis, name)
-            continue
-        findings = probe(analysis, name)
-        assert findings.probe == name and findings.summary.endswith(".") and findings.heading
-        assert findings.rows or name == "outlier_patches"
-        for array in findings.arrays().values():
-            assert not np.isinf(array).any()
 
 
 # The table.

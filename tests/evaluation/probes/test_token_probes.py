@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS, every_network
+from tests.support.plain import plain
 from tests.support.probes import analysis_of, near, values_of
 from vitviz import Analysis, analyze
 from vitviz.errors.kinds import MethodError
@@ -23,19 +24,8 @@ every_kind = every_network(*NETWORKS)
 
 
 def layers_of(analysis: Analysis) -> list[torch.Tensor]:
-    """The tokens, ``"token width"``, before the first layer and after each one, by a layer's definition."""
-    network, pixels = analysis.model.network, analysis.prepared.pixels
-    with torch.no_grad():
-        tokens, layout = network.embed(pixels)
-        outputs = [tokens[0]]
-        for layer in network.encoder:
-            attended = layer.attend(tokens, network.angles(layout), layout.token_count)
-            scores = attended.queries @ attended.keys.mT * network.scale
-            context = (scores.softmax(-1) @ attended.values).transpose(1, 2).flatten(2)
-            stream = tokens + layer.attention.projection(context)
-            tokens = stream + layer.mlp(layer.mlp_norm(stream))
-            outputs.append(tokens[0])
-    return outputs
+    """The tokens, ``"token width"``, before the first layer and after each one, by the formulas."""
+    return [tokens[0].detach() for tokens in plain(analysis.model.network, analysis.prepared.pixels).steps]
 
 
 @every_kind
