@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.support.pictures import photo
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images import resizing
 from vitviz.images.geometry import Geometry
@@ -27,17 +28,17 @@ TORCH = [("torchvision", "bicubic"), ("torchvision float", "bilinear")]
 # Fitting.
 
 
-def noise(width: int, height: int, seed: int) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def torchvision_crop(image: Image.Image, resized: int, side: int, resampling: Image.Resampling) -> Image.Image:
-    """Resize(resized) and CenterCrop(side) of torchvision on PIL images."""
+def resized_and_cropped(
+    image: Image.Image, resized: int, side: int, resampling: Image.Resampling, rounding: str
+) -> Image.Image:
+    """Resize(resized) and CenterCrop(side) of torchvision on PIL images, or of an image processor of transformers."""
     short, long = sorted(image.size)
     new_long = int(resized * long / short)
     width, height = (resized, new_long) if image.width <= image.height else (new_long, resized)
     image = image.resize((width, height), resampling)
     top, left = round((height - side) / 2.0), round((width - side) / 2.0)
+    if rounding == "transformers":
+        top, left = (height - side) // 2, (width - side) // 2
     return image.crop((left, top, left + side, top + side))
 
 
@@ -47,39 +48,30 @@ def torchvision_crop(image: Image.Image, resized: int, side: int, resampling: Im
     # timm truncates 92.99999999999999, too.
     [(32, 1.0, 32), (56, 0.875, 64), (224, 0.9, 248), (32, 32 / 93, 92)],
 )
-def test_crop_is_torchvisions_resize_and_center_crop(
-    interpolation: str, side: int, fraction: float, resized: int
+@pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
+def test_crop_is_resize_and_center_crop(
+    interpolation: str, side: int, fraction: float, resized: int, rounding: str
 ) -> None:
-    preprocessing = Preprocessing(side, side, (0.5,) * 3, (0.5,) * 3, "crop", fraction, interpolation)
+    settings = {"crop_fraction": fraction, "interpolation": interpolation, "rounding": rounding}
+    preprocessing = Preprocessing(side, side, (0.5,) * 3, (0.5,) * 3, "crop", **settings)
     random = np.random.default_rng(6)
     sizes = [(640, 480), (375, 500), (31, 33), (200, 200), *random.integers(2, 300, (8, 2)).tolist()]
     for seed, (width, height) in enumerate(sizes):
-        image = noise(width, height, seed)
+        image = photo(seed, width, height)
         fitted, _ = preprocessing.fit_image(image, 8, 8)
-        expected = torchvision_crop(image, resized, side, INTERPOLATIONS[interpolation])
+        expected = resized_and_cropped(image, resized, side, INTERPOLATIONS[interpolation], rounding)
         assert np.array_equal(fitted, expected), (width, height)
 
 
 def test_squash_and_native_show_the_whole_image_resized_once() -> None:
     preprocessing = Preprocessing(64, 32, (0.5,) * 3, (0.5,) * 3, "squash")
-    image = noise(90, 50, 0)
+    image = photo(0, 90, 50)
     fitted, geometry = preprocessing.fit_image(image, 16, 16)
     assert np.array_equal(fitted, image.resize((32, 64), Image.Resampling.BICUBIC))
     assert geometry.box == (0, 0, 90, 50)
     fitted, geometry = preprocessing.fit_image(image, 16, 16, "native")
     assert np.array_equal(fitted, image.resize((64, 32), Image.Resampling.BICUBIC))
     assert geometry.box == (0, 0, 90, 50)
-
-
-@pytest.mark.parametrize("size", [(451, 300), (300, 451), (97, 131), (31, 33)])
-def test_transformers_begins_its_crop_at_the_pixel_above(size: tuple[int, int]) -> None:
-    preprocessing = Preprocessing(56, 56, (0.5,) * 3, (0.5,) * 3, "crop", 0.875, rounding="transformers")
-    image = noise(*size, 0)
-    short, long = sorted(size)
-    resized = (64, int(64 * long / short)) if image.width < image.height else (int(64 * long / short), 64)
-    left, top = (resized[0] - 56) // 2, (resized[1] - 56) // 2
-    expected = image.resize(resized, Image.Resampling.BICUBIC).crop((left, top, left + 56, top + 56))
-    assert np.array_equal(preprocessing.fit_image(image, 8, 8)[0], expected)
 
 
 @pytest.mark.slow
@@ -104,7 +96,7 @@ def test_only_the_longest_strips_differ_by_rounding(
     settings = {"crop_fraction": 0.9, "interpolation": interpolation, "backend": backend}
     preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **settings)
     for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90)]):
-        image = noise(*size, seed)
+        image = photo(seed, *size)
         whole, geometry = preprocessing.fit_image(image, 8, 8)
         with monkeypatch.context() as limit:
             limit.setattr(resizing, "MAX_PIXELS", 0)
@@ -147,7 +139,7 @@ def test_an_image_that_open_image_did_not_make_is_refused(mode: str) -> None:
 
 
 def test_the_users_image_is_kept_and_untouched_by_preparing() -> None:
-    image = noise(50, 40, 0)
+    image = photo(0, 50, 40)
     before = image.tobytes()
     for fit in ("crop", "squash", "native"):
         for channels in (1, 3):
@@ -172,7 +164,7 @@ IMAGENET = Preprocessing(16, 24, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "
 
 
 def test_prepared_pixels_are_standardised_channel_by_channel() -> None:
-    image = noise(24, 16, 0)
+    image = photo(0, 24, 16)
     prepared = IMAGENET.prepare(image, 8, 8)
     expected = (np.asarray(image) / 255 - IMAGENET.mean) / IMAGENET.std
     assert prepared.pixels.dtype == torch.float32
@@ -184,7 +176,7 @@ def test_prepared_pixels_are_standardised_channel_by_channel() -> None:
 def test_a_model_of_little_detail_sees_the_picture_reduced_and_enlarged(size: tuple[int, int]) -> None:
     width, height = size
     scale = 16 / math.sqrt(width * height)
-    image = noise(width, height, 1)
+    image = photo(1, width, height)
     reduced = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
     expected = np.asarray(reduced.resize(size, Image.Resampling.BILINEAR)) / 255
     plain = Preprocessing(height, width, (0.0,) * 3, (1.0,) * 3, "squash")

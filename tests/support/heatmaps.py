@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tests.support.pictures import photo
 from vitviz import Geometry, Heatmap, Preprocessing, TokenMap
 
 
-def token_map(values: Any) -> TokenMap:
-    return TokenMap(torch.as_tensor(values, dtype=torch.float32), {}, "weight", "a map")
+def token_map(values: Any, dtype: torch.dtype = torch.float32, signed: bool = False) -> TokenMap:
+    return TokenMap(torch.as_tensor(values, dtype=dtype), {}, "weight", "a map", signed=signed)
 
 
 def noise(width: int, height: int) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return photo(0, width, height)
 
 
 def prepare(size: tuple[int, int], fit: str, crop_fraction: float = 1.0) -> tuple[Image.Image, Geometry, int, int]:
@@ -27,10 +28,10 @@ def prepare(size: tuple[int, int], fit: str, crop_fraction: float = 1.0) -> tupl
     return image, geometry, geometry.input_height // 4, geometry.input_width // 4
 
 
-def heatmap_over(values: Any, image: Image.Image) -> Heatmap:
+def heatmap_over(values: Any, image: Image.Image, **options: Any) -> Heatmap:
     """A map over the whole image."""
     box = (0.0, 0.0, float(image.width), float(image.height))
-    return Heatmap(token_map(values), image, Geometry(image.width, image.height, box, 8, 8))
+    return Heatmap(token_map(values, **options), image, Geometry(image.width, image.height, box, 8, 8))
 
 
 def array(image: Image.Image) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import vitviz
-from vitviz import Analysis, Geometry, Heatmap, MethodError, Style, TokenMap
+from tests.support.heatmaps import heatmap_over, noise
+from tests.support.refusals import check_refusals
+from vitviz import Analysis, Heatmap, MethodError, Style
 from vitviz.visualization import Sheet
 from vitviz.visualization.heatmaps import FIGURE_SIDE
 from vitviz.visualization.panels import figure as figure_of
@@ -20,12 +23,17 @@ from vitviz.visualization.panels import figure as figure_of
 pytestmark = pytest.mark.slow
 
 
-def heatmap(values: torch.Tensor, width: int = 90, height: int = 60, signed: bool = False) -> Heatmap:
-    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    geometry = Geometry(width, height, (0.0, 0.0, float(width), float(height)), 8, 12)
-    return Heatmap(
-        TokenMap(values, {}, "weight", "What a map says of itself", signed=signed), Image.fromarray(noise), geometry
-    )
+def heatmap(values: torch.Tensor, width: int = 90, height: int = 60) -> Heatmap:
+    return heatmap_over(values, noise(width, height))
+
+
+def check_apart(figure: Figure, parts: list[Any]) -> None:
+    """Everything lies inside a figure, and nothing on another part."""
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [each.get_window_extent(renderer) for each in parts]
+    for number, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1
+        assert not any(box.shrunk(0.98, 0.9).overlaps(other) for other in boxes[number + 1 :])
 
 
 def texts(figure: Figure) -> list[str]:
@@ -59,20 +67,17 @@ def test_nothing_of_a_figure_overlaps_or_is_cut_off(size: tuple[int, int]) -> No
     figure = heatmap(torch.rand(2, 3), *size).figure()
     content = Image.open(BytesIO(heatmap(torch.rand(2, 3), *size)._repr_png_()))
     assert content.width == 640 and content.height <= 900
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-    boxes = [each.get_window_extent(renderer) for each in (*figure.axes, *figure.texts)]
-    for number, box in enumerate(boxes):
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1
-        assert not any(box.shrunk(0.98, 0.9).overlaps(other) for other in boxes[number + 1 :])
-    picture = figure.axes[0].get_window_extent(renderer)
+    check_apart(figure, [*figure.axes, *figure.texts])
+    picture = figure.axes[0].get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
     assert picture.width / picture.height == pytest.approx(size[0] / size[1], rel=0.02)
 
 
 def test_a_wrong_style_of_a_figure_gets_one_sentence() -> None:
-    with pytest.raises(MethodError, match="colormap 'red'"):
-        heatmap(torch.rand(2, 3)).figure("red")
-    with pytest.raises(MethodError, match=r"it is one of a style; expected style=vitviz\.Style"):
-        heatmap(torch.rand(2, 3)).figure(opacity=0.5)  # type: ignore[call-arg]
+    calls = {
+        "colormap 'red'": lambda: heatmap(torch.rand(2, 3)).figure("red"),
+        r".*it is one of a style; expected style=vitviz\.Style": lambda: heatmap(torch.rand(2, 3)).figure(opacity=0.5),
+    }
+    check_refusals(MethodError, calls)
 
 
 def test_a_sheet_is_the_list_of_its_maps_and_one_picture(coarse_example: Analysis) -> None:
@@ -94,11 +99,7 @@ def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:
     whole = figure_of(maps, marks=[None, (1, 2), None], names=["layer 0", "layer 4", "rollout"], columns=2)
     assert [texts(part)[:2] for part in whole.subfigs[:3]] == [["a", "layer 0"], ["b", "layer 4"], ["c", "rollout"]]
     assert [len(part.axes) for part in whole.subfigs] == [2, 2, 2, 0]
-    renderer = whole.canvas.get_renderer()  # type: ignore[attr-defined]
-    boxes = [each.get_window_extent(renderer) for part in whole.subfigs for each in (*part.axes, *part.texts)]
-    for number, box in enumerate(boxes):
-        assert box.x0 >= 0 and box.x1 <= whole.bbox.x1 and box.y0 >= -1 and box.y1 <= whole.bbox.y1 + 1
-        assert not any(box.shrunk(0.98, 0.9).overlaps(other) for other in boxes[number + 1 :])
+    check_apart(whole, [each for part in whole.subfigs for each in (*part.axes, *part.texts)])
     plain = figure_of(maps[:2], "viridis", legend=False, caption=False)
     assert [texts(part) for part in plain.subfigs] == [["a"], ["b"]]
     assert [len(part.axes) for part in plain.subfigs] == [1, 1]

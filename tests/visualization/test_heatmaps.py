@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from einops import reduce
 from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from tests.support.pairs import every_pair
-from vitviz import Geometry, Heatmap, Preprocessing, Style
+from vitviz import Geometry, Heatmap, Style
 from vitviz.errors.kinds import ImageError, MethodError
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
@@ -83,41 +82,6 @@ def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str,
             left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
             expected = (left * across, top * down, right * across, bottom * down)
             assert resized.geometry.patch_rectangle(row, column, rows, columns) == pytest.approx(expected, abs=1e-6)
-
-
-# Other sizes.
-
-
-# End to end.
-
-
-@every_fit
-@pytest.mark.parametrize("smooth", [False, True])
-@pytest.mark.parametrize(
-    ("size", "place"), [((320, 200), (120, 60)), ((320, 200), (190, 130)), ((200, 320), (20, 210))]
-)
-def test_the_brightest_spot_lies_over_the_object(
-    size: tuple[int, int], place: tuple[int, int], fit: str, smooth: bool
-) -> None:
-    """The hot patch is found in the model's own input, so that both ways through the geometry must agree."""
-    image = Image.new("RGB", size)
-    image.paste("white", (*place, place[0] + 60, place[1] + 60))
-    ready = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, fit).prepare(image, 4, 4)
-    brightness = reduce(ready.pixels[0], "channel (row height) (column width) -> row column", "mean", height=4, width=4)
-    values = torch.zeros_like(brightness)
-    values[brightness > 0.99] = 0.5
-    inside = (brightness > 0.99).nonzero()
-    hottest = inside[len(inside) // 2]
-    values[tuple(hottest)] = 1.0
-    heatmap = Heatmap(token_map(values), image, ready.geometry)
-    overlay = array(heatmap.overlay(Style("gray", 1.0, smooth)))[..., 0]
-    ys, xs = np.nonzero(overlay == overlay.max())
-    assert place[0] <= xs.min() and xs.max() < place[0] + 60
-    assert place[1] <= ys.min() and ys.max() < place[1] + 60
-    # The patches that are white in the model's input are exactly those over the object.
-    ys, xs = np.nonzero(heatmap.pixels() > 0)
-    assert place[0] <= xs.min() and xs.max() < place[0] + 60
-    assert place[1] <= ys.min() and ys.max() < place[1] + 60
 
 
 # Styles.

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
+from tests.support.heatmaps import heatmap_over
+from vitviz import Heatmap, MethodError, Style
 from vitviz.visualization import SCALES, fit
 from vitviz.visualization.scales import LOG_FLOOR
 from vitviz.visualization.sheets import GAP, LEFT, TOP, Sheet
@@ -31,10 +32,8 @@ some_values = st.lists(st.floats(0, 1, width=32).map(lambda value: float(value))
 
 def heatmap(values: Any, signed: bool = False) -> Heatmap:
     values = torch.as_tensor(values, dtype=torch.float64)
-    height, width = 4 * values.shape[0], 4 * values.shape[1]
-    box = (0.0, 0.0, float(width), float(height))
-    token_map = TokenMap(values, {}, "weight", "a map", signed=signed)
-    return Heatmap(token_map, Image.new("RGB", (width, height)), Geometry(width, height, box, height, width))
+    image = Image.new("RGB", (4 * values.shape[1], 4 * values.shape[0]))
+    return heatmap_over(values, image, dtype=torch.float64, signed=signed)
 
 
 # Where values lie.
@@ -151,14 +150,15 @@ def test_maps_on_one_scale_have_equal_colours_for_equal_values(name: str) -> Non
 
 
 @every_scale
-def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
+@pytest.mark.parametrize("ends", [{}, {"high": 0.004}, {"low": 0.001}, {"low": 0.0, "high": 0.02}], ids=str)
+def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str, ends: dict[str, float]) -> None:
     maps = [heatmap(REAL["rollout_mean_coffee"]), heatmap(REAL["rollout_mean_chelsea"] / 4)]
     row = [replace(each, image=maps[0].image, geometry=maps[0].geometry) for each in maps]
-    style = Style("gray", 1.0, scale=name)
+    style = Style("gray", 1.0, scale=name, **ends)
     for shared in (False, True):
         picture = Sheet([row]).picture(style, shared_scale=shared, cell=64)
         for column, each in enumerate(row):
-            scale = fit(name, [heatmap.values for heatmap in row] if shared else [each.values])
+            scale = fit(name, [heatmap.values for heatmap in row] if shared else [each.values], **ends)
             left, top = LEFT + column * (64 + GAP), TOP
             # A cell is as large as the picture, four pixels for each patch.
             found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]

@@ -82,38 +82,6 @@ def test_the_background_is_transparent_and_the_labels_are_not() -> None:
         assert alpha[TOP // 2 : TOP, left:right].any(), "the head's number"
 
 
-# Scales.
-
-
-def brightest(shared_scale: bool, style: Style) -> list[int]:
-    """The highest grey level of two cells whose maps reach to 0.25 and to 1."""
-    (first, second) = heatmaps(1, 2)[0]
-    values = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.0, 0.0]])
-    row = [
-        Heatmap(TokenMap(values * factor, {}, "weight", "a map"), first.image, first.geometry) for factor in (0.25, 1)
-    ]
-    assert second.image is first.image
-    picture, size = Sheet([row]).picture(style, shared_scale=shared_scale), first.resized(110).image.size
-    return [int(cell_pixels(picture, size, 0, column)[..., 0].max()) for column in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("shared_scale", "ends", "expected"),
-    [
-        (False, {}, [255, 255]),
-        (True, {}, [64, 255]),
-        (True, {"high": 0.5}, [128, 255]),
-        (False, {"high": 0.5}, [128, 255]),
-        (True, {"low": -1.0}, [159, 255]),
-        (True, {"low": 0.0, "high": 2.0}, [32, 128]),
-    ],
-)
-def test_cells_have_their_own_scale_or_one_for_all(
-    shared_scale: bool, ends: dict[str, float], expected: list[int]
-) -> None:
-    assert brightest(shared_scale, Style("gray", 1.0, **ends)) == pytest.approx(expected, abs=1)
-
-
 # Invalid sheets.
 
 
